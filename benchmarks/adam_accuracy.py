@@ -20,7 +20,7 @@ from cotswold.bench.measure import Document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
 from measures.accuracy.page import drawing, page
 from measures.accuracy.summary import check_same, final_key, summary, tuned, tuning_key

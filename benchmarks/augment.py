@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from cotswold.ui.progress import counting
+from cotswold.ui.terminal import progress_bar
 from measures.augmenting import augmenting
 from measures.command import Json, command, main, spreads
 
@@ -39,7 +39,7 @@ def augment(
     json_
         Print JSON.
     """
-    with counting("measuring", "shapes") as advance:
+    with progress_bar("measuring", "shapes") as advance:
         measured = augmenting(at_least_one(pictures, "--pictures"), at_least_one(rounds, "--rounds"), advance)
     found = document("augment", command(), pictures=pictures, **measured)
     leave(found, "augment", out, json_)

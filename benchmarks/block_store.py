@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from cotswold.ui.progress import counting
+from cotswold.ui.terminal import progress_bar
 from measures.block_writing import block_writing
 from measures.command import Json, command, main, spreads
 
@@ -47,7 +47,7 @@ def block_store(
     json_
         Print JSON.
     """
-    with counting("measuring", "rounds") as advance:
+    with progress_bar("measuring", "rounds") as advance:
         measured = block_writing(
             folder,
             at_least_one(mib, "--mib") << 20,

@@ -21,7 +21,7 @@ from cotswold.cli.support.tables import ready, table, write
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
 from measures.bunyip.judging import judge
 from measures.bunyip.page import drawing, page

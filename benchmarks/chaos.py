@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.errors import UserError
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import Flag, Json, command, main
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))

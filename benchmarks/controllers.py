@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, table
-from cotswold.ui.progress import counting
+from cotswold.ui.terminal import progress_bar
 from measures.command import Json, command, main
 from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
 from measures.controlling_picture import draw
@@ -50,7 +50,7 @@ def controllers(
     """
     sizes = [at_least_one(each, "--servers") for each in servers or SERVERS]
     found = []
-    with counting("measuring", "sizes") as advance:
+    with progress_bar("measuring", "sizes") as advance:
         for number, size in enumerate(sizes, 1):
             found.append(lives(size, at_least_one(seconds, "--seconds")))
             advance(number, len(sizes))

@@ -15,7 +15,7 @@ from cotswold.bench.measure import Document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.cells import Cells, Plan
 from measures.command import Json, main
 from measures.feeding.cached import cached

@@ -20,7 +20,7 @@ from cotswold.cli.support.tables import at_least_one, leave, ready, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.testing import why_no_disks, why_not
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import Flag, Json, Overrides, command, main, rows
 from measures.fire.picture import drawing
 from measures.fire.plan import Places, named

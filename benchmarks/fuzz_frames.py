@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.fuzzing.controller import ControllerVictim
 from measures.fuzzing.endpoint import EndpointVictim
 from measures.fuzzing.hunt import Make, hunt, read, replay, write

@@ -12,7 +12,7 @@ from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import Flag, Json, Overrides, check_stacks, command, listed, main
 from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
 from measures.offload.measure import offload as measured

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cotswold.cli.support.tables import ready, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import Flag, command, main
 from measures.papers.aberdeen2000 import PAPER as ABERDEEN
 from measures.papers.chilimbi2014 import PAPER as CHILIMBI

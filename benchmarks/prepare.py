@@ -10,7 +10,7 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import open_source
-from cotswold.ui.progress import counting
+from cotswold.ui.terminal import progress_bar
 from measures.command import Json, command, main, spreads
 from measures.preparing import preparing
 
@@ -48,7 +48,7 @@ def prepare(
     json_
         Print JSON.
     """
-    with counting("measuring", "rounds") as advance:
+    with progress_bar("measuring", "rounds") as advance:
         measured = preparing(
             open_source(source),
             (at_least_one(size, "--size"),) * 2,

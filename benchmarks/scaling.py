@@ -12,7 +12,7 @@ from cotswold.bench.case import some
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
 from cotswold.cli.support.tables import leave, ready, table, write
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import Flag, Json, Only, command, main
 from measures.scaling.cases import GROUPS, cases, quick_cases
 from measures.scaling.cases import scaling as measured

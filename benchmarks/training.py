@@ -12,7 +12,8 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import leave, table
 from cotswold.recipe import load
 from cotswold.training import open_store
-from cotswold.ui.progress import TrainingDisplay, counting, say
+from cotswold.ui.terminal import progress_bar, say
+from cotswold.ui.training_display import TrainingDisplay
 from measures.command import Json, Overrides, check_stacks, command, listed, main, rows
 from measures.training.loop import loop_share
 from measures.training.peaks import peaks
@@ -53,7 +54,7 @@ def training(
     chosen = load(recipe, overrides, say)
     check_stacks(chosen)
     use_threads(None, chosen)
-    with counting("preparing", "pictures") as advance:
+    with progress_bar("preparing", "pictures") as advance:
         open_store(chosen, stores, advance)
     memory = peaks(chosen)
     with TrainingDisplay() as display:

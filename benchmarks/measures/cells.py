@@ -13,7 +13,7 @@ from pathlib import Path
 from cotswold.bench.measure import Document, document
 from cotswold.cli.support.tables import ready, write
 from cotswold.errors import UserError
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.command import command
 
 Plan = Iterable[tuple[str, Callable[[], Document]]]

@@ -20,7 +20,7 @@ from cotswold.cli.support.tables import table
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import waiting_settings
 from cotswold.recipe import Recipe
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]

@@ -22,7 +22,7 @@ from cotswold.data import Store
 from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
 from cotswold.recipe import Recipe, dump
 from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
-from cotswold.training.data.indexed import StorePatterns, write_rows
+from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.losses import loss_of
 from measures.hogwild_training import (
     Board,
@@ -81,7 +81,7 @@ class Bench:
             for processes in (1, self.processes):
                 module, _ = train(FACTORY, self._arguments, steps, processes)
                 judged = {
-                    split: rounded(accuracy(module, StorePatterns(self.store, split)))
+                    split: rounded(accuracy(module, StoreSamples(self.store, split)))
                     for split in ("validation", "test")
                     if self.store.splits.get(split)
                 }
@@ -115,7 +115,7 @@ class Bench:
     def _torch(self) -> float:
         """As PyTorch's example: spawned processes, `share_memory`, a `DataLoader` and an optimiser each."""
         learner = of_recipe(**self._arguments)  # type: ignore[arg-type]  # they are its own
-        samples = StorePatterns(self.store, "train")
+        samples = StoreSamples(self.store, "train")
         batch = samples.batch(range(len(samples)))
         assert batch.targets is not None, "a recipe with labels"
         inputs = batch.inputs.contiguous()
@@ -198,7 +198,7 @@ def as_in_torch(
 
 
 @torch.no_grad()
-def accuracy(module: nn.Module, samples: StorePatterns, batch: int = 500) -> float:
+def accuracy(module: nn.Module, samples: StoreSamples, batch: int = 500) -> float:
     """The part of the samples that are classified rightly."""
     module.eval()
     right = 0

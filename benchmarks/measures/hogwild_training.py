@@ -41,12 +41,12 @@ from cotswold.host.processes import import_function
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.shards.runtime.work import FedWork
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES, Place, SharedParameters
-from cotswold.training.data.indexed import Patterns, StorePatterns
-from cotswold.training.data.remote import Fed, PoolPlace, ServedPatterns
-from cotswold.training.data.varying import varying_of
+from cotswold.training.data.augmentation import augmentation_of
+from cotswold.training.data.indexed import IndexedSamples, StoreSamples
+from cotswold.training.data.remote import PoolPlace, RemoteSamples, WorkerSamples
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
-from cotswold.training.strategies.supervised import needed
+from cotswold.training.strategies.supervised import require_targets
 
 POLL_SECONDS = 1e-3
 """How often a process looks whether all are ready, and the driver whether they are done."""
@@ -286,7 +286,7 @@ def _order(seed: int, epoch: int, there: int) -> NDArray[np.int64]:
 class RecipeLearner:
     """The layers of a recipe over the training samples of its store."""
 
-    def __init__(self, module: nn.Module, samples: Patterns, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, samples: IndexedSamples, loss: Loss) -> None:
         self.module, self._samples, self._loss = module.train(), samples, loss
 
     @property
@@ -297,22 +297,22 @@ class RecipeLearner:
     @property
     def is_fed(self) -> bool:
         """Whether data servers make the samples."""
-        return isinstance(self._samples, Fed)
+        return isinstance(self._samples, WorkerSamples)
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """As `FedWork.expect`; nothing is asked for where samples are at hand."""
-        if isinstance(self._samples, Fed):
+        if isinstance(self._samples, WorkerSamples):
             self._samples.expect(batches)
 
     @property
     def is_starved(self) -> bool:
         """Whether it waits for samples now."""
-        return isinstance(self._samples, Fed) and self._samples.is_starved
+        return isinstance(self._samples, WorkerSamples) and self._samples.is_starved
 
     def loss(self, numbers: Sequence[int]) -> Tensor:
         """The mean loss of these samples."""
         batch = self._samples.batch(numbers)
-        return self._loss(self.module(batch.inputs), needed(batch.targets))
+        return self._loss(self.module(batch.inputs), require_targets(batch.targets))
 
 
 def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> RecipeLearner:
@@ -320,14 +320,14 @@ def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None
     that the processes have one copy of them; or the `PoolPlace` of data servers that make them, which the
     token in the environment opens."""
     read, opened = recipes.parse(recipe), Store(store)
-    if varying_of(read, opened) is not None:
+    if augmentation_of(read, opened) is not None:
         raise RecipeError(
             "these steps learn from samples as they are; leave data.augment out, or use strategy downpour "
             "with cluster.processes"
         )
-    samples: Patterns
+    samples: IndexedSamples
     if pool is None:
-        samples = StorePatterns(opened, "train", None if rows is None else Path(rows))
+        samples = StoreSamples(opened, "train", None if rows is None else Path(rows))
     else:
-        samples = ServedPatterns(opened, PoolPlace.parsed(pool))
+        samples = RemoteSamples(opened, PoolPlace.parsed(pool))
     return RecipeLearner(supervised_network(read, opened.outputs), samples, loss_of(read))

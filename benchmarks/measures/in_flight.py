@@ -18,7 +18,7 @@ from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import Grid
 from cotswold.testing import Hosts
-from cotswold.training.model_parallel.microbatches import InFlight, parts_of
+from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches, parts_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,9 @@ def network() -> nn.Sequential:
 
 def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
     """Cut the network, once for each number of micro-batches."""
-    rank.kept.update({str(each): InFlight(network(), Grid.parse(subject.grid), each) for each in counts})
+    rank.kept.update(
+        {str(each): ConcurrentMicrobatches(network(), Grid.parse(subject.grid), each) for each in counts}
+    )
     numbers = torch.Generator().manual_seed(1)
     rank.kept["images"] = torch.randn(subject.images, 1, 28, 28, generator=numbers)
     rank.kept["classes"] = torch.randint(10, (subject.images,), generator=numbers)
@@ -62,7 +64,7 @@ def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
 def batch(rank: Rank, count: int) -> tuple[float, float]:
     """Value and gradient of a batch in so many micro-batches: seconds, and how many of them this rank
     computed, the kernel's work for it included."""
-    copies: InFlight = rank.kept[str(count)]
+    copies: ConcurrentMicrobatches = rank.kept[str(count)]
     images, classes = rank.kept["images"], rank.kept["classes"]
 
     def compute(part: Sequence[int], copy: nn.Module) -> None:

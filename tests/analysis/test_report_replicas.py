@@ -11,7 +11,7 @@ from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
-from cotswold.ui.words import plain
+from cotswold.ui.format import plain
 
 RECIPE = """
 name = "x"

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from cotswold.api.signals import interruptible, stopping, words_for
+from cotswold.api.signals import catch_sigint, graceful_exit, words_for
 from cotswold.run import Stop
 
 
-@pytest.mark.parametrize("listening", [interruptible, stopping])
+@pytest.mark.parametrize("listening", [catch_sigint, graceful_exit])
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [

@@ -18,7 +18,7 @@ import cotswold
 from cotswold.api.request import override_list
 from cotswold.errors import RecipeError, RunError, UserError
 from cotswold.recipe.schema import GreedyTraining
-from cotswold.ui.progress import describe
+from cotswold.ui.describe import describe
 
 Event = Mapping[str, object]
 

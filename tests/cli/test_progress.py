@@ -7,8 +7,10 @@ from io import StringIO
 import pytest
 
 from cotswold.run import Event
-from cotswold.ui import progress
-from cotswold.ui.progress import Estimate, TrainingDisplay, describe
+from cotswold.ui import terminal, training_display
+from cotswold.ui.describe import describe, figures
+from cotswold.ui.terminal import show_stages
+from cotswold.ui.training_display import Estimate, TrainingDisplay
 
 
 def step(at: int, *, steps: int, seconds: float, stack: int = 0, of: int = 100) -> Event:
@@ -48,7 +50,7 @@ def test_the_estimate_is_a_mean_over_the_phase_and_begins_anew_with_the_next() -
 
 
 def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(training_display, "LINE_SECONDS", 0.0)
     stream = StringIO()
     with TrainingDisplay(stream) as display:
         display(step(1, steps=1, seconds=7.0))
@@ -61,7 +63,7 @@ def test_a_line_says_no_time_before_there_is_one_to_say(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("gflops", "said"), [(3.21, "3.2 GFLOP/s"), (0.0321, "32.1 MFLOP/s")])
 def test_the_rate_of_a_small_network_is_not_shown_as_zero(gflops: float, said: str) -> None:
     event = {**step(1, steps=1, seconds=1.0), "gflops": gflops}
-    assert progress.figures(event).endswith(f" {said}")
+    assert figures(event).endswith(f" {said}")
 
 
 class Screen(StringIO):
@@ -98,7 +100,7 @@ def test_the_end_says_what_did_not_count() -> None:
 def test_a_phase_with_an_open_end_is_shown_without_one(
     stream: StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(training_display, "LINE_SECONDS", 0.0)
     with TrainingDisplay(stream) as display:
         for at in (10, 20, 30):
             event = step(at, steps=10, seconds=9.0)
@@ -115,24 +117,24 @@ def test_what_has_no_length_is_announced_without_a_number() -> None:
         "parameters": 7,
         "pictures": None,
     }
-    assert progress.describe(start) == "own: supervised, 7 weights"
+    assert describe(start) == "own: supervised, 7 weights"
 
 
 def test_samples_that_are_refused_are_in_the_line_with_the_reason() -> None:
     event = {**step(20, steps=1, seconds=1.0), "replicas": 2, "staleness": 1.0, "epoch": 0}
-    assert "refused" not in progress.figures(event)
-    said = progress.figures({**event, "refused": 1200, "refused_why": "not finite, too stale"})
+    assert "refused" not in figures(event)
+    said = figures({**event, "refused": 1200, "refused_why": "not finite, too stale"})
     assert "staleness 1.0, 1,200 samples refused (not finite, too stale), 10 samples/s" in said
-    said = progress.figures({**event, "torn": 320, "refused_why": "not finite"})
+    said = figures({**event, "torn": 320, "refused_why": "not finite"})
     assert "staleness 1.0, 320 samples torn (not finite), 10 samples/s" in said
 
 
 def test_a_stage_is_told_again_only_where_something_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
     stream, now = StringIO(), 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    with progress.stages(stream) as show:
+    with show_stages(stream) as show:
         for number in (0, 0, 0, 7):
-            now += progress.LINE_SECONDS
+            now += terminal.LINE_SECONDS
             show("1 client", number)
     assert stream.getvalue() == "1 client\n1 client 7\n"
 

@@ -9,7 +9,8 @@ from rich.console import Console, Group
 
 from cotswold.run import Event
 from cotswold.ui.async_table import tables
-from cotswold.ui.progress import TrainingDisplay, describe
+from cotswold.ui.describe import describe
+from cotswold.ui.training_display import TrainingDisplay
 
 
 class Screen(StringIO):

@@ -10,7 +10,7 @@ import pytest
 from tests.support.cli.command import cotswold
 
 from cotswold.api.plan.dry_run import plan
-from cotswold.api.servers.worker_host import lend
+from cotswold.api.servers.worker_host import run_worker_host
 from cotswold.errors import UserError
 
 
@@ -43,7 +43,7 @@ def test_a_machine_that_cannot_be_lent_is_told_why(
     }
     address = given.pop("address", None)
     with pytest.raises(UserError, match=said):
-        lend(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
+        run_worker_host(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
 
 
 @pytest.fixture

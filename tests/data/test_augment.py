@@ -268,7 +268,7 @@ def test_an_own_transform_that_gives_nothing_usable_is_named(
 def test_a_reader_hands_out_other_variants_each_epoch_and_the_same_labels(store: Store) -> None:
     moved = Augmentation.of([{"name": "rotation", "degrees": 30.0}])
     plain = Reader(store, "train", 8, seed=4, shuffle=False)
-    varied, again = (Reader(store, "train", 8, seed=4, shuffle=False, varying=moved) for _ in range(2))
+    varied, again = (Reader(store, "train", 8, seed=4, shuffle=False, augmentation=moved) for _ in range(2))
     try:
         first, labels = varied.next()
         expected, expected_labels = plain.next()
@@ -288,8 +288,8 @@ def test_a_reader_hands_out_other_variants_each_epoch_and_the_same_labels(store:
 def test_a_window_is_cut_from_the_variant_of_the_whole(store: Store) -> None:
     moved = Augmentation.of([{"name": "elastic", "alpha": 30.0, "sigma": 3.0}])
     box = Box((3, 5), (20, 30))
-    whole = Reader(store, "train", 8, seed=3, varying=moved)
-    window = Reader(store, "train", 8, seed=3, varying=moved, box=box)
+    whole = Reader(store, "train", 8, seed=3, augmentation=moved)
+    window = Reader(store, "train", 8, seed=3, augmentation=moved, box=box)
     try:
         assert np.array_equal(whole.next()[0][:, :, 3:20, 5:30], window.next()[0])
     finally:
@@ -302,7 +302,7 @@ def test_a_reader_goes_on_with_the_same_variants_and_with_no_others(store: Store
     other = Augmentation.of([{"name": "rotation", "degrees": 20.0}])
 
     def reader(varying: Augmentation | None) -> Reader:
-        return Reader(store, "train", 8, seed=4, varying=varying)
+        return Reader(store, "train", 8, seed=4, augmentation=varying)
 
     first, later, plain = reader(moved), reader(moved), reader(None)
     try:
@@ -328,7 +328,7 @@ def test_a_data_set_for_other_loaders_hands_out_the_readers_variants(store: Stor
     def dataset(augmentation: Augmentation | None) -> StoreDataset:
         return StoreDataset(store, "train", seed=4, shuffle=False, batch_size=8, augmentation=augmentation)
 
-    varied, reader = dataset(moved), Reader(store, "train", 8, seed=4, shuffle=False, varying=moved)
+    varied, reader = dataset(moved), Reader(store, "train", 8, seed=4, shuffle=False, augmentation=moved)
     try:
         for epoch in range(2):
             varied.set_epoch(epoch)

@@ -35,7 +35,7 @@ from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.arithmetic import is_finite, raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.parameters import parameters_of
-from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.gradients import PushFormat
 from cotswold.wire import COORDINATOR, PulledNewer, Shard
 from cotswold.wire.lifecycle import Evaluate, EvaluateReply
 
@@ -50,7 +50,7 @@ class Case:
     own: OwnSteps = "none"
     n_push: int = 1
     n_fetch: int = 1
-    way: Way = "gradient"
+    way: PushFormat = "gradient"
     decay: float = 0.0
     clip: float | None = None
 

@@ -29,15 +29,15 @@ from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.async_sgd.gradients import Way
-from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.async_sgd.gradients import PushFormat
+from cotswold.training.async_sgd.replica_task import ReplicaTask
 from cotswold.wire import Join, PulledNewer, ReplicaInstructions, SessionOpened, Shard
 from cotswold.wire.lifecycle import StepMetrics
 
 RATE, USUAL, STEPS = 0.1, 2, 6
 
 
-def steps(one: LearningWork, beyond: int, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
+def steps(one: ReplicaTask, beyond: int, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
     """Steps of a push that usually has `USUAL`; and after each whether another may be added."""
     parameters, layout = parameters_of(one)
     found = Accumulation(one, layout, "none", BATCH * USUAL, vectors_like(parameters), beyond)
@@ -62,7 +62,7 @@ def pushed(found: Accumulation) -> Tensor:
     return torch.frombuffer(whole, dtype=torch.float64)
 
 
-def by_hand(one: LearningWork, moves_after: int, replicas: int) -> Tensor:
+def by_hand(one: ReplicaTask, moves_after: int, replicas: int) -> Tensor:
     """The sum of gradients where the parameters move in each step after so many, as by all replicas."""
     total = torch.zeros_like(one.parameters)
     for number in range(STEPS):
@@ -95,7 +95,7 @@ def test_a_push_that_is_long_is_of_steps_as_all_replicas_take_them(replicas: int
     ],
 )
 def test_what_is_added_up_where_it_is_grows_no_further_than_a_bound(
-    way: Way, beyond: int, grows: list[bool]
+    way: PushFormat, beyond: int, grows: list[bool]
 ) -> None:
     one = work(way=way)
     before = one.parameters.clone()

@@ -11,13 +11,13 @@ import pytest
 import torch
 from tests.support.training.runs import events, finish, last, losses
 from tests.training.async_sgd.test_strategy import accounted, job_of, recipe_of
-from tests.training.model_parallel.test_gangs import children, runs
+from tests.training.model_parallel.test_full_batch_worker import children, runs
 
 import cotswold
 from cotswold.errors import RecipeError
 from cotswold.recipe import load
 from cotswold.run import Stop
-from cotswold.training import StoreJob
+from cotswold.training import RecipeJob
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -78,7 +78,7 @@ def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path
 
 def with_grid(
     folder: Path, grid: str, in_flight: int = 1, cluster: str = "workers = 1", **training: object
-) -> StoreJob:
+) -> RecipeJob:
     recipe = recipe_of(folder, cluster, **training)
     mesh = f'grid = "{grid}", in_flight = {in_flight}'
     recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {mesh} }}\n")

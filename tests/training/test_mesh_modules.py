@@ -19,7 +19,7 @@ from cotswold.mesh import Mesh
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Resume, open_module_job
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 
 
 class Net(nn.Sequential):
@@ -37,7 +37,7 @@ def data() -> TensorDataset:
     return TensorDataset(x, (x.mean((1, 2, 3)) > 0).long())
 
 
-def train(team: Team, run: Path, stop_at: int) -> bool:
+def train(rank_context: RankContext, run: Path, stop_at: int) -> bool:
     stop = Stop()
 
     def watch(event: Mapping[str, object]) -> None:
@@ -53,7 +53,7 @@ def train(team: Team, run: Path, stop_at: int) -> bool:
         settings=training,
         validation=0.2,
         resume=Resume.IF_STARTED,
-        team=team,
+        rank_context=rank_context,
     )
     return job.train(watch, stop)
 
@@ -63,7 +63,7 @@ def _as_rank(grid: str, run: str, stop_at: int) -> bool:
     group = dist.new_group()
     assert group is not None
     members = Membership(dist.get_rank(), dist.get_world_size(), ("here",) * dist.get_world_size(), group)
-    return train(Team(members, Mesh.of(grid), members.rank, members.size), Path(run), stop_at)
+    return train(RankContext(members, Mesh.of(grid), members.rank, members.size), Path(run), stop_at)
 
 
 def trained(grid: str, run: Path, stop_at: int = 0) -> RunDirectory:
@@ -73,7 +73,7 @@ def trained(grid: str, run: Path, stop_at: int = 0) -> RunDirectory:
 
 @pytest.mark.slow
 def test_a_module_on_a_grid_is_that_of_one_process_and_goes_on_with_the_same_bits(tmp_path: Path) -> None:
-    assert train(SOLO, tmp_path / "alone", 0)
+    assert train(SINGLE_PROCESS, tmp_path / "alone", 0)
     alone = RunDirectory.open(tmp_path / "alone")
     whole = trained("1x2", tmp_path / "whole")
     torch.testing.assert_close(losses(alone), losses(whole), rtol=1e-3, atol=1e-5)

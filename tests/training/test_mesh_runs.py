@@ -19,7 +19,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.distributed import Team
+from cotswold.training.distributed import RankContext
 
 AGAIN_BYTES = 10_000
 STRATEGIES = ("greedy", "joint", "supervised")
@@ -39,8 +39,10 @@ def _train(grid: str, recipe: str, run: str, stores: str, resume: bool, stop_at:
             stop.signal = 2
 
     how = Resume.ALWAYS if resume else Resume.NEVER
-    team = Team(members, Mesh.of(grid), members.size)
-    job = open_job(None if resume else recipe, run, stores=Path(stores), resume=how, team=team)
+    rank_context = RankContext(members, Mesh.of(grid), members.size)
+    job = open_job(
+        None if resume else recipe, run, stores=Path(stores), resume=how, rank_context=rank_context
+    )
     return job.train(watch, stop)
 
 

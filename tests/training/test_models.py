@@ -7,7 +7,7 @@ from torch.nn import functional
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.losses import logistic, named_loss, squared
+from cotswold.training.losses import bce_with_logits, named_loss, sum_squared_error
 from cotswold.training.models import build_layers, build_stacks, layer_names, planned_layers
 
 
@@ -150,16 +150,16 @@ def test_logistic_is_the_sum_of_logistic_losses() -> None:
         for k, score in enumerate(row):
             p = torch.sigmoid(score)
             by_hand -= float(torch.log(p if k == label else 1 - p))
-    assert float(logistic(scores, labels)) == pytest.approx(by_hand / 2)
-    assert named_loss("logistic") is logistic
+    assert float(bce_with_logits(scores, labels)) == pytest.approx(by_hand / 2)
+    assert named_loss("logistic") is bce_with_logits
 
 
 def test_squared_error_is_against_one_for_the_class_or_against_given_values() -> None:
     outputs = torch.tensor([[0.5, 2.0], [1.0, 0.0]])
     by_classes = (0.5**2 + 1.0**2 + 0.0 + 0.0) / 2
-    assert float(squared(outputs, torch.tensor([1, 0]))) == pytest.approx(by_classes)
+    assert float(sum_squared_error(outputs, torch.tensor([1, 0]))) == pytest.approx(by_classes)
     given = torch.tensor([[-1.0, 1.0], [1.0, -1.0]])
-    assert float(squared(outputs, given)) == pytest.approx((1.5**2 + 1.0 + 0.0 + 1.0) / 2)
+    assert float(sum_squared_error(outputs, given)) == pytest.approx((1.5**2 + 1.0 + 0.0 + 1.0) / 2)
 
 
 def test_a_loss_that_nobody_has_is_refused_with_those_there_are() -> None:

@@ -18,13 +18,13 @@ from torch.utils.data import TensorDataset
 
 from cotswold.errors import DivergedError, UserError
 from cotswold.training.async_sgd.fork_check import try_in_fork
-from cotswold.training.async_sgd.replica_task import LearningWork
-from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.async_sgd.replica_task import ReplicaTask
+from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Samples
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.full_batch.objective import ModuleWork, check_repeatable
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.objective import ModuleObjective, check_repeatable
 from cotswold.training.jobs.module_checks import on_its_device
-from cotswold.training.losses import Loss, OwnLoss, cross_entropy, is_sum, squared
+from cotswold.training.losses import CustomLoss, Loss, cross_entropy, is_sum, sum_squared_error
 
 FEATURES, CLASSES = 6, 3
 
@@ -90,7 +90,7 @@ def test_an_embedding_that_is_given_floats_says_what_it_takes(tmp_path: Path) ->
 
 def test_parameters_that_lie_in_no_vector_are_told_which_strategy_takes_them() -> None:
     with pytest.raises(UserError, match=r"are torch.complex64 on cpu; .*train with strategy supervised"):
-        FlatModule(nn.Linear(2, 2, dtype=torch.complex64))
+        FlatParameters(nn.Linear(2, 2, dtype=torch.complex64))
 
 
 def spoilt(part: int) -> TensorDataset:
@@ -113,10 +113,10 @@ def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None
 
 
 def test_workers_and_replicas_name_a_sample_that_is_not_finite() -> None:
-    patterns = SamplePatterns(Samples(spoilt(0), 8).subset(range(10, 40)))
+    patterns = DatasetSamples(Samples(spoilt(0), 8).subset(range(10, 40)))
     for work in (
-        LearningWork(nn.Linear(FEATURES, CLASSES), squared, patterns, (0, 0)).compute,
-        ModuleWork(nn.Linear(FEATURES, CLASSES), squared, patterns, None).add,
+        ReplicaTask(nn.Linear(FEATURES, CLASSES), sum_squared_error, patterns, (0, 0)).compute,
+        ModuleObjective(nn.Linear(FEATURES, CLASSES), sum_squared_error, patterns, None).add,
     ):
         with pytest.raises(UserError, match="sample 13 of the data set has NaN"):
             work(range(8), torch.zeros(FEATURES * CLASSES + CLASSES))
@@ -146,15 +146,15 @@ class Counting(nn.Module):
 
 
 def test_a_buffer_that_changes_is_refused_where_each_process_would_have_its_own() -> None:
-    samples = SamplePatterns(Samples(labelled(), 8))
+    samples = DatasetSamples(Samples(labelled(), 8))
     with pytest.raises(
         UserError, match=r"mean of Counting is changed while the module computes; with strategy"
     ):
         try_in_fork(Counting(always=False), cross_entropy, samples)
     with pytest.raises(UserError, match=r"mean of Counting is changed .* with strategy batch"):
-        check_repeatable(ModuleWork(Counting(always=True), cross_entropy, samples, None), 8)
+        check_repeatable(ModuleObjective(Counting(always=True), cross_entropy, samples, None), 8)
     frozen = Counting(always=False)
-    check_repeatable(ModuleWork(frozen, cross_entropy, samples, None), 8)
+    check_repeatable(ModuleObjective(frozen, cross_entropy, samples, None), 8)
     assert not frozen.mean.any()
 
 
@@ -175,7 +175,7 @@ def test_a_buffer_that_changes_is_refused_where_each_process_would_have_its_own(
     ],
 )
 def test_a_loss_that_is_a_sum_over_samples_is_found_out(function: Loss, is_one: bool) -> None:
-    loss = OwnLoss(function)
+    loss = CustomLoss(function)
     loss(torch.randn(8, CLASSES).requires_grad_(), torch.arange(8) % CLASSES)
     assert is_sum(loss) == is_one
 
@@ -200,7 +200,7 @@ class Remembering(nn.Module):
 @pytest.mark.parametrize("is_method", [False, True])
 def test_what_a_loss_counts_and_draws_is_not_changed_by_the_search_for_a_sum(is_method: bool) -> None:
     own = Remembering()
-    loss = OwnLoss(own.forward if is_method else own)
+    loss = CustomLoss(own.forward if is_method else own)
     outputs, targets = torch.randn(8, CLASSES).requires_grad_(), torch.arange(8) % CLASSES
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     own.forward(outputs, targets)
@@ -218,6 +218,6 @@ def test_a_sum_that_is_taken_for_a_mean_is_said_once(tmp_path: Path) -> None:
         run = train(job)
     assert len(said) == 1
     assert "the loss is a sum" in str(events(run, "end")[0]["warning"])
-    samples = SamplePatterns(Samples(labelled(), 8))
+    samples = DatasetSamples(Samples(labelled(), 8))
     with pytest.raises(UserError, match="the loss is a sum over samples"):
-        check_repeatable(ModuleWork(nn.Linear(FEATURES, CLASSES), job.loss, samples, None), 8)
+        check_repeatable(ModuleObjective(nn.Linear(FEATURES, CLASSES), job.loss, samples, None), 8)

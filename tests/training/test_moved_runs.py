@@ -13,7 +13,7 @@ import cotswold
 from cotswold.data.sources import contents
 from cotswold.errors import SourceError, StoreError
 from cotswold.run import RunDirectory
-from cotswold.training import Resume, StoreJob, open_job, source_note, store_of
+from cotswold.training import RecipeJob, Resume, open_job, source_note, store_of
 from cotswold.training.jobs import run_store as run_stores
 
 RECIPE = """
@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("new/run")
 
 
-def resumed(run: Path, *overrides: str, stores: Path | None = None) -> StoreJob:
+def resumed(run: Path, *overrides: str, stores: Path | None = None) -> RecipeJob:
     return open_job(
         None, run, overrides=["training.epochs=2", *overrides], stores=stores, resume=Resume.ALWAYS
     )

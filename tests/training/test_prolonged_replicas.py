@@ -12,9 +12,9 @@ from torch import nn
 from cotswold.errors import MachineError
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import SampleLedger
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.trainers.async_sgd import ReplicaRuns
-from cotswold.ui.progress import describe
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.trainers.async_sgd import AsyncTrainer
+from cotswold.ui.describe import describe
 
 SAMPLES = 1000
 
@@ -28,7 +28,7 @@ def resumed(epochs: int) -> list[dict[str, object]]:
     def start(snapshot: object) -> Any:
         raise MachineError("no process is started")
 
-    runs = ReplicaRuns(start, FlatModule(nn.Linear(2, 1)), SAMPLES, training, cast(Any, recorder), {})
+    runs = AsyncTrainer(start, FlatParameters(nn.Linear(2, 1)), SAMPLES, training, cast(Any, recorder), {})
     strategy = {
         "vectors": [],
         "ledger": SampleLedger(SAMPLES).state(),

@@ -16,10 +16,17 @@ from torch.utils.data import TensorDataset
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import PortionSum, validation_means
-from cotswold.training.async_sgd.replica_task import Judge, LearningWork
-from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask
+from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Samples
-from cotswold.training.losses import Loss, OwnLoss, cross_entropy, logistic, named_loss, squared
+from cotswold.training.losses import (
+    CustomLoss,
+    Loss,
+    bce_with_logits,
+    cross_entropy,
+    named_loss,
+    sum_squared_error,
+)
 from cotswold.training.scores import score
 
 SCORES = torch.tensor([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]])
@@ -29,10 +36,10 @@ SCORES = torch.tensor([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]])
     ("loss", "ignored"),
     [
         (named_loss("cross_entropy"), -100),
-        (OwnLoss(functional.cross_entropy), -100),
-        (OwnLoss(nn.CrossEntropyLoss(ignore_index=7)), 7),
-        (OwnLoss(partial(functional.cross_entropy, ignore_index=7)), 7),
-        (OwnLoss(lambda output, target: functional.cross_entropy(output, target, ignore_index=-1)), -1),
+        (CustomLoss(functional.cross_entropy), -100),
+        (CustomLoss(nn.CrossEntropyLoss(ignore_index=7)), 7),
+        (CustomLoss(partial(functional.cross_entropy, ignore_index=7)), 7),
+        (CustomLoss(lambda output, target: functional.cross_entropy(output, target, ignore_index=-1)), -1),
     ],
 )
 def test_a_target_that_the_loss_leaves_out_is_neither_right_nor_wrong(loss: Loss, ignored: int) -> None:
@@ -43,18 +50,18 @@ def test_a_target_that_the_loss_leaves_out_is_neither_right_nor_wrong(loss: Loss
 
 
 def test_a_class_that_is_left_out_need_not_be_one_of_the_outputs() -> None:
-    found = score(OwnLoss(nn.CrossEntropyLoss(ignore_index=7)), SCORES, torch.tensor([0, 1, 1, 7]))
+    found = score(CustomLoss(nn.CrossEntropyLoss(ignore_index=7)), SCORES, torch.tensor([0, 1, 1, 7]))
     assert (found.right, found.judged, found.accuracy, found.sums["right"]) == (2, 3, 2 / 3, 2.0)
 
 
 def test_a_batch_that_cannot_be_judged_counts_neither_as_right_nor_as_wrong() -> None:
-    loss = OwnLoss(lambda output, target: functional.cross_entropy(output, target, ignore_index=7))
+    loss = CustomLoss(lambda output, target: functional.cross_entropy(output, target, ignore_index=7))
     found = score(loss, SCORES, torch.tensor([0, 1, 1, 7]))
     assert found.accuracy is None and found.sums == {"unjudged": 4.0} and found.weight == 4
     assert score(loss, SCORES, torch.tensor([0.5, 1.0, 1.0, 7.0])).sums == {}, "numbers are no classes"
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, OwnLoss(nn.CrossEntropyLoss())])
+@pytest.mark.parametrize("loss", [cross_entropy, CustomLoss(nn.CrossEntropyLoss())])
 def test_a_batch_of_which_everything_is_left_out_has_a_loss_of_0_and_no_gradient(loss: Loss) -> None:
     outputs = SCORES.clone().requires_grad_()
     value = loss(outputs, torch.full((4,), -100))
@@ -105,10 +112,10 @@ def test_samples_without_a_label_leave_no_mark_in_a_run(tmp_path: Path) -> None:
 
 
 def test_replicas_and_their_evaluator_leave_out_the_same_samples() -> None:
-    samples = SamplePatterns(Samples(partly_labelled(), 8))
-    work = LearningWork(Constant(), cross_entropy, samples, (0, 0))
+    samples = DatasetSamples(Samples(partly_labelled(), 8))
+    work = ReplicaTask(Constant(), cross_entropy, samples, (0, 0))
     found = work.compute(range(32), torch.zeros(2))
-    means = Judge(Constant(), cross_entropy, samples, 8).means(torch.tensor([1.0, 0.0]))
+    means = Evaluator(Constant(), cross_entropy, samples, 8).means(torch.tensor([1.0, 0.0]))
     assert means is not None
     assert (found.details["right"], found.weight, means["accuracy"]) == (12, 12, 1.0)
     assert found.value / found.weight == pytest.approx(means["loss"])
@@ -126,7 +133,7 @@ def test_means_over_portions_count_what_the_loss_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
-@pytest.mark.parametrize("loss", [squared, logistic, cross_entropy])
+@pytest.mark.parametrize("loss", [sum_squared_error, bce_with_logits, cross_entropy])
 def test_classes_of_any_whole_number_type_are_classes(kind: torch.dtype, loss: Loss) -> None:
     targets = torch.tensor([0, 1, 1, 0])
     assert loss(SCORES, targets.to(kind)).equal(loss(SCORES, targets))
@@ -134,10 +141,10 @@ def test_classes_of_any_whole_number_type_are_classes(kind: torch.dtype, loss: L
 
 def test_whole_numbers_are_no_classes_of_a_single_output() -> None:
     with pytest.raises(UserError, match=r"the module has one output; for regression give targets\.float"):
-        squared(SCORES[:, :1], torch.zeros(4, dtype=torch.int64))
+        sum_squared_error(SCORES[:, :1], torch.zeros(4, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("loss", [logistic, OwnLoss(functional.binary_cross_entropy_with_logits)])
+@pytest.mark.parametrize("loss", [bce_with_logits, CustomLoss(functional.binary_cross_entropy_with_logits)])
 def test_one_detector_has_an_accuracy(loss: Any) -> None:
     outputs, targets = torch.tensor([[1.0], [-1.0], [2.0], [3.0]]), torch.tensor([[1.0], [0.0], [0.0], [1.0]])
     assert score(loss, outputs, targets).accuracy == 0.75
@@ -147,10 +154,10 @@ def test_one_detector_has_an_accuracy(loss: Any) -> None:
 
 def test_one_detector_learns_from_classes_0_and_1() -> None:
     outputs, targets = torch.tensor([[1.0], [-1.0]]), torch.tensor([1, 0])
-    assert logistic(outputs, targets).equal(logistic(outputs, targets.float().unsqueeze(1)))
-    assert score(logistic, outputs, targets).accuracy == 1.0
+    assert bce_with_logits(outputs, targets).equal(bce_with_logits(outputs, targets.float().unsqueeze(1)))
+    assert score(bce_with_logits, outputs, targets).accuracy == 1.0
 
 
 def test_a_detector_is_taught_nothing_beside_0_and_1() -> None:
     with pytest.raises(UserError, match="targets lie between -1 and 2, but logistic needs 0, 1 or"):
-        logistic(torch.zeros(2, 1), torch.tensor([[-1.0], [2.0]]))
+        bce_with_logits(torch.zeros(2, 1), torch.tensor([[-1.0], [2.0]]))

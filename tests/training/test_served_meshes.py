@@ -20,7 +20,7 @@ from cotswold.launch import Membership
 from cotswold.mesh import Mesh
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
-from cotswold.training.distributed import Team
+from cotswold.training.distributed import RankContext
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -34,7 +34,7 @@ def _train(
     assert group is not None
     size = dist.get_world_size()
     members = Membership(dist.get_rank(), size, ("here",) * size, group)
-    team = Team(members, Mesh.of(grid), members.rank, 1 if apart else size)
+    rank_context = RankContext(members, Mesh.of(grid), members.rank, 1 if apart else size)
     before = children()
 
     def watch(event: Mapping[str, object]) -> None:
@@ -47,7 +47,9 @@ def _train(
         if token is not None:
             patched.setenv(VARIABLE, token)
         try:
-            job = open_job(recipe, run, stores=Path(stores), resume=Resume.IF_STARTED, team=team)
+            job = open_job(
+                recipe, run, stores=Path(stores), resume=Resume.IF_STARTED, rank_context=rank_context
+            )
             assert job.train(watch, Stop())
         except (UserError, MachineError) as error:
             return str(error)

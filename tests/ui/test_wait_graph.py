@@ -12,7 +12,7 @@ import pytest
 from cotswold.host.process_info import is_stopped
 from cotswold.run import Event
 from cotswold.testing.signals import wait_until
-from cotswold.ui import doing
+from cotswold.ui import activity
 from cotswold.ui import wait_graph as waiting
 
 
@@ -53,7 +53,7 @@ def server(number: int, *whom: str, queued: int = 0, silent: float = 0.0) -> Eve
 def concluded(*rows: Event) -> list[str]:
     replicas = [row for row in rows if "doing" in row]
     servers = [row for row in rows if "doing" not in row]
-    return waiting.conclusions({"each": replicas, "servers": servers}, is_here=False)
+    return waiting.diagnose({"each": replicas, "servers": servers}, is_here=False)
 
 
 def test_where_all_compute_nobody_is_blamed() -> None:
@@ -117,7 +117,7 @@ def test_a_stopped_process_that_a_replica_has_started_is_named() -> None:
         process.send_signal(signal.SIGSTOP)
         wait_until(lambda: is_stopped(process.pid))
         now = {"each": [replica(1, seconds=9.0, pid=os.getpid())]}
-        found = waiting.conclusions(now, is_here=True)
+        found = waiting.diagnose(now, is_here=True)
         process.kill()
     how = f"kill -CONT {process.pid} continues it"
     assert found == [f"replica-1 has a child process {process.pid}, which is stopped; {how}"]
@@ -153,7 +153,7 @@ def test_every_process_has_a_line() -> None:
     ],
 )
 def test_what_a_replica_does_is_said_in_words(row: Event, said: str) -> None:
-    assert doing.replica_does(row) == said
+    assert activity.replica_does(row) == said
 
 
 def test_of_one_that_is_silent_it_is_said_how_long_ago_it_was_heard() -> None:
@@ -176,14 +176,14 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     (said,) = waiting.table({"evaluators": [JUDGING]}, is_here=True)
     assert said == "evaluator-1 (process 7) judges the parameters of sample 12,000, for 1.5 s"
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
-    (said,) = waiting.conclusions({"evaluators": [silent]}, is_here=False)
+    (said,) = waiting.diagnose({"evaluators": [silent]}, is_here=False)
     assert said.startswith("evaluator-1 sent no message for 8.0 s")
-    assert doing.evaluator_does(silent).startswith("is silent; at its last message it judged")
-    assert doing.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
+    assert activity.evaluator_does(silent).startswith("is silent; at its last message it judged")
+    assert activity.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
 
 
 def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:
-    assert doing.server_does({**server(0), "short": [3, 1, 2]}) == (
+    assert activity.server_does({**server(0), "short": [3, 1, 2]}) == (
         "3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)"
     )
-    assert doing.server_does({**server(0), "short": [0, 0, 2]}) == "waits for updates"
+    assert activity.server_does({**server(0), "short": [0, 0, 2]}) == "waits for updates"

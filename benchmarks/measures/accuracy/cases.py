@@ -22,8 +22,8 @@ from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.training import open_store
-from cotswold.ui.progress import say
-from cotswold.ui.words import duration
+from cotswold.ui.format import duration
+from cotswold.ui.terminal import say
 from measures.accuracy.served import learn
 from measures.cells import number
 from measures.downpour.simulating import Simulating

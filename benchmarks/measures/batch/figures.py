@@ -20,7 +20,7 @@ from cotswold.simulate import BatchWork, Cluster, predict_evaluation, this_machi
 from cotswold.simulate.estimates.bunyip import dense_work
 from cotswold.simulate.hardware.cluster import Rate
 from cotswold.simulate.workloads.batch_work import Travel
-from cotswold.training.full_batch.local import WholeSet
+from cotswold.training.full_batch.local import FullBatchObjective
 from measures.batch.alone import Alone
 from measures.batch.cluster import Search, bunyip_cluster
 from measures.batch.network import bunyip
@@ -121,7 +121,7 @@ class Line:
     """Evaluations along a line in this process, on one thread."""
 
     def __init__(self, patterns: int, portion: int, sizes: tuple[int, int, int]) -> None:
-        self._whole = WholeSet(bunyip(patterns=patterns, sizes=sizes), portion=portion)
+        self._whole = FullBatchObjective(bunyip(patterns=patterns, sizes=sizes), portion=portion)
         self._number = 0
         self._whole.evaluate("x", "g")
         self._whole.vectors.run([Combine("d", ((-1e-3, "g"),))])

@@ -32,7 +32,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.report.build import page_html
 from cotswold.data.datasets.japanese_ocr import JapaneseSet, contact_sheet
-from cotswold.ui.words import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, plain, scaled
 from measures.bunyip import paper
 from measures.bunyip.judging import PARTS
 

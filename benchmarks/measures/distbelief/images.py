@@ -36,7 +36,7 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.ui.words import duration, percent
+from cotswold.ui.format import duration, percent
 from measures.predictions.pictures import COLOURS, KEPT, STYLE
 
 

@@ -14,9 +14,9 @@ from torch import Tensor
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.async_sgd.replica_task import Judge
-from cotswold.training.data.indexed import StorePatterns
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.async_sgd.replica_task import Evaluator
+from cotswold.training.data.indexed import StoreSamples
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from measures.downpour.racing import replicas
 from measures.downpour.rivals import Race
@@ -45,7 +45,7 @@ class Accurate:
         race = Race(rate, seed, epochs * epoch, epoch, recipe.training.batch_size, workers)
         kept = replicas(recipe, self._store, self._rows, race)
         vectors = [torch.from_numpy(vector) for vector in kept.vectors]
-        judge = Judge.of_recipe(recipe, self._store)
+        judge = Evaluator.of_recipe(recipe, self._store)
         validated = []
         for vector in vectors:
             means = judge.means(vector)
@@ -87,7 +87,7 @@ class Accurate:
         }
 
     def _tested(self, recipe: Recipe, parameters: Tensor) -> float:
-        flat = FlatModule(supervised_network(recipe, self._store.outputs))
+        flat = FlatParameters(supervised_network(recipe, self._store.outputs))
         flat.vector.copy_(parameters)
         split = "test" if self._store.splits.get("test") else "validation"
-        return accuracy(flat.module, StorePatterns(self._store, split))
+        return accuracy(flat.module, StoreSamples(self._store, split))

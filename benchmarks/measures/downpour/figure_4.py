@@ -25,8 +25,8 @@ from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, from_values, parse
 from cotswold.recipe.schema import BatchTraining
 from cotswold.training.async_sgd.replica_task import in_replica
-from cotswold.training.data.indexed import StorePatterns, write_rows
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.data.indexed import StoreSamples, write_rows
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import settings_of
 from cotswold.training.full_batch.strategy import method_of
 from cotswold.training.jobs.restore import supervised_network
@@ -188,8 +188,8 @@ class Accuracies:
     """The part of the samples of each split that a network classifies rightly."""
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
-        self._flat = FlatModule(supervised_network(recipe, store.outputs).eval())
-        self._patterns = {split: StorePatterns(store, split) for split in SPLITS if store.splits.get(split)}
+        self._flat = FlatParameters(supervised_network(recipe, store.outputs).eval())
+        self._patterns = {split: StoreSamples(store, split) for split in SPLITS if store.splits.get(split)}
 
     @torch.no_grad()
     def of(self, parameters: Tensor, splits: Sequence[str] = tuple(SPLITS)) -> Mapping[str, float]:

@@ -14,7 +14,7 @@ import torch
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.async_sgd.replica_task import Judge
+from cotswold.training.async_sgd.replica_task import Evaluator
 from measures.downpour.rivals import RIVALS, Kept, Race, race_of, slowed
 from measures.downpour.road import arguments, opened, proceed_until
 
@@ -33,7 +33,7 @@ def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accur
         kept = replicas(recipe, store, rows, race)
     else:
         kept = race_of(name, race, arguments(recipe, store, rows))
-    judge = Judge.of_recipe(recipe, store)
+    judge = Evaluator.of_recipe(recipe, store)
 
     def judged(place: int) -> float:
         means = judge.means(torch.from_numpy(kept.vectors[place]))

@@ -28,9 +28,9 @@ from cotswold.host import keep_freed_bytes
 from cotswold.recipe import parse
 from cotswold.testing import CpuQuota
 from cotswold.training.async_sgd.replica_task import in_replica
-from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.data.indexed import StoreSamples
 from cotswold.training.losses import loss_of
-from cotswold.training.strategies.supervised import needed
+from cotswold.training.strategies.supervised import require_targets
 
 READY_SECONDS = 120.0
 DONE_SECONDS = 3600.0
@@ -86,7 +86,7 @@ class Rank:
 
     def __post_init__(self) -> None:
         store = Store(Path(self.arguments["store"]))
-        self._patterns = StorePatterns(store, "train", Path(self.arguments["rows"]))
+        self._patterns = StoreSamples(store, "train", Path(self.arguments["rows"]))
         self._loss = loss_of(parse(self.arguments["recipe"]))
 
     def batches(self) -> Iterator[list[int]]:
@@ -102,7 +102,7 @@ class Rank:
     def loss(self, network: nn.Module, numbers: list[int]) -> Tensor:
         """The mean loss of these samples."""
         batch = self._patterns.batch(numbers)
-        found: Tensor = self._loss(network(batch.inputs), needed(batch.targets))
+        found: Tensor = self._loss(network(batch.inputs), require_targets(batch.targets))
         return found
 
 

@@ -14,8 +14,8 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe
-from cotswold.training.async_sgd.replica_task import Judge, LearningWork, in_replica
-from cotswold.training.data.indexed import StorePatterns
+from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask, in_replica
+from cotswold.training.data.indexed import StoreSamples
 from measures.downpour.road import arguments
 from measures.hogwild import accuracy
 from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
@@ -33,9 +33,9 @@ class Simulating:
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:
         torch.set_num_threads(1)
         self._recipe, self._store, self._arguments = recipe, store, arguments(recipe, store, rows)
-        self._judge = Judge.of_recipe(recipe, store)
+        self._judge = Evaluator.of_recipe(recipe, store)
 
-    def work(self, seed: int) -> LearningWork:
+    def work(self, seed: int) -> ReplicaTask:
         """A network with the first values of a seed."""
         text = self._arguments["recipe"].replace(
             f"seed = {self._recipe.training.seed}\n", f"seed = {seed}\n", 1
@@ -87,7 +87,7 @@ class Simulating:
             "way": way,
         }
         if is_tested and self._store.splits.get("test"):
-            found["test"] = rounded(accuracy(work.network, StorePatterns(self._store, "test")))
+            found["test"] = rounded(accuracy(work.network, StoreSamples(self._store, "test")))
         return found
 
 

@@ -15,7 +15,7 @@ from cotswold.bench.measure import Document, interleaved, ratios, rounded
 from cotswold.data import Store
 from cotswold.data.loading.order import Buffered, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
-from cotswold.data.service.store import ServedStore, View
+from cotswold.data.service.store import DatasetView, ServedStore
 
 SMALL_BYTES = 16 << 20
 """The bound of the cache that is filled beyond it."""
@@ -31,7 +31,7 @@ def hits(store: Store, batch: int, rounds: int) -> Document:
     """Seconds of a batch's rows from shards that are all kept, of the same rows taken from one array of the
     whole set, and of a copy of as many bytes that lie together."""
     served, split = ServedStore(store, 1 << 40), "train"
-    maker, shards = served._maker(str(View(split)))
+    maker, shards = served._maker(str(DatasetView(split)))
     order = Buffered(
         Split(store.splits[split], store.shard(split), 0),
         max(1, shuffle_bytes(store, split) // stored_bytes(store)),
@@ -72,7 +72,7 @@ def bound(store: Store, batch: int, cache_bytes: int) -> Document:
     """An epoch's batches with a cache that is too small for the set: the most that was kept, the growth of
     the process's memory."""
     served = ServedStore(store, cache_bytes)
-    view, split = str(View("train")), "train"
+    view, split = str(DatasetView("train")), "train"
     order = Buffered(
         Split(store.splits[split], store.shard(split), 0),
         max(1, shuffle_bytes(store, split) // stored_bytes(store)),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from cotswold.data import Reader, Store
-from cotswold.data.service.store import View
+from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
@@ -55,7 +55,7 @@ def main(told: dict[str, object]) -> None:
         held.enter_context(pool)
         shape = store.shape
         sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-        feed = ServedFeed(client, View("train", 0, None, feeding.tables), sample_bytes)
+        feed = ServedFeed(client, DatasetView("train", 0, None, feeding.tables), sample_bytes)
         reader = Reader(store, "train", feeding.batch, feed=feed)
         held.callback(reader.close)
         measured(feeding, _samples(reader), KERNELS)

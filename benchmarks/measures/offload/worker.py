@@ -66,7 +66,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
         )
         started = time.perf_counter()
         stack.reset_parameters()
-        stack.rest()
+        stack.zero_momentum()
         stack.stream.settle()
         made = time.perf_counter() - started
         raw = RawDisk(folder, row_bytes(layer), case.raw_files)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.errors import UserError
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 from measures.papers.sources import SOURCES, Command, Size, Source
 
 BENCHMARKS = Path(__file__).parents[2]

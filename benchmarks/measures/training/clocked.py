@@ -24,7 +24,7 @@ from cotswold.nn import SparseAutoencoderStack
 from cotswold.run import EventLog
 from cotswold.training.strategies.greedy import Greedy
 from cotswold.training.strategies.joint import Joint
-from cotswold.training.trainers.sync import Synchronous
+from cotswold.training.trainers.sync import SyncTrainer
 
 STEPS, LOWER, VALIDATION, BEGINNING = "stack_step", "forward of lower stacks", "validation", "calibration"
 SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for pictures"
@@ -78,11 +78,11 @@ class Seconds:
 
         return call
 
-    def looped(self, function: Callable[[Synchronous], bool]) -> Callable[[Synchronous], bool]:
+    def looped(self, function: Callable[[SyncTrainer], bool]) -> Callable[[SyncTrainer], bool]:
         """The loop's whole run, timed."""
 
         @functools.wraps(function)
-        def run(loop: Synchronous) -> bool:
+        def run(loop: SyncTrainer) -> bool:
             start, self._counts = self._now(), True
             try:
                 return function(loop)
@@ -111,13 +111,13 @@ def clocked() -> Iterator[Seconds]:
     """Notes the seconds of all training that goes on inside."""
     seconds = Seconds()
     replaced = [(owner, name, getattr(owner, name)) for _, owner, name in _CALLS]
-    run = Synchronous.run
+    run = SyncTrainer.run
     for kind, owner, name in _CALLS:
         setattr(owner, name, seconds.timed(kind, getattr(owner, name)))
-    setattr(Synchronous, "run", seconds.looped(run))  # noqa: B010
+    setattr(SyncTrainer, "run", seconds.looped(run))  # noqa: B010
     try:
         yield seconds
     finally:
-        setattr(Synchronous, "run", run)  # noqa: B010
+        setattr(SyncTrainer, "run", run)  # noqa: B010
         for owner, name, function in replaced:
             setattr(owner, name, function)

@@ -11,13 +11,13 @@ from PIL import Image
 
 from cotswold.analysis.images import Floats, contact_sheet
 from cotswold.data import Store
-from cotswold.data.loading.batching import Maker, Varying, Wanted
+from cotswold.data.loading.batching import Augment, BatchBuilder, BatchRequest
 
 _WIDTH = 1200
 """Smallest width of a sheet in pixels."""
 
 
-def sheet_of_variants(store: Store, varying: Varying, seed: int, samples: int, epochs: int) -> Image.Image:
+def sheet_of_variants(store: Store, varying: Augment, seed: int, samples: int, epochs: int) -> Image.Image:
     """Return a sheet of the first training images of a store, one per row, with augmented variants.
 
     Args:
@@ -32,12 +32,12 @@ def sheet_of_variants(store: Store, varying: Varying, seed: int, samples: int, e
     """
     rows = np.arange(min(samples, store.splits["train"]))
     makers = [
-        Maker(store, "train", varying=None, seed=seed),
-        *[Maker(store, "train", varying=varying, seed=seed)] * epochs,
+        BatchBuilder(store, "train", augmentation=None, seed=seed),
+        *[BatchBuilder(store, "train", augmentation=varying, seed=seed)] * epochs,
     ]
     stored = makers[0].read(0, len(rows))
     columns = [
-        maker.batch(Wanted(max(0, number - 1), rows), stored)[0].numpy()
+        maker.batch(BatchRequest(max(0, number - 1), rows), stored)[0].numpy()
         for number, maker in enumerate(makers)
     ]
     tiles = [_coloured(column[row], columns[0][row]) for row in range(len(rows)) for column in columns]

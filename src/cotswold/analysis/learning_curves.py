@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cotswold.analysis.plots import Line
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
-from cotswold.ui.words import percent, plain
+from cotswold.ui.format import percent, plain
 
 _POINTS = 240  # more than a plot of this width can show
 

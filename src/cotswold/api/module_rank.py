@@ -11,13 +11,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from cotswold.api.run_job import Hearing
-from cotswold.api.signals import stopping
-from cotswold.api.train_module import ModuleRequest, carry_out_module
+from cotswold.api.run_job import RunObservers
+from cotswold.api.signals import graceful_exit
+from cotswold.api.train_module import ModuleRequest, train_module
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
 from cotswold.ui.display import Quiet, Terminal
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 
 
 def main(word: str) -> int:
@@ -35,9 +35,9 @@ def main(word: str) -> int:
             None,
             given["resume"],
         )
-        return carry_out_module(
+        return train_module(
             request,
-            Hearing(Quiet() if given["quiet"] else Terminal(), None, Stop(), stopping),
+            RunObservers(Quiet() if given["quiet"] else Terminal(), None, Stop(), graceful_exit),
             grid=given["grid"],
             restarts=0,
         ).code

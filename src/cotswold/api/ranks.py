@@ -21,7 +21,7 @@ from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
     from cotswold.launch import World
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
 
 Tell = Callable[[str], None]
 """Receives a message for the user."""
@@ -105,9 +105,9 @@ def prepare(world: World) -> None:
 
 
 @contextmanager
-def team(
+def join_ranks(
     world: World, name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell
-) -> Iterator[Team]:
+) -> Iterator[RankContext]:
     """Join this rank to the others, which must have the same recipe and version, in a `with` block.
 
     Ranks authenticate by the token in COTSWOLD_TOKEN. If the launcher provides none, the first rank creates
@@ -116,7 +116,7 @@ def team(
     from cotswold.host import token_in, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
 
     wanted: Recipe | None = None
     failure: CotswoldError | None = None
@@ -136,7 +136,7 @@ def team(
         chosen = str(grid_of(wanted, world.size, world.local_size))
         grid = Grid.parse(members.gather(chosen)[0])  # hosts differ, and might choose differently
         mesh = Mesh.of(grid, wanted.training.device.partition(":")[0], secret)
-        yield Team(members, mesh, world.local_rank, world.local_size)
+        yield RankContext(members, mesh, world.local_rank, world.local_size)
 
 
 def _unheard(sentence: str) -> None:

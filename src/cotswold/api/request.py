@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class RankWords:
+class RecipeLaunch:
     """The command line for the ranks of a grid."""
 
     request: Request

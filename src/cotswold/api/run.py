@@ -14,7 +14,7 @@ from cotswold.api.arguments import check_path, check_whole
 from cotswold.api.report import write_report
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
-from cotswold.ui.progress import describe, phase_name
+from cotswold.ui.describe import describe, phase_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,10 +146,10 @@ class Run:
             MismatchError: if the module differs; it stays unchanged.
         """
         from cotswold.checkpoint import Checkpoint, CheckpointManager
-        from cotswold.training.jobs.same_module import check_module
+        from cotswold.training.jobs.state_check import check_state_matches
 
         def take(checkpoint: Checkpoint) -> None:
-            check_module(module, checkpoint)
+            check_state_matches(module, checkpoint)
             for name, tensor in module.state_dict().items():
                 checkpoint.read_into(f"network.{name}", tensor)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cotswold.geometry import Grid
     from cotswold.run import Stop
     from cotswold.training import Job
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
     from cotswold.ui.display import Watch
 
 Listening = Callable[["Stop", str], AbstractContextManager[None]]
@@ -48,7 +48,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Hearing:
+class RunObservers:
     """Receivers of a run's events, and the sources of requests to stop."""
 
     display: Display
@@ -75,7 +75,7 @@ class _Warned:
         self._watch(event)
 
 
-class Words(Protocol):
+class LaunchSpec(Protocol):
     """Command lines for the processes of a run."""
 
     @property
@@ -93,20 +93,22 @@ class Words(Protocol):
         ...
 
 
-def carried(job: Job, team: Team, place: Path | None, display: Display, hearing: Hearing) -> Outcome:
+def run_job(
+    job: Job, rank_context: RankContext, place: Path | None, display: Display, hearing: RunObservers
+) -> Outcome:
     """Train an open job; ``place`` is its directory as the caller wrote it."""
     words = words_for(job.recipe.training.strategy)
     with hearing.listening(hearing.stop, words), display.training() as shown:
         warned = _Warned(hearing.watch(shown))
         finished = job.train(watch=warned, stop=hearing.stop)
-    if warned.said and team.is_main:
+    if warned.said and rank_context.is_main:
         display.say(f"warning: {warned.said}")
     limit = job.recipe.price.limit if not finished and hearing.stop.limited else None
     code = 0 if finished or limit is not None else 128 + (hearing.stop.signal or signal.SIGINT)
-    return Outcome(place or job.run.path, code, team.is_main, limit=limit)
+    return Outcome(place or job.run.path, code, rank_context.is_main, limit=limit)
 
 
-def on_ranks(words: Words, run: Path, grid: Grid, restarts: int, hearing: Hearing) -> Outcome:
+def on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hearing: RunObservers) -> Outcome:
     """Train on ranks of this machine, started by ``words``, and supervise them."""
     from cotswold.api.ranks import RANKS_A_CORE, cores
     from cotswold.launch import run_local

@@ -39,7 +39,7 @@ def words_for(strategy: str) -> str:
 
 
 @contextmanager
-def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
+def catch_sigint(stop: Stop, words: str = STEP) -> Iterator[None]:
     """Request a stop at the first SIGINT, with the message ``words``; a second one raises KeyboardInterrupt.
 
     Only the main thread receives signals; in other threads this has no effect.
@@ -62,7 +62,7 @@ def interruptible(stop: Stop, words: str = STEP) -> Iterator[None]:
 
 
 @contextmanager
-def stopping(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[None]:
+def graceful_exit(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[None]:
     """Request a stop at the first SIGINT, SIGTERM or SIGHUP, for a process that only trains.
 
     The first signal shows the message ``words``. A second one shows ``left`` and exits at once. A repetition

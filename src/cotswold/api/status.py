@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.run import Run
 from cotswold.errors import UserError
-from cotswold.ui import doing
+from cotswold.ui import activity
 from cotswold.ui import wait_graph as waiting
-from cotswold.ui.progress import describe
+from cotswold.ui.describe import describe
+from cotswold.ui.format import seconds_in_words
 
 if TYPE_CHECKING:
     from cotswold.files import Holder
@@ -99,7 +100,7 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
         told = () if last["status"] == "finished" else _resume_note(run)
         return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
-    when = _clock(doing.figure(last, "time"))
+    when = _clock(activity.figure(last, "time"))
     said = (
         f"{run.path} ended without saving: stopped at once, or killed; no process trains it, and its events "
         f"stop at {when}"
@@ -143,13 +144,13 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
     said = f"{run.path} is in progress: {run.recipe.training.strategy}, {who}"
     if not status:
         return f"{said}; it is starting, without a report yet"
-    late = time.time() - doing.figure(status, "written")
+    late = time.time() - activity.figure(status, "written")
     if late > _LATE_SECONDS:
         from cotswold.host.stack_dump import describe_state
 
         state = describe_state(holder.process) if holder.is_here else ""
         process = f": process {holder.process} {state}" if state else "; --stacks shows its stack"
-        return f"{said}; no report for {doing.seconds_in_words(late)}{process}"
+        return f"{said}; no report for {seconds_in_words(late)}{process}"
     return said
 
 
@@ -176,7 +177,7 @@ def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
             _epoch(now),
             *waiting.table(now, is_here),
             *_news(status),
-            *waiting.conclusions(now, is_here),
+            *waiting.diagnose(now, is_here),
         ]
     elif "step" in known:
         said.append("the wait graph is only available for strategy downpour; --stacks shows each stack")
@@ -187,22 +188,22 @@ def _epoch(now: Mapping[str, object]) -> str:
     samples = now.get("samples")
     account = samples if isinstance(samples, Mapping) else {}
     words = [
-        f"{doing.figure(account, name):,.0f} {name.replace('_', ' ')}"
+        f"{activity.figure(account, name):,.0f} {name.replace('_', ' ')}"
         for name in ("counted", "torn", "refused", "lost", "left_out")
         if account.get(name)
     ]
-    epoch = f"epoch {doing.figure(now, 'epoch') + 1:.0f} of {doing.figure(now, 'epochs'):.0f}"
-    in_hand = f"{doing.figure(now, 'open'):,.0f} in hand"
+    epoch = f"epoch {activity.figure(now, 'epoch') + 1:.0f} of {activity.figure(now, 'epochs'):.0f}"
+    in_hand = f"{activity.figure(now, 'open'):,.0f} in hand"
     return f"{now.get('doing')}; {epoch}; samples: {', '.join([*words, in_hand])}"
 
 
 def _news(status: Mapping[str, object]) -> list[str]:
     """Return the changes among processes in the last minute."""
-    written = doing.figure(status, "written")
+    written = activity.figure(status, "written")
     return [
-        f"{doing.seconds_in_words(written - doing.figure(each, 'time'))} ago: {line}"
-        for each in doing.rows(status, "news")
-        if written - doing.figure(each, "time") < _NEWS_SECONDS and (line := _happened(each))
+        f"{seconds_in_words(written - activity.figure(each, 'time'))} ago: {line}"
+        for each in activity.rows(status, "news")
+        if written - activity.figure(each, "time") < _NEWS_SECONDS and (line := _happened(each))
     ]
 
 
@@ -213,7 +214,7 @@ def _happened(event: Mapping[str, object]) -> str:
         case "recalled" | "waiting":
             return str(said)
         case "revived":
-            return f"{doing.named(str(name))} was lost on all servers and was restored from a disk"
+            return f"{activity.named(str(name))} was lost on all servers and was restored from a disk"
         case "restored":
             return f"{name} resumes from its disk with {said}"
         case "disk":

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from cotswold.api.callbacks import OnEvent
 from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
 from cotswold.api.run import Run
-from cotswold.api.run_job import Hearing, run_of
-from cotswold.api.signals import interruptible
+from cotswold.api.run_job import RunObservers, run_of
+from cotswold.api.signals import catch_sigint
 from cotswold.api.threads import threads_override
-from cotswold.api.train_recipe import carry_out
+from cotswold.api.train_recipe import train_recipe
 from cotswold.errors import UserError
 from cotswold.recipe import Recipe
 from cotswold.ui.display import display_for
@@ -97,16 +97,16 @@ def train(
 
     if resume not in (False, True, "if_started"):
         raise UserError(f'resume must be True, False, or "if_started", got {resume!r}')
-    hearing = Hearing(display_for(progress), on_event, stop or Stop(), interruptible)
+    hearing = RunObservers(display_for(progress), on_event, stop or Stop(), catch_sigint)
     if loss is not None or _is_module(recipe) or is_factory(recipe):
-        from cotswold.api.train_module import ModuleRequest, carry_out_module
+        from cotswold.api.train_module import ModuleRequest, train_module
 
         if stores is not None or overrides:
             raise UserError("stores and overrides apply to a recipe; pass a module's settings by name")
         own = ModuleRequest.of(
             recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume, grid
         )
-        outcome = carry_out_module(own, hearing, grid=grid, restarts=restarts)
+        outcome = train_module(own, hearing, grid=grid, restarts=restarts)
         return run_of(outcome, stop, module=own.made)
     if settings or validation is not None or strategy is not None:
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
@@ -125,7 +125,7 @@ def train(
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
         request = Request(name, place_of(directory), given, kept, resume)
-        outcome = carry_out(request, hearing, grid=grid, restarts=restarts)
+        outcome = train_recipe(request, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotswold import __version__
 from cotswold.api.request import Resumed, is_factory
-from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
+from cotswold.api.run_job import Outcome, RunObservers, on_ranks, run_job
 from cotswold.api.threads import (
     computing,
     own_environment,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from cotswold.launch import World
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import Cluster, LayerTraining, Mesh
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
     from cotswold.training.full_batch.module_batch import Factory
 
     Given = Dataset[Any] | DataLoader[Any] | tuple[Any, ...]
@@ -241,7 +241,9 @@ def training_section(
     return type(found).model_construct(_fields_set=set(values), **dict(found)), made.cluster, made.mesh
 
 
-def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+def train_module(
+    request: ModuleRequest, hearing: RunObservers, *, grid: str | None, restarts: int
+) -> Outcome:
     """Train a module as requested, in the existing processes or in new ranks."""
     from cotswold.launch import world_of
 
@@ -252,20 +254,20 @@ def carry_out_module(request: ModuleRequest, hearing: Hearing, *, grid: str | No
 
             processes.prepare(world)
             request.make()
-            with team(world, request, grid) as members:
+            with join_ranks(world, request, grid) as members:
                 return _trained(request, members, hearing)
     gangs = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
     shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
-        words = ModuleWords.from_request(request, shape)
+        words = ModuleLaunch.from_request(request, shape)
         return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
     with computing(request.training.threads, device=_device_of(request)):
-        from cotswold.training.distributed import SOLO
+        from cotswold.training.distributed import SINGLE_PROCESS
 
         request.make()
-        return _trained(request, SOLO, hearing)
+        return _trained(request, SINGLE_PROCESS, hearing)
 
 
 def _device_of(request: ModuleRequest) -> str:
@@ -275,7 +277,7 @@ def _device_of(request: ModuleRequest) -> str:
     return str(next((each.device for each in request.module.parameters()), "cpu"))
 
 
-def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
+def _trained(request: ModuleRequest, rank_context: RankContext, hearing: RunObservers) -> Outcome:
     from cotswold import training
     from cotswold.training.jobs.factories import imported
 
@@ -292,20 +294,20 @@ def _trained(request: ModuleRequest, team: Team, hearing: Hearing) -> Outcome:
         mesh=request.mesh,
         validation=request.validation,
         resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
-        team=team,
+        rank_context=rank_context,
     )
-    display = hearing.display if team.is_main else Quiet()
-    if team.is_main and job.resume_note is not None:
+    display = hearing.display if rank_context.is_main else Quiet()
+    if rank_context.is_main and job.resume_note is not None:
         display.say(job.resume_note)
     try:
         with own_random():
-            return carried(job, team, request.directory, display, hearing)
+            return run_job(job, rank_context, request.directory, display, hearing)
     finally:
         request.module.eval()
 
 
 @dataclass(frozen=True)
-class ModuleWords:
+class ModuleLaunch:
     """The command line for the ranks of a module's run: one argument, a JSON object."""
 
     given: Mapping[str, object]
@@ -318,7 +320,7 @@ class ModuleWords:
     """The module search path of this process, including the folder of a script, for the ranks."""
 
     @classmethod
-    def from_request(cls, request: ModuleRequest, grid: Grid) -> ModuleWords:
+    def from_request(cls, request: ModuleRequest, grid: Grid) -> ModuleLaunch:
         """Convert a request. Raises UserError for values that cannot be sent to other processes."""
         if request.factory is None:
             raise UserError(
@@ -359,7 +361,7 @@ class ModuleWords:
 
 
 @contextmanager
-def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Team]:
+def join_ranks(world: World, request: ModuleRequest, grid: str | None) -> Iterator[RankContext]:
     """Join this rank to the others, which must have the same module and settings, in a `with` block."""
     import torch
 
@@ -368,7 +370,7 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     from cotswold.launch import join
     from cotswold.mesh import Mesh
     from cotswold.recipe.schema import Mesh as Section
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
 
     assert request.module is not None, "made before"
     rows = max(each for each in range(1, math.isqrt(world.size) + 1) if world.size % each == 0)
@@ -387,4 +389,4 @@ def team(world: World, request: ModuleRequest, grid: str | None) -> Iterator[Tea
     secret = token_of(os.environ) or token_in(token_file(request.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
         mesh = Mesh.of(shape, request.training.device.partition(":")[0], secret)
-        yield Team(members, mesh, world.local_rank, world.local_size)
+        yield RankContext(members, mesh, world.local_rank, world.local_size)

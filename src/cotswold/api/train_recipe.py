@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_whole
-from cotswold.api.request import RankWords, Request
-from cotswold.api.run_job import Hearing, Outcome, carried, on_ranks
+from cotswold.api.request import RecipeLaunch, Request
+from cotswold.api.run_job import Outcome, RunObservers, on_ranks, run_job
 from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
 from cotswold.errors import UserError
 from cotswold.ui.display import Quiet
 
 if TYPE_CHECKING:
-    from cotswold.training.distributed import Team
+    from cotswold.training.distributed import RankContext
 
 
-def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts: int) -> Outcome:
+def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, restarts: int) -> Outcome:
     """Train as requested, in the existing processes or in new ranks."""
     from cotswold.api import ranks as processes
     from cotswold.launch import world_of
@@ -43,29 +43,29 @@ def carry_out(request: Request, hearing: Hearing, *, grid: str | None, restarts:
             )
         with own_environment(), own_threads(), own_modes():
             processes.prepare(world)
-            with processes.team(world, *named, display.say) as team:
-                return _trained(request, team, hearing)
+            with processes.join_ranks(world, *named, display.say) as rank_context:
+                return _trained(request, rank_context, hearing)
     wanted = None
     if any(word is not None for word in (grid, request.recipe, request.directory)):
         wanted = processes.wanted_recipe(*named, display.say)
         shape = processes.local_grid(wanted, display.say)
         if shape.size > 1:
             place = request.directory or Path("runs") / wanted.name
-            return on_ranks(RankWords(request, place, shape), place, shape, restarts, hearing)
+            return on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, hearing)
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
     with computing(None, wanted):
-        from cotswold.training.distributed import SOLO
+        from cotswold.training.distributed import SINGLE_PROCESS
 
-        return _trained(request, SOLO, hearing)
+        return _trained(request, SINGLE_PROCESS, hearing)
 
 
-def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
+def _trained(request: Request, rank_context: RankContext, hearing: RunObservers) -> Outcome:
     """Train in this process, alone or as a rank."""
     from cotswold import training
     from cotswold.training.data import stores
 
-    display = hearing.display if team.is_main else Quiet()
+    display = hearing.display if rank_context.is_main else Quiet()
     resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
     with display.counting("preparing", "samples") as advance:
         job = training.open_job(
@@ -75,15 +75,15 @@ def _trained(request: Request, team: Team, hearing: Hearing) -> Outcome:
             stores=request.stores,
             resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
             progress=advance,
-            team=team,
+            rank_context=rank_context,
             began=request.began,
         )
-    if team.is_main and not job.resumed:
+    if rank_context.is_main and not job.resumed:
         for note in [*job.store.notes, *stores.warnings(job.recipe, job.store)]:
             display.say(note)
-    if team.is_main and job.resumed:
+    if rank_context.is_main and job.resumed:
         changed = training.source_note(job.run, job.recipe, job.store)
         if changed is not None:
             display.say(changed)
     with own_random():
-        return carried(job, team, request.directory, display, hearing)
+        return run_job(job, rank_context, request.directory, display, hearing)

@@ -40,9 +40,9 @@ def demo(out: Path) -> None:
         empty, or left by a killed command, which is then completed.
     """
     from cotswold.data import write_demo
-    from cotswold.ui.progress import counting
+    from cotswold.ui.terminal import progress_bar
 
-    with counting("writing", "pictures") as advance:
+    with progress_bar("writing", "pictures") as advance:
         written = write_demo(out, advance)
     for name, pictures in written.items():
         print(f"{out / name}: {pictures} images")
@@ -99,7 +99,7 @@ def japanese_ocr(
         Number of processes. Default: all cores.
     """
     from cotswold.data.datasets.japanese_ocr import Request, make
-    from cotswold.ui.progress import counting, printable
+    from cotswold.ui.terminal import printable, progress_bar
 
     request = Request(
         seed=seed,
@@ -109,7 +109,7 @@ def japanese_ocr(
         frequencies=frequencies,
         held_families=tuple(held_family or ()),
     )
-    with counting("printing", "scans") as advance:
+    with progress_bar("printing", "scans") as advance:
         made = make(out, request, fonts=fonts or (), jobs=jobs, progress=advance)
     counts = made.frequencies
     print(
@@ -165,8 +165,8 @@ def augment(
     from cotswold.files import disk_errors, replace_file
     from cotswold.recipe import load
     from cotswold.training import open_store
-    from cotswold.training.data.varying import varying_of
-    from cotswold.ui.progress import counting, say
+    from cotswold.training.data.augmentation import augmentation_of
+    from cotswold.ui.terminal import progress_bar, say
 
     if out.suffix.lower() != ".png":
         raise UserError(f"--out must be a .png file, got {out}")
@@ -174,9 +174,9 @@ def augment(
         if not 1 <= count <= 100:
             raise UserError(f"{name} must be from 1 to 100, got {count}")
     chosen = load(recipe, set or [], say)
-    with counting("preparing", chosen.data.type) as advance:
+    with progress_bar("preparing", chosen.data.type) as advance:
         store = open_store(chosen, stores, advance)
-    varying = varying_of(chosen, store)
+    varying = augmentation_of(chosen, store)
     if varying is None:
         raise UserError(
             f"{chosen.name} has no augmentation; give it [[data.augment]] tables, see docs/augmentation.md"

@@ -26,7 +26,7 @@ from cotswold.errors import CotswoldError, told
 from cotswold.files import is_full
 from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.launch import rank_log
-from cotswold.ui.progress import say
+from cotswold.ui.terminal import say
 
 DEBUG = "COTSWOLD_DEBUG"
 EPILOGUE = """\

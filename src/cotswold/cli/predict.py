@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from cotswold.api.inference.predict import Answering
+    from cotswold.api.inference.predict import PredictionInputs
 
 Row = tuple[Any, ...]
 """Cells of an output row: names, numbers."""
@@ -82,7 +82,7 @@ def _as_csv(heading: Row, rows: Iterable[Row]) -> None:
     writer.writerows((name, label, format(value, shown)) for name, label, value in rows)
 
 
-def _rows(work: Answering, top: int) -> Iterator[Row]:
+def _rows(work: PredictionInputs, top: int) -> Iterator[Row]:
     """Yield sample, class and probability; for regression sample, number of the output and value."""
     for names, likely in work.batches():
         if not work.classes:  # regression: all outputs

@@ -118,7 +118,7 @@ def prepare(
 
     import cotswold
     from cotswold.data import Summary
-    from cotswold.ui.progress import printable
+    from cotswold.ui.terminal import printable
     from cotswold.words import counted
 
     heard: list[Summary] = []

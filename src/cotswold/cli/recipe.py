@@ -82,7 +82,7 @@ def show(
         Override a field, as in training.relative_rate=1; may be given again.
     """
     from cotswold.recipe import commented, load
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     print(commented(load(recipe, set or [], say)), end="")
 

@@ -16,7 +16,7 @@ from cotswold.cli.serve_data import serve_data
 if TYPE_CHECKING:
     from cotswold.api.servers.parameter_server import Served, ServedStatus
     from cotswold.run import Stop
-    from cotswold.ui.progress import Stages
+    from cotswold.ui.terminal import Stages
 
 _LOOK_SECONDS = 0.5
 _SAVED = "stopping: ending sessions, then saving the parameters; press again to stop at once, without saving"
@@ -97,12 +97,12 @@ def serve(
 
     from cotswold.api.servers.parameter_client import split_address
     from cotswold.api.servers.parameter_server import made_by, serve
-    from cotswold.api.signals import stopping
+    from cotswold.api.signals import graceful_exit
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
-    from cotswold.ui.progress import say, stages
+    from cotswold.ui.terminal import say, show_stages
 
     split_address(listen)
     if token_file is None and token_of(os.environ) is None:
@@ -114,7 +114,7 @@ def serve(
     sys.path.insert(0, str(Path.cwd()))
     stop = Stop()
     with (
-        stopping(stop, _UNSAVED if save is None else _SAVED),
+        graceful_exit(stop, _UNSAVED if save is None else _SAVED),
         serve(
             made_by(module),
             servers=servers,
@@ -132,7 +132,7 @@ def serve(
             encrypt=encrypt,
             on_event=lambda kind, more: say(_told(kind, more)),
         ) as served,
-        stages() as show,
+        show_stages() as show,
     ):
         say(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
         if save is None:

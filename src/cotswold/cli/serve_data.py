@@ -83,13 +83,13 @@ def serve_data(
     import os
 
     from cotswold.api.servers.data_server import serve_data
-    from cotswold.api.signals import stopping
+    from cotswold.api.signals import graceful_exit
     from cotswold.dataservice.runtime.server_supervision import event_text
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
-    from cotswold.ui.progress import say, stages
+    from cotswold.ui.terminal import say, show_stages
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
@@ -99,7 +99,7 @@ def serve_data(
         raise UserError(f"--ports {error}") from error
     stop = Stop()
     with (
-        stopping(stop, _STOPPING if join is None else _LEAVING, "stopped at once"),
+        graceful_exit(stop, _STOPPING if join is None else _LEAVING, "stopped at once"),
         serve_data(
             source,
             overrides=set or [],
@@ -116,7 +116,7 @@ def serve_data(
             progress=True,
             on_event=lambda kind, more: say(event_text(kind, more)),
         ) as served,
-        stages() as show,
+        show_stages() as show,
     ):
         token = token_file or "COTSWOLD_TOKEN"
         say(
@@ -136,7 +136,7 @@ def serve_data(
 
 def _line(status: ServedDataStatus, lent: bool) -> str:
     """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
-    from cotswold.ui.doing import bytes_in_words
+    from cotswold.ui.format import bytes_in_words
     from cotswold.words import counted
 
     rate = status.hit_rate

@@ -119,14 +119,14 @@ def train(
         Show no progress, only errors and warnings.
     """
     from cotswold.api.request import Request, override_list
-    from cotswold.api.run_job import Hearing
-    from cotswold.api.signals import stopping
+    from cotswold.api.run_job import RunObservers
+    from cotswold.api.signals import graceful_exit
     from cotswold.api.threads import threads_override
-    from cotswold.api.train_recipe import carry_out
+    from cotswold.api.train_recipe import train_recipe
     from cotswold.errors import UserError
     from cotswold.run import Stop
     from cotswold.ui.display import Quiet, Terminal
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
@@ -150,9 +150,9 @@ def train(
         for line in [json.dumps(found, indent=1)] if json_ else lines(found):
             print(line)
         return 0
-    outcome = carry_out(
+    outcome = train_recipe(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
-        Hearing(Quiet() if quiet else Terminal(), None, Stop(), stopping),
+        RunObservers(Quiet() if quiet else Terminal(), None, Stop(), graceful_exit),
         grid=grid,
         restarts=restarts,
     )

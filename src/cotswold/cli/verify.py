@@ -38,7 +38,7 @@ def verify(
         Print JSON.
     """
     import cotswold
-    from cotswold.ui.progress import printable
+    from cotswold.ui.terminal import printable
 
     found = cotswold.verify(path, progress=True)
     if json_:

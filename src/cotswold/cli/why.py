@@ -42,7 +42,7 @@ def why(
     """
     import cotswold
     from cotswold.api.status import lines
-    from cotswold.ui.progress import printable
+    from cotswold.ui.terminal import printable
 
     found = cotswold.why(run, stacks=stacks)
     if json_:

@@ -58,7 +58,9 @@ def worker(
     token_file
         An existing file with the secret, readable by this user only (chmod 600). Default: COTSWOLD_TOKEN.
     """
-    from cotswold.api.servers.worker_host import lend
-    from cotswold.ui.progress import say
+    from cotswold.api.servers.worker_host import run_worker_host
+    from cotswold.ui.terminal import say
 
-    return lend(address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=say)
+    return run_worker_host(
+        address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=say
+    )

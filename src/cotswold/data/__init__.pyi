@@ -3,7 +3,7 @@ import cotswold.api.servers.data_client as connecting_data
 from .augment import Augmentation as Augmentation
 from .datasets.demo import write_demo as write_demo
 from .formats.image import BrokenPictureError as BrokenPictureError
-from .loading.batching import Maker as Maker
+from .loading.batching import BatchBuilder as BatchBuilder
 from .loading.batching import keys as keys
 from .loading.dataset import StoreDataset as StoreDataset
 from .loading.reader import Reader as Reader
@@ -21,11 +21,11 @@ from .preprocessing.vectors import VectorPreparation as VectorPreparation
 from .preprocessing.vectors import VectorTransform as VectorTransform
 from .preprocessing.whiteness import Whiteness as Whiteness
 from .sources.base import Source as Source
-from .sources.labels import Labelling as Labelling
-from .sources.open import open_asked as open_asked
-from .sources.open import open_samples as open_samples
-from .sources.open import open_source as open_source
-from .sources.open import open_vectors as open_vectors
+from .sources.detect import open_asked as open_asked
+from .sources.detect import open_samples as open_samples
+from .sources.detect import open_source as open_source
+from .sources.detect import open_vectors as open_vectors
+from .sources.labels import LabelArray as LabelArray
 from .sources.vectors import VectorArray as VectorArray
 from .sources.vectors import VectorSource as VectorSource
 from .store.prepare import Summary as Summary
@@ -39,9 +39,9 @@ __all__ = [
     "AnyPreparation",
     "AnyTransform",
     "Augmentation",
+    "BatchBuilder",
     "BrokenPictureError",
-    "Labelling",
-    "Maker",
+    "LabelArray",
     "Preparation",
     "Reader",
     "SampleStream",

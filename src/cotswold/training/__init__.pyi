@@ -5,7 +5,7 @@ from .data.stores import open_store as open_store
 from .jobs.create import Resume as Resume
 from .jobs.create import open_job as open_job
 from .jobs.job import Job as Job
-from .jobs.job import StoreJob as StoreJob
+from .jobs.job import RecipeJob as RecipeJob
 from .jobs.module_job import ModuleJob as ModuleJob
 from .jobs.module_job import open_module_job as open_module_job
 from .jobs.restore import Trained as Trained
@@ -25,9 +25,9 @@ __all__ = [
     "Job",
     "LayerNetwork",
     "ModuleJob",
+    "RecipeJob",
     "Resume",
     "SampleSpec",
-    "StoreJob",
     "Trained",
     "build_layers",
     "build_stacks",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Team:
+class RankContext:
     """One process of a job.
 
     With a ``mesh`` the process is one of several ranks, which make the same calls in the same order.
@@ -48,12 +48,12 @@ class Team:
         """Return the bytes that the ranks sent each other since the last call."""
         return 0 if self.mesh is None else self.mesh.take_bytes_sent()
 
-    def agree(self, wishes: Sequence[int]) -> list[int]:
+    def all_reduce_max(self, flags: Sequence[int]) -> list[int]:
         """Return the maximum over all ranks of each flag (an all-reduce with max)."""
         if self.mesh is None or self.mesh.size == 1:
-            return list(wishes)
-        return [int(each) for each in self.mesh.largest_in_place(torch.tensor(wishes, device="cpu"))]
+            return list(flags)
+        return [int(each) for each in self.mesh.largest_in_place(torch.tensor(flags, device="cpu"))]
 
 
-SOLO = Team()
+SINGLE_PROCESS = RankContext()
 """The context of a process that trains alone."""

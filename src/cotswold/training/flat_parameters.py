@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cotswold.errors import UserError
 
 
-class FlatModule:
+class FlatParameters:
     """The trainable parameters of a module, as consecutive views of one vector.
 
     A write to ``vector`` sets the parameters, and a write to a parameter changes ``vector``.
@@ -38,9 +38,9 @@ class FlatModule:
         self.names = [name for name, _ in found]
         self._parameters = [each for _, each in found]
         self.vector = torch.cat([each.detach().reshape(-1) for each in self._parameters])
-        self.lie_in(self.vector)
+        self.rebind(self.vector)
 
-    def lie_in(self, vector: Tensor) -> None:
+    def rebind(self, vector: Tensor) -> None:
         """Move the parameters and their values into another vector ``(size,)``."""
         vector.copy_(self.vector)
         self.vector = vector
@@ -51,7 +51,7 @@ class FlatModule:
         """Move the module to a device, its parameters into a new vector there; the old vector stays
         unchanged.
         """
-        self.lie_in(torch.empty_like(self.vector, device=device))
+        self.rebind(torch.empty_like(self.vector, device=device))
         self.module.to(device)  # buffers, and frozen parameters
 
     @property
@@ -63,7 +63,7 @@ class FlatModule:
         """Return the parts of a vector by parameter name, each in the shape of its parameter."""
         return dict(zip(self.names, self._cut(vector), strict=True))
 
-    def collect(self, gradient: Tensor | None) -> None:
+    def set_grad_views(self, gradient: Tensor | None) -> None:
         """Make autograd add the parameters' gradient to this vector, in place; None detaches the vector."""
         if gradient is None:
             for parameter in self._parameters:

@@ -35,14 +35,13 @@ _ROUNDING = 0.01
 def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
     """Return the loss of a name; raises RecipeError if the name is unknown.
 
-    ``low`` and ``high`` are the outputs that `squared` trains towards for the wrong classes and the right
-    class.
+    ``low`` and ``high`` are the targets of `sum_squared_error` for the wrong classes and the right class.
     """
     if name not in _LOSSES:
         raise RecipeError(f"unknown loss {name!r}; use one of {', '.join(sorted(_LOSSES))}")
     if (low, high) != (0.0, 1.0):
         assert name == "squared", "the schema allows targets for it alone"
-        return partial(squared, low=low, high=high)
+        return partial(sum_squared_error, low=low, high=high)
     return _LOSSES[name]
 
 
@@ -52,7 +51,7 @@ def loss_of(recipe: Recipe) -> Loss:
     return named_loss(recipe.loss, recipe.objective.low, recipe.objective.high)
 
 
-class OwnLoss:
+class CustomLoss:
     """A user-defined loss; raises UserError if the loss returns no trainable number.
 
     torch only warns, once, if it broadcasts targets; in the first step of a run that is an error here.
@@ -94,7 +93,7 @@ def counted(loss: Loss, targets: Tensor) -> Tensor:
     A loss skips its ignored class. Classes are never negative, so a loss that accepts a negative class
     ignores it.
     """
-    function: object = loss.function if isinstance(loss, OwnLoss) else loss
+    function: object = loss.function if isinstance(loss, CustomLoss) else loss
     words = function.keywords if isinstance(function, partial) else {}
     ignored = words.get("ignore_index", getattr(function, "ignore_index", IGNORED))
     return torch.logical_and(targets >= 0, torch.ne(targets, ignored))
@@ -102,7 +101,7 @@ def counted(loss: Loss, targets: Tensor) -> Tensor:
 
 def is_sum(loss: Loss) -> bool:
     """True if the first call of a user-defined loss showed that the loss is a sum over samples."""
-    return isinstance(loss, OwnLoss) and loss.is_sum
+    return isinstance(loss, CustomLoss) and loss.is_sum
 
 
 def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
@@ -156,9 +155,9 @@ IS_SUM = (
 
 def is_detector(loss: Loss) -> bool:
     """Return True if an output of this loss is the score of a detector: above 0 means yes."""
-    function = loss.function if isinstance(loss, OwnLoss) else loss
+    function = loss.function if isinstance(loss, CustomLoss) else loss
     return isinstance(function, nn.BCEWithLogitsLoss) or function in (
-        logistic,
+        bce_with_logits,
         functional.binary_cross_entropy_with_logits,
     )
 
@@ -208,7 +207,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, targets)
 
 
-def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+def sum_squared_error(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
     """Squared error, summed over outputs; a class means ``high`` at its output and ``low`` at the others."""
     wanted = _values(targets, outputs)
     if (low, high) != (0.0, 1.0) and is_classes(outputs, targets):
@@ -216,7 +215,7 @@ def squared(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.
     return functional.mse_loss(outputs, wanted, reduction="sum") / len(targets)
 
 
-def logistic(outputs: Tensor, targets: Tensor) -> Tensor:
+def bce_with_logits(outputs: Tensor, targets: Tensor) -> Tensor:
     """Logistic loss of one detector for each class, summed over classes.
 
     A single output is one detector; its targets are 0 and 1. Source: Dean et al. 2012, section 5.
@@ -291,6 +290,6 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
 
 _LOSSES: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
-    "squared": squared,
-    "logistic": logistic,
+    "squared": sum_squared_error,
+    "logistic": bce_with_logits,
 }

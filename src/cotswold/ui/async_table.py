@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from cotswold.ui import doing
+from cotswold.ui import activity
+from cotswold.ui.format import bytes_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,8 +26,8 @@ def tables(event: Mapping[str, object], height: int) -> list[Table]:
 
     If there are more, silent ones and the slowest are shown.
     """
-    servers = doing.rows(event, "servers")
-    replicas = doing.rows(event, "each")
+    servers = activity.rows(event, "servers")
+    replicas = activity.rows(event, "each")
     room = max(_LEAST, height - _OTHER_LINES)
     of_servers = max(2, min(len(servers), room // 3))
     return [_replicas(replicas, max(2, room - of_servers)), _servers(servers, of_servers)]
@@ -38,47 +39,49 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
     return [
         Text(
-            f"{row.get('name')} {doing.evaluator_does(row)}, {doing.since(row)}\n",
-            style="bold red" if doing.is_silent(row) else "",
+            f"{row.get('name')} {activity.evaluator_does(row)}, {activity.since(row)}\n",
+            style="bold red" if activity.is_silent(row) else "",
         )
-        for row in doing.rows(event, "evaluators")
+        for row in activity.rows(event, "evaluators")
     ]
 
 
-def _replicas(rows: list[doing.Row], room: int) -> Table:
+def _replicas(rows: list[activity.Row], room: int) -> Table:
     table = _table("replica", "samples/s", "staleness", "in hand", "does", "for")
     for row in _chosen(rows, room, "samples_per_second"):
-        since = doing.since_seconds(row)
+        since = activity.since_seconds(row)
         table.add_row(
             str(row.get("name")),
-            f"{doing.figure(row, 'samples_per_second'):,.0f}",
-            f"{doing.figure(row, 'staleness'):.1f}",
-            f"{doing.figure(row, 'in_hand'):,.0f}",
-            doing.replica_does(row),
-            doing.seconds_in_words(since),
-            style="bold red" if doing.is_silent(row) else "",
+            f"{activity.figure(row, 'samples_per_second'):,.0f}",
+            f"{activity.figure(row, 'staleness'):.1f}",
+            f"{activity.figure(row, 'in_hand'):,.0f}",
+            activity.replica_does(row),
+            seconds_in_words(since),
+            style="bold red" if activity.is_silent(row) else "",
         )
     _say_more(table, len(rows) - room, "replicas")
     return table
 
 
-def _servers(rows: list[doing.Row], room: int) -> Table:
-    saves = any(doing.has_disk(row) for row in rows)
-    parts = ("leads", "copies", "term", "lag") if any(doing.is_copied(row) for row in rows) else ("shards",)
+def _servers(rows: list[activity.Row], room: int) -> Table:
+    saves = any(activity.has_disk(row) for row in rows)
+    parts = (
+        ("leads", "copies", "term", "lag") if any(activity.is_copied(row) for row in rows) else ("shards",)
+    )
     table = _table(
         *("server", "updates/s", "queue", *parts), *(("not on disk", "since") if saves else ()), "does"
     )
     for row in _chosen(rows, room, "updates_per_second"):
-        dirty = doing.bytes_in_words(doing.figure(row, "dirty_bytes"))
-        window = doing.seconds_in_words(doing.figure(row, "window_seconds"))
+        dirty = bytes_in_words(activity.figure(row, "dirty_bytes"))
+        window = seconds_in_words(activity.figure(row, "window_seconds"))
         table.add_row(
             str(row.get("name")),
-            f"{doing.figure(row, 'updates_per_second'):,.0f}",
-            doing.bytes_in_words(doing.figure(row, "waiting")),
-            *(f"{doing.figure(row, part):.0f}" for part in parts),
+            f"{activity.figure(row, 'updates_per_second'):,.0f}",
+            bytes_in_words(activity.figure(row, "waiting")),
+            *(f"{activity.figure(row, part):.0f}" for part in parts),
             *((dirty, window) if saves else ()),
-            doing.server_does(row),
-            style="bold red" if doing.is_silent(row) else "",
+            activity.server_does(row),
+            style="bold red" if activity.is_silent(row) else "",
         )
     _say_more(table, len(rows) - room, "servers")
     return table
@@ -95,11 +98,11 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _chosen(rows: list[doing.Row], room: int, rate: str) -> list[doing.Row]:
+def _chosen(rows: list[activity.Row], room: int, rate: str) -> list[activity.Row]:
     """Return all rows if they fit; otherwise the silent and slowest ones, in their order."""
     if len(rows) <= room:
         return rows
-    worst = sorted(rows, key=lambda row: (not doing.is_silent(row), doing.figure(row, rate)))[:room]
+    worst = sorted(rows, key=lambda row: (not activity.is_silent(row), activity.figure(row, rate)))[:room]
     return [row for row in rows if any(row is each for each in worst)]
 
 

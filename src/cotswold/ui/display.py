@@ -13,9 +13,10 @@ from contextlib import AbstractContextManager, contextmanager
 from html import escape
 from typing import Any, Protocol
 
-from cotswold.ui import progress
-from cotswold.ui.news import News
-from cotswold.ui.progress import Progress, Stages, TrainingDisplay
+from cotswold.ui.describe import describe
+from cotswold.ui.event_summary import EventSummary
+from cotswold.ui.terminal import Progress, Stages, progress_bar, say, show_stages
+from cotswold.ui.training_display import Estimate, TrainingDisplay
 
 Watch = Callable[[Mapping[str, object]], None]
 """Receives every event of a run."""
@@ -68,15 +69,15 @@ class Terminal:
 
     def say(self, sentence: str) -> None:
         """Write a line to standard error, and to the log of a rank."""
-        progress.say(sentence)
+        say(sentence)
 
     def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show a progress bar."""
-        return progress.counting(what, unit)
+        return progress_bar(what, unit)
 
     def stages(self) -> AbstractContextManager[Stages]:
         """Show a line that changes."""
-        return progress.stages()
+        return show_stages()
 
     def training(self) -> AbstractContextManager[Watch]:
         """Show a line for each event and a bar for each phase."""
@@ -138,14 +139,14 @@ class Notebook:
         """Show a line for each event and a bar for each phase."""
         output, lines = _Output(), list[str]()
         bars: dict[object, str] = {}
-        left, news = progress.Estimate(), News()
+        left, news = Estimate(), EventSummary()
 
         def show(event: Mapping[str, object]) -> None:
             lines.extend(f"<div>{escape(line)}</div>" for line in news.take(event))
             if event["kind"] == "step":
-                text = progress.describe(event, left(event)) or ""
+                text = describe(event, left(event)) or ""
                 bars[event["stack"]] = _bar(text, event["at"], event.get("of"))
-            elif (line := progress.describe(event)) is not None:
+            elif (line := describe(event)) is not None:
                 lines.append(f"<div>{escape(line)}</div>")
             output.show([*lines[-_LINES_SHOWN:], *bars.values()], at_once=event["kind"] == "end")
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cotswold.ui import doing
-from cotswold.ui.doing import Row
+from cotswold.ui import activity
+from cotswold.ui.activity import Row
+from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
 from cotswold.words import counted
 
 COORDINATOR = "coordinator"
@@ -26,48 +27,50 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
     ``is_here`` is True if the processes are on this machine.
     """
     found = []
-    for row in doing.rows(now, "each"):
-        most = f"{doing.figure(row, 'staleness_most'):.0f}"
+    for row in activity.rows(now, "each"):
+        most = f"{activity.figure(row, 'staleness_most'):.0f}"
         figures = (
-            f"{doing.figure(row, 'in_hand'):,.0f} samples in hand, "
-            f"{doing.figure(row, 'samples_per_second'):,.0f} samples/s, "
-            f"staleness {doing.figure(row, 'staleness'):.1f} (at most {most})"
+            f"{activity.figure(row, 'in_hand'):,.0f} samples in hand, "
+            f"{activity.figure(row, 'samples_per_second'):,.0f} samples/s, "
+            f"staleness {activity.figure(row, 'staleness'):.1f} (at most {most})"
         )
-        found.append(f"{_named(row, is_here)} {doing.replica_does(row)}, {doing.since(row)}; {figures}")
-    for row in doing.rows(now, "servers"):
-        silent = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
-        since = f", for {silent}" if doing.is_silent(row) else ""
+        found.append(f"{_named(row, is_here)} {activity.replica_does(row)}, {activity.since(row)}; {figures}")
+    for row in activity.rows(now, "servers"):
+        silent = seconds_in_words(activity.figure(row, "silent_seconds"))
+        since = f", for {silent}" if activity.is_silent(row) else ""
         figures = (
-            f"{doing.figure(row, 'updates_per_second'):,.0f} updates/s, "
-            f"{doing.bytes_in_words(doing.figure(row, 'waiting'))} in its queue, "
-            f"{counted(int(doing.figure(row, 'shards')), 'shard')}{_refused(row)}"
+            f"{activity.figure(row, 'updates_per_second'):,.0f} updates/s, "
+            f"{bytes_in_words(activity.figure(row, 'waiting'))} in its queue, "
+            f"{counted(int(activity.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
-        figures += f", {said}" if (said := doing.unsaved(row)) else ""
-        found.append(f"{_named(row, is_here)} {doing.server_does(row)}{since}; {figures}")
-    for row in doing.rows(now, "evaluators"):
-        found.append(f"{_named(row, is_here)} {doing.evaluator_does(row)}, {doing.since(row)}")
+        figures += f", {said}" if (said := activity.unsaved(row)) else ""
+        found.append(f"{_named(row, is_here)} {activity.server_does(row)}{since}; {figures}")
+    for row in activity.rows(now, "evaluators"):
+        found.append(f"{_named(row, is_here)} {activity.evaluator_does(row)}, {activity.since(row)}")
     return found
 
 
-def conclusions(now: Mapping[str, object], is_here: bool) -> list[str]:
+def diagnose(now: Mapping[str, object], is_here: bool) -> list[str]:
     """Return the processes at the root of every long wait, or a statement that nothing is stuck."""
-    rows = {str(row.get("name")): row for kind in _PROCESSES for row in doing.rows(now, kind)}
+    rows = {str(row.get("name")): row for kind in _PROCESSES for row in activity.rows(now, kind)}
     waits = _waits(rows)
-    long = [name for name, row in rows.items() if waits[name] and doing.since_seconds(row) >= _LONG_SECONDS]
-    silent = [name for name, row in rows.items() if doing.is_silent(row)]
+    long = [
+        name for name, row in rows.items() if waits[name] and activity.since_seconds(row) >= _LONG_SECONDS
+    ]
+    silent = [name for name, row in rows.items() if activity.is_silent(row)]
     found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
     if is_here:
         found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
     for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
         behind = [name for name in long if root in _ends(name, waits)]
-        said = doing.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
-        found.append(f"{doing.listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
+        said = activity.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
+        found.append(f"{listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
     for root in silent:
         behind = [
             name for name, whom in waits.items() if name != root and root in _ends(name, waits) and whom
         ]
         if behind:
-            found.append(f"{doing.listed(behind)} {_wait(behind)} for {root}")
+            found.append(f"{listed(behind)} {_wait(behind)} for {root}")
     return found or ["no process has waited for long"]
 
 
@@ -78,14 +81,14 @@ def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     without samples waits for those with pending samples, or for silent servers that have not confirmed
     updates.
     """
-    silent = [name for name, row in rows.items() if doing.is_silent(row)]
+    silent = [name for name, row in rows.items() if activity.is_silent(row)]
     replicas = {name: row for name, row in rows.items() if "in_hand" in row}
     idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
-    in_hand = [name for name, row in rows.items() if doing.figure(row, "in_hand")]
+    in_hand = [name for name, row in rows.items() if activity.figure(row, "in_hand")]
     ends = [name for name in in_hand if name not in idle]
     if in_hand and not ends:
         ends = [name for name in silent if "doing" not in rows[name]]
-    waits = {name: doing.names(row, "waits_for") for name, row in rows.items()}
+    waits = {name: activity.names(row, "waits_for") for name, row in rows.items()}
     return {**waits, **dict.fromkeys(idle, ends), **{name: [] for name in silent}}
 
 
@@ -111,8 +114,8 @@ def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
 
 def _why_silent(row: Row, is_here: bool) -> str:
     """Describe why a process is silent, as far as the system knows."""
-    since = doing.seconds_in_words(doing.figure(row, "silent_seconds"))
-    process = int(doing.figure(row, "pid"))
+    since = seconds_in_words(activity.figure(row, "silent_seconds"))
+    process = int(activity.figure(row, "pid"))
     if is_here and process:
         from cotswold.host.stack_dump import describe_state
 
@@ -126,8 +129,8 @@ def _why_silent(row: Row, is_here: bool) -> str:
 
 def _stopped_in(row: Row) -> list[str]:
     """Describe stopped children of a process that has been in the same activity for long."""
-    process = int(doing.figure(row, "pid"))
-    if not process or "doing" not in row or doing.since_seconds(row) < _LONG_SECONDS:
+    process = int(activity.figure(row, "pid"))
+    if not process or "doing" not in row or activity.since_seconds(row) < _LONG_SECONDS:
         return []
     from cotswold.host.process_info import process_tree
     from cotswold.host.stack_dump import describe_state
@@ -141,7 +144,7 @@ def _stopped_in(row: Row) -> list[str]:
 
 def _named(row: Row, is_here: bool) -> str:
     machine = "" if is_here else f" on {row.get('machine')}"
-    process = int(doing.figure(row, "pid"))
+    process = int(activity.figure(row, "pid"))
     return f"{row.get('name')} (process {process}{machine})" if process else f"{row.get('name')}"
 
 

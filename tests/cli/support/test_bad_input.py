@@ -310,7 +310,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr("builtins.print", none_left)
-    monkeypatch.setattr("cotswold.ui.progress.put", lambda line, stream: stream.write(f"{line}\n"))
+    monkeypatch.setattr("cotswold.ui.terminal.put", lambda line, stream: stream.write(f"{line}\n"))
     monkeypatch.setattr("cotswold.cli.main.raise_descriptor_limit", lambda: 64)
     said = cotswold("recipe", "list")
     assert said.status == 1
@@ -325,7 +325,7 @@ def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("builtins.print", full)
-    monkeypatch.setattr("cotswold.ui.progress.put", lambda line, stream: stream.write(f"{line}\n"))
+    monkeypatch.setattr("cotswold.ui.terminal.put", lambda line, stream: stream.write(f"{line}\n"))
     said = cotswold("recipe", "list")
     assert said.status == 1
     assert said.error.startswith("no space left to write the output (No space left on device); ")

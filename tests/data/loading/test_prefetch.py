@@ -11,7 +11,7 @@ from threading import Event
 
 import pytest
 
-from cotswold.data.loading.prefetch import Ahead
+from cotswold.data.loading.prefetch import Prefetcher
 
 NUMBERS = 20_000
 
@@ -32,7 +32,7 @@ def switching(seconds: float) -> Iterator[None]:
 def test_all_come_in_order_however_often_threads_take_turns(most: int, seconds: float) -> None:
     numbers = (number for number in count())
     with switching(seconds):
-        ahead = Ahead(numbers, most)
+        ahead = Prefetcher(numbers, most)
         try:
             assert [next(ahead) for _ in range(NUMBERS)] == [*range(NUMBERS)]
         finally:
@@ -56,7 +56,7 @@ def test_no_more_waits_than_may_and_half_is_made_again(most: int) -> None:
         Event().wait(0.02)
         assert len(made) == wanted
 
-    ahead = Ahead(numbers(), most)
+    ahead = Prefetcher(numbers(), most)
     try:
         until(most)
         for _ in range(most - most // 2 - 1):
@@ -75,7 +75,7 @@ def test_what_goes_wrong_comes_after_what_was_made() -> None:
         yield 2
         raise ValueError("no third one")
 
-    ahead = Ahead(numbers(), 8)
+    ahead = Prefetcher(numbers(), 8)
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(ValueError, match="no third one"):
         next(ahead)
@@ -94,10 +94,10 @@ def test_it_ends_while_it_makes_and_while_it_waits_for_room() -> None:
         finally:
             ended.set()
 
-    ahead = Ahead(waits(), 8, stopped.set)
+    ahead = Prefetcher(waits(), 8, stopped.set)
     ahead.close()
     assert ended.is_set()
-    full = Ahead((number for number in count()), 2)
+    full = Prefetcher((number for number in count()), 2)
     while len(full) < 2:
         Event().wait(0.001)
     began = time.monotonic()
@@ -112,8 +112,8 @@ def test_whoever_waits_for_something_hears_that_it_is_over() -> None:
         going.wait(20)
         yield 1
 
-    inner = Ahead(waits(), 1)
-    outer = Ahead((each for each in inner), 8, lambda: inner.close(wait=False))
+    inner = Prefetcher(waits(), 1)
+    outer = Prefetcher((each for each in inner), 8, lambda: inner.close(wait=False))
     began = time.monotonic()
     outer.close()
     assert time.monotonic() - began < 5, "what it waits for is not waited for"

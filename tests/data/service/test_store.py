@@ -20,7 +20,7 @@ from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.service.cache import ShardCache, Shards
-from cotswold.data.service.store import ServedStore, Terms, View, needed_cache_bytes, said
+from cotswold.data.service.store import DatasetInfo, DatasetView, ServedStore, needed_cache_bytes, said
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -33,11 +33,11 @@ def made(work: ServedStore, view: str, epoch: int, rows: Rows) -> Batch:
     return samples[0], labels[0]
 
 
-def served(store: Store, view: View, batch: int, cache_bytes: int = 1 << 20) -> list[torch.Tensor]:
+def served(store: Store, view: DatasetView, batch: int, cache_bytes: int = 1 << 20) -> list[torch.Tensor]:
     """Two epochs as a reader of seed 3 wants them, of a data server's work."""
     work = ServedStore(store, cache_bytes)
     order = Buffered(
-        Split(store.splits["train"], store.shard("train"), 3), Terms.of(store).splits["train"].buffer
+        Split(store.splits["train"], store.shard("train"), 3), DatasetInfo.of(store).splits["train"].buffer
     )
     found: list[torch.Tensor] = []
     for number in range(2):
@@ -52,36 +52,36 @@ def served(store: Store, view: View, batch: int, cache_bytes: int = 1 << 20) -> 
 def test_a_data_server_makes_what_a_reader_makes(
     store: Store, varying: Augmentation | None, box: Box | None
 ) -> None:
-    reader = Reader(store, "train", 25, seed=3, varying=varying, box=box)
+    reader = Reader(store, "train", 25, seed=3, augmentation=varying, box=box)
     expected = [each for _ in range(2) for pair in reader for each in pair]
     reader.close()
-    view = View("train", 3, box, said(varying))
-    found = served(store, View.parsed(str(view)), 25)
+    view = DatasetView("train", 3, box, said(varying))
+    found = served(store, DatasetView.parsed(str(view)), 25)
     assert len(found) == len(expected) == 2 * 2 * (210 // 25)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other) and one.stride() == other.stride()
 
 
 def test_terms_come_back_from_their_text(store: Store) -> None:
-    assert Terms.parsed(str(Terms.of(store))) == Terms.of(store)
+    assert DatasetInfo.parsed(str(DatasetInfo.of(store))) == DatasetInfo.of(store)
     with pytest.raises(UserError, match="another version"):
-        Terms.parsed('{"store": 3}')
+        DatasetInfo.parsed('{"store": 3}')
 
 
 @pytest.mark.parametrize(
     ("view", "epoch", "rows", "why"),
     [
-        (str(View("train")), 0, [210], "which has 210"),
-        (str(View("train")), 0, [-1], "which has 210"),
-        (str(View("train")), 0, [], "a batch of 0 rows"),
-        (str(View("train")), -1, [0], "of epoch -1"),
-        (str(View("nowhere")), 0, [0], "no split 'nowhere'"),
+        (str(DatasetView("train")), 0, [210], "which has 210"),
+        (str(DatasetView("train")), 0, [-1], "which has 210"),
+        (str(DatasetView("train")), 0, [], "a batch of 0 rows"),
+        (str(DatasetView("train")), -1, [0], "of epoch -1"),
+        (str(DatasetView("nowhere")), 0, [0], "no split 'nowhere'"),
         ("no JSON", 0, [0], "is not a view"),
         (json.dumps(["train", 0]), 0, [0], "is not a view"),
         (json.dumps(["train", 0, [[0], [3]], "", ""]), 0, [0], "is not a window"),
-        (str(View("train", varying='[{"name": "spin"}]')), 0, [0], "spin"),
-        (str(View("train", varying="{}")), 0, [0], "is not a list of transforms"),
-        (str(View("train", store="sounds")), 0, [0], "of the store sounds were requested"),
+        (str(DatasetView("train", varying='[{"name": "spin"}]')), 0, [0], "spin"),
+        (str(DatasetView("train", varying="{}")), 0, [0], "is not a list of transforms"),
+        (str(DatasetView("train", store="sounds")), 0, [0], "of the store sounds were requested"),
     ],
 )
 def test_what_is_not_there_is_refused(store: Store, view: str, epoch: int, rows: list[int], why: str) -> None:
@@ -95,14 +95,14 @@ def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
     each = 4 * store.shape.size
     monkeypatch.setattr("cotswold.data.service.store.BATCH_BYTES", 20 * each)
     work = ServedStore(store, 1 << 20)
-    assert len(made(work, str(View("train")), 0, np.arange(20))[0]) == 20
+    assert len(made(work, str(DatasetView("train")), 0, np.arange(20))[0]) == 20
     before = work.cache.misses + work.cache.hits
     with pytest.raises(
         UserError, match=f"21 samples of {each} bytes is too large .* take at most 20 samples"
     ):
-        made(work, str(View("train")), 0, np.arange(21))
+        made(work, str(DatasetView("train")), 0, np.arange(21))
     assert work.cache.misses + work.cache.hits == before
-    small = View("train", box=Box((0, 0), (2, 2)))
+    small = DatasetView("train", box=Box((0, 0), (2, 2)))
     assert len(made(work, str(small), 0, np.arange(21))[0]) == 21
 
 
@@ -111,12 +111,12 @@ def test_a_view_does_not_have_a_module_imported(
 ) -> None:
     (tmp_path / "unasked.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    view = str(View("train", varying='[{"name": "own", "function": "unasked:anything"}]'))
+    view = str(DatasetView("train", varying='[{"name": "own", "function": "unasked:anything"}]'))
     with pytest.raises(UserError, match="only if they were started with them"):
         made(ServedStore(store, 1 << 20), view, 0, np.array([0]))
     for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):
         with pytest.raises(UserError, match="is not a list of transforms"):
-            made(ServedStore(store, 1 << 20), str(View("train", varying=text)), 0, np.array([0]))
+            made(ServedStore(store, 1 << 20), str(DatasetView("train", varying=text)), 0, np.array([0]))
 
 
 def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
@@ -127,7 +127,7 @@ def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
     small, large = ServedStore(store, bound), ServedStore(store, 1 << 20)
     for _ in range(3):
         for work in (small, large):
-            samples, _ = made(work, str(View("train")), 0, rows)
+            samples, _ = made(work, str(DatasetView("train")), 0, rows)
             assert torch.equal(samples, torch.from_numpy(store.read("train", 0, 96)))
     assert (large.cache.misses, large.cache.hits) == (96, 192)
     assert small.cache.bytes_most == bound
@@ -145,9 +145,9 @@ def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many
     reads = []
     for cache in (needed, needed // 2):
         work = ServedStore(store, cache)
-        order = Buffered(Split(480, store.shard("train"), 0), Terms.of(store).splits["train"].buffer)
+        order = Buffered(Split(480, store.shard("train"), 0), DatasetInfo.of(store).splits["train"].buffer)
         for row in order.rows(0):
-            made(work, str(View("train")), 0, np.array([row]))
+            made(work, str(DatasetView("train")), 0, np.array([row]))
         reads.append(work.cache.misses)
     assert reads[0] < 1.5 * shards < reads[1]
 

@@ -22,7 +22,7 @@ from cotswold.data import (
     prepare,
     stream,
 )
-from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray
 from cotswold.errors import SourceError
 
@@ -113,7 +113,7 @@ def test_labels_that_are_no_classes_are_refused_before_anything_is_written(
 
 def test_labels_of_vectors_that_are_no_classes_are_refused(tmp_path: Path) -> None:
     rows = np.ones((4, 3))
-    labels = Labelling(np.array([0, 1, 5, 0]), ("low", "high"))
+    labels = LabelArray(np.array([0, 1, 5, 0]), ("low", "high"))
     source = VectorSource([VectorArray("table", (4, 3), None, lambda: rows)], "table", labels)
     with pytest.raises(SourceError, match=r"table\[2\] of .*VectorSource has label 5"):
         prepare(source, tmp_path / "store", VectorPreparation(3), validation=0, jobs=1)

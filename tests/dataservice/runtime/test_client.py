@@ -13,8 +13,8 @@ import torch
 from tests.dataservice.runtime.test_pool import ASKING, BATCH, check, expected, reading, served, store, until  # noqa: F401  # the fixture
 
 from cotswold.data import Store
-from cotswold.data.loading.batching import Wanted, together
-from cotswold.data.service.store import View
+from cotswold.data.loading.batching import BatchRequest, coalesce
+from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime import client as feeding
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -34,7 +34,7 @@ def test_batches_that_are_asked_for_together_are_the_same(
     asked: list[int] = []
     ask = DataClient._ask
 
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
         asked.append(len(wanted.rows))
         return ask(client, view, wanted)
 
@@ -50,16 +50,16 @@ def test_batches_that_are_asked_for_together_are_the_same(
 
 def test_batches_together_have_no_more_bytes_than_they_may() -> None:
     rows = np.arange(40)
-    wanted = [Wanted(0, rows[start : start + 4]) for start in range(0, 40, 4)]
-    assert [len(each.rows) for each in together(iter(wanted), 100, 1400, 8)] == [3, 3, 3, 1]
-    assert [len(each.rows) for each in together(iter(wanted), 100, 1, 8)] == [1] * 10
-    assert [len(each.rows) for each in together(iter(wanted), 0, 1, 8)] == [1] * 10
-    assert np.array_equal(np.concatenate([each.rows.ravel() for each in together(wanted, 1, 199, 8)]), rows)
-    odd = [Wanted(0, rows[:4]), Wanted(0, rows[4:8]), Wanted(0, rows[8:9])]
-    assert [each.rows.shape for each in together(odd, 1, 10_000, 8)] == [(2, 4), (1, 1)]
-    assert [len(each.rows) for each in together(wanted, 0, 160, 8)] == [2] * 5, "rows and labels count"
-    two = [Wanted(0, rows[:4]), Wanted(1, rows[:4]), Wanted(1, rows[4:8])]
-    assert [(each.epoch, len(each.rows)) for each in together(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
+    wanted = [BatchRequest(0, rows[start : start + 4]) for start in range(0, 40, 4)]
+    assert [len(each.rows) for each in coalesce(iter(wanted), 100, 1400, 8)] == [3, 3, 3, 1]
+    assert [len(each.rows) for each in coalesce(iter(wanted), 100, 1, 8)] == [1] * 10
+    assert [len(each.rows) for each in coalesce(iter(wanted), 0, 1, 8)] == [1] * 10
+    assert np.array_equal(np.concatenate([each.rows.ravel() for each in coalesce(wanted, 1, 199, 8)]), rows)
+    odd = [BatchRequest(0, rows[:4]), BatchRequest(0, rows[4:8]), BatchRequest(0, rows[8:9])]
+    assert [each.rows.shape for each in coalesce(odd, 1, 10_000, 8)] == [(2, 4), (1, 1)]
+    assert [len(each.rows) for each in coalesce(wanted, 0, 160, 8)] == [2] * 5, "rows and labels count"
+    two = [BatchRequest(0, rows[:4]), BatchRequest(1, rows[:4]), BatchRequest(1, rows[4:8])]
+    assert [(each.epoch, len(each.rows)) for each in coalesce(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
 
 
 @pytest.mark.parametrize(("varying", "most"), [("", 8), ('[{"name": "own"}]', 1)])
@@ -72,18 +72,18 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
 ) -> None:
     asked: list[int] = []
 
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
         asked.append(len(wanted.rows))
         raise MachineError("enough")
 
     monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = (Wanted(0, np.arange(4)) for _ in range(100))
+    wanted = (BatchRequest(0, np.arange(4)) for _ in range(100))
     with (
         served(store, fork_server) as (pool, token),
         DataClient(token, pool.address) as client,
         pytest.raises(MachineError, match="enough"),
     ):
-        next(client.batches(View("train", varying=varying), wanted, 4))
+        next(client.batches(DatasetView("train", varying=varying), wanted, 4))
     assert set(asked) == {most}
 
 
@@ -97,29 +97,29 @@ def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
     monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
     ask = DataClient._ask
 
-    def noted(client: DataClient, view: str, wanted: Wanted) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
         number = ask(client, view, wanted)
         asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
         return number
 
     monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = [Wanted(0, np.arange(1)), *(Wanted(0, np.arange(20)) for _ in range(12))]
+    wanted = [BatchRequest(0, np.arange(1)), *(BatchRequest(0, np.arange(20)) for _ in range(12))]
     asking = replace(ASKING, together=1)
     with (
         served(store, fork_server) as (pool, token),
         DataClient(token, pool.address, asking=asking) as client,
     ):
-        found = list(client.batches(View("train"), iter(wanted), sample_bytes))
+        found = list(client.batches(DatasetView("train"), iter(wanted), sample_bytes))
     assert [len(labels) for _, labels in found] == [1] + [20] * 12
     assert max(asked) <= 60
 
 
 def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> None:
     with DataClient(Token.new(), start_seconds=5.0) as client:
-        batches = client.batches(View("train"), iter(()), 4)
+        batches = client.batches(DatasetView("train"), iter(()), 4)
         client.stop()
         assert list(batches) == []
-        batches = client.drawn(View("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
+        batches = client.drawn(DatasetView("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
         client.stop()
         assert list(batches) == []
 

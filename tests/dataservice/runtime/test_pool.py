@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
-from cotswold.data.service.store import ServedStore, View
+from cotswold.data.service.store import DatasetView, ServedStore
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.runtime import pool as data_pool
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -96,7 +96,7 @@ def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings 
         shape = store.shape
         feed = ServedFeed(
             client,
-            View("train", 5, store=store.identity),
+            DatasetView("train", 5, store=store.identity),
             window_bytes((shape.channels, shape.height, shape.width)),
         )
         reader = Reader(store, "train", BATCH, seed=5, feed=feed)

@@ -17,8 +17,8 @@ from cotswold.replicas.vectors import DeviceVectors
 from cotswold.training.async_sgd import evaluation as judging
 from cotswold.training.async_sgd import replica_task as learning_works
 from cotswold.training.async_sgd.evaluation import Validation
-from cotswold.training.async_sgd.gradients import Way
-from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.async_sgd.gradients import PushFormat
+from cotswold.training.async_sgd.replica_task import ReplicaTask
 
 
 def _the_cpu(wanted: str, name: str, place: int = 0) -> torch.device:
@@ -37,13 +37,13 @@ def pretend() -> None:
     pretend_by(setattr)
 
 
-def work(*, way: Way | None, decay: float = 0.0, clip: float | None = None) -> LearningWork:
+def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
     """As `road.work`."""
     pretend()
     return road.work(way=way, decay=decay, clip=clip)
 
 
-def in_replica(recipe: str, store: str, rows: str) -> LearningWork:
+def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
     """As `learning_works.in_replica`."""
     pretend()
     return learning_works.in_replica(recipe, store, rows)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.async_sgd.hogwild_replica import HostWork, on_host
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, on_host
 
 
 class Shareable(Regression):
@@ -60,7 +60,7 @@ class Tally(Shareable):
 
 
 @contextmanager
-def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100) -> Iterator[HostWork]:
+def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100) -> Iterator[HogwildReplica]:
     with on_host(work, processes, batch, samples) as host:
         yield host
 
@@ -68,7 +68,7 @@ def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100)
 @contextmanager
 def regression(
     *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
-) -> Iterator[HostWork]:
+) -> Iterator[HogwildReplica]:
     """What ``"tests.support.training.hogwild_hosts:regression"`` names: a replica's work."""
     with on_host(Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
         yield host

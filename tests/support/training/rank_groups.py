@@ -23,8 +23,8 @@ from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.full_batch.objective import INHERITED, ModuleWork
-from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_gang
+from cotswold.training.full_batch.objective import INHERITED, ModuleObjective
+from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_worker
 from cotswold.training.model_parallel.steps import RankAccumulation, RankWork
 from cotswold.wire import PulledNewer
 
@@ -35,10 +35,10 @@ _DECAY, _ROTTEN = 0.01, 3
 def compare(grid: str, out: str, in_flight: int) -> None:
     """Sums of a gang, and those of one process, at two points; each leaves a file in ``out``."""
     whole = inherited(INHERITED)
-    assert isinstance(whole, ModuleWork)
+    assert isinstance(whole, ModuleObjective)
     torch.manual_seed(5)
     points = [whole.parameters.clone(), torch.randn_like(whole.parameters) * 0.1]
-    with inherited_gang(grid, 20.0, in_flight) as work:
+    with inherited_worker(grid, 20.0, in_flight) as work:
         for number, point in enumerate(points):
             work.parameters.copy_(point)
             mine, theirs = torch.ones_like(point), torch.ones_like(point)
@@ -77,7 +77,7 @@ def steps_of_rank(grid: str, own: OwnSteps, out: str, place: Mapping[str, object
 class _OneProcess:
     """The mean loss of a batch by the whole module."""
 
-    def __init__(self, whole: ModuleWork, rotten: Tensor) -> None:
+    def __init__(self, whole: ModuleObjective, rotten: Tensor) -> None:
         """``rotten``: where a gradient becomes one that is not finite, once that is asked for."""
         self.parameters, self.layout, self.is_rotten = whole.parameters, whole.layout, False
         self.patterns, self.flops = whole.patterns, (0, 0)
@@ -94,7 +94,7 @@ class _OneProcess:
 
 def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> None:
     whole = inherited(INHERITED)
-    assert isinstance(whole, ModuleWork)
+    assert isinstance(whole, ModuleObjective)
     rank = Rank(whole, Grid.parse(grid), ranks)
     index = len(rank.shapes) - 2  # of the last weights, which are cut
     rotten = torch.zeros_like(whole.parameters, dtype=torch.bool)

@@ -15,8 +15,8 @@ from cotswold.nn import LocallyConnected2d
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.shards.core.permutation import samples_at
-from cotswold.training.async_sgd.gradients import Way
-from cotswold.training.async_sgd.replica_task import LearningWork
+from cotswold.training.async_sgd.gradients import PushFormat
+from cotswold.training.async_sgd.replica_task import ReplicaTask
 from cotswold.training.models import LayerNetwork, LayerPlan
 from cotswold.training.strategies.base import Batch
 
@@ -28,7 +28,7 @@ LOCAL, CONVOLUTION = "layers.0.weight", "layers.2.weight"
 class Pictures:
     """Drawn samples of three classes."""
 
-    varies = False
+    is_augmented = False
 
     def __init__(self) -> None:
         numbers = torch.Generator().manual_seed(0)
@@ -47,7 +47,7 @@ def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets)
 
 
-def work(*, way: Way | None, decay: float = 0.0, clip: float | None = None) -> LearningWork:
+def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
     """The work that replicas name by module and function; all layers that can are pushed by ``way``."""
     with torch.random.fork_rng():
         torch.manual_seed(2)
@@ -63,7 +63,7 @@ def work(*, way: Way | None, decay: float = 0.0, clip: float | None = None) -> L
         ).double()
     network = LayerNetwork(layers, [LayerPlan("linear", (3,), 1, 1)], None, False)
     ways = None if way is None else dict.fromkeys((name.removesuffix(".weight") for name in FACTORED), way)
-    return LearningWork(network, loss_of, Pictures(), (1, 3), ways, decay, clip)
+    return ReplicaTask(network, loss_of, Pictures(), (1, 3), ways, decay, clip)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Case:
     """How one replica learns, alone."""
 
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
-    way: Way | None = "gradient"
+    way: PushFormat | None = "gradient"
     rate: float = 0.1
     n_push: int = 1
     n_fetch: int = 1

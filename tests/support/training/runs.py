@@ -18,16 +18,16 @@ from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.run import Event, RunDirectory, Stop, read_events, recorder
-from cotswold.training import Job, Resume, StoreJob, open_job
+from cotswold.training import Job, RecipeJob, Resume, open_job
 
 
-def started(text: str, run: Path, stores: Path) -> StoreJob:
+def started(text: str, run: Path, stores: Path) -> RecipeJob:
     recipe = run.with_suffix(".toml")
     recipe.write_text(text)
     return open_job(recipe, run, stores=stores)
 
 
-def resumed(run: Path, stores: Path) -> StoreJob:
+def resumed(run: Path, stores: Path) -> RecipeJob:
     return open_job(None, run, stores=stores, resume=Resume.ALWAYS)
 
 

@@ -20,8 +20,8 @@ from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.local_product import LocalProduct
 from cotswold.training.async_sgd.capture import capturing, layers_of
 from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors
-from cotswold.training.async_sgd.gradients import ModuleUpdates, Way
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.async_sgd.gradients import ModuleUpdates, PushFormat
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.models import build_layers
 
 
@@ -41,12 +41,12 @@ class Pushing:
     def __init__(
         self,
         module: nn.Module,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, PushFormat] | None = None,
         servers: Sequence[str] = ("server",),
         shard_bytes: int = 1 << 20,
         push_samples: int = 1,
     ) -> None:
-        self.updates = ModuleUpdates(FlatModule(module), ways)
+        self.updates = ModuleUpdates(FlatParameters(module), ways)
         self.flat = self.updates.flat
         item_bytes = self.flat.vector.element_size()
         self.shards = split_into_shards(self.updates.layout, item_bytes, shard_bytes, servers)
@@ -60,9 +60,9 @@ class Pushing:
 
     def autograds(self, loss: Callable[[], Tensor]) -> Tensor:
         gradient = torch.zeros_like(self.flat.vector)
-        self.flat.collect(gradient)
+        self.flat.set_grad_views(gradient)
         loss().backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.flat.collect(None)
+        self.flat.set_grad_views(None)
         return gradient
 
     def checked(self, loss: Callable[[], Tensor]) -> tuple[Tensor, Mapping[str, Factors]]:
@@ -77,7 +77,7 @@ class Pushing:
         return gradient, factors
 
     @property
-    def ways(self) -> dict[str, Way]:
+    def ways(self) -> dict[str, PushFormat]:
         return {name: cost.way for name, cost in self.updates.costs.items()}
 
 

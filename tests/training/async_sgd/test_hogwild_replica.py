@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.replicas.test_replicas import WELL, by_sgd
 from tests.support.replicas.opened_replicas import BATCH, PATTERNS, SIZE, check_account, finish
-from tests.training.model_parallel.test_gangs import children, runs
+from tests.training.model_parallel.test_full_batch_worker import children, runs
 
 from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported

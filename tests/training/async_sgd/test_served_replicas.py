@@ -31,9 +31,9 @@ from cotswold.testing.processes import ended
 from cotswold.training import Resume, open_job
 from cotswold.training.async_sgd import strategy as downpour
 from cotswold.training.data import service as data_feed
+from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.remote import PoolPlace
-from cotswold.training.data.varying import varying_of
 from cotswold.transport.address import Address
 from measures.hogwild_training import Steps, train
 
@@ -200,7 +200,7 @@ def pool_of(recipe: str, folder: Path, stores: Path, host: str | None = None) ->
     folder.mkdir()
     (folder / "recipe.toml").write_text(recipe)
     job = open_job(folder / "recipe.toml", folder / "run", stores=stores)
-    varying, place = said(varying_of(job.recipe, job.store)), folder / "address"
+    varying, place = said(augmentation_of(job.recipe, job.store)), folder / "address"
     token = token_of(os.environ)
     assert token is not None
     told = data_feed.arguments_of(job.store, 1 << 20, varying)

@@ -17,11 +17,11 @@ from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.recipe import load
 from cotswold.run import RunDirectory, Stop
 from cotswold.shards.core.permutation import samples_at
-from cotswold.training import StoreJob, open_job
-from cotswold.training.data.indexed import StorePatterns
+from cotswold.training import RecipeJob, open_job
+from cotswold.training.data.indexed import StoreSamples
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.models import network_tensors
-from cotswold.training.strategies.supervised import needed
+from cotswold.training.strategies.supervised import require_targets
 
 LAYERS = '{ type = "linear", features = 8 }, { type = "tanh" }'
 
@@ -41,7 +41,7 @@ def recipe_of(folder: Path, cluster: str = "workers = 2", **training: object) ->
     return recipe
 
 
-def job_of(folder: Path, cluster: str = "workers = 2", **training: object) -> StoreJob:
+def job_of(folder: Path, cluster: str = "workers = 2", **training: object) -> RecipeJob:
     return open_job(recipe_of(folder, cluster, **training), folder / "run", stores=folder / "stores")
 
 
@@ -65,18 +65,18 @@ def test_a_recipe_learns_by_each_rule(rule: str, tmp_path: Path) -> None:
 
 
 def by_sgd(
-    job: StoreJob, steps: int, schedule: Schedule = "constant", warmup: float = 0.0, decay: float = 0.0
+    job: RecipeJob, steps: int, schedule: Schedule = "constant", warmup: float = 0.0, decay: float = 0.0
 ) -> list[torch.Tensor]:
     """Ordinary SGD on the batches that one replica is dealt, at the rates of strategy supervised."""
     network = supervised_network(job.recipe, job.store.outputs)
     optimiser = torch.optim.SGD(network.parameters(), 0.2, weight_decay=decay)
-    patterns = StorePatterns(job.store, "train")
+    patterns = StoreSamples(job.store, "train")
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = rate_at(step, steps, 0.2, schedule, warmup)
         batch = patterns.batch(samples_at(0, 240, 16 * step, 16 * step + 16))
         optimiser.zero_grad()
-        loss = nn.functional.cross_entropy(network(batch.inputs), needed(batch.targets))
+        loss = nn.functional.cross_entropy(network(batch.inputs), require_targets(batch.targets))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         optimiser.step()
     return list(network_tensors(network).values())

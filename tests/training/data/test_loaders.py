@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from cotswold.errors import CheckpointError, UserError
-from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.loaders import generators_of, resume_note
 from cotswold.training.data.user_datasets import Samples, split_samples, training_batches, validation_batches
 from cotswold.training.full_batch.module_batch import map_style
@@ -139,7 +139,7 @@ def test_an_exact_resume_is_promised_only_of_loaders_that_draw_by_torch_alone(
 
 def test_a_strategy_that_asks_by_number_reads_samples_in_its_own_process() -> None:
     loader = DataLoader(Noisy(), BATCH, shuffle=True, num_workers=2)
-    found = SamplePatterns(map_style("the data set", loader, BATCH, "batch")).batch([5, 3])
+    found = DatasetSamples(map_style("the data set", loader, BATCH, "batch")).batch([5, 3])
     assert found.inputs.long().tolist() == [5, 3]
 
 

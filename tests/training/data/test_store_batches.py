@@ -15,7 +15,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.geometry import Box
 from cotswold.recipe import Recipe
-from cotswold.training.data.store_batches import TrainingPictures, ValidationPictures, labelled_batches
+from cotswold.training.data.store_batches import TrainBatches, ValidationBatches, labelled_batches
 from cotswold.training.data.stores import open_store
 from cotswold.training.strategies.base import Batch
 
@@ -65,7 +65,7 @@ def put_together(parts: list[Tensor], grid: tuple[int, int]) -> Tensor:
 
 
 def training(store: Store, box: Box | None = None) -> Iterator[Batch]:
-    with TrainingPictures(store, 8, 5, "cpu", box=box) as found:
+    with TrainBatches(store, 8, 5, "cpu", box=box) as found:
         yield from islice(found, STEPS)
 
 
@@ -97,11 +97,9 @@ def test_the_windows_of_a_grid_are_the_training_pictures_for_epochs(
 def test_the_windows_of_a_grid_are_the_held_out_pictures(
     grid: tuple[int, int], labelled: tuple[Store, Recipe]
 ) -> None:
-    whole = list(ValidationPictures(*labelled).batches())
+    whole = list(ValidationBatches(*labelled).batches())
     assert len(whole) == 2
-    assert same(
-        whole, [list(ValidationPictures(*labelled, box=box).batches()) for box in windows(grid)], grid
-    )
+    assert same(whole, [list(ValidationBatches(*labelled, box=box).batches()) for box in windows(grid)], grid)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 1 << 20], ids=["read again", "kept"])
@@ -109,9 +107,9 @@ def test_held_out_maps_are_the_same_each_time_and_in_each_window(
     kept_bytes: int, unlabelled: tuple[Store, Recipe], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cotswold.training.data.store_batches.KEPT_BYTES", kept_bytes)
-    whole = list(ValidationPictures(*unlabelled).maps())
+    whole = list(ValidationBatches(*unlabelled).maps())
     assert sum(len(maps) for maps in whole) == 12
-    held_out = [ValidationPictures(*unlabelled, box=box) for box in windows((1, 3))]
+    held_out = [ValidationBatches(*unlabelled, box=box) for box in windows((1, 3))]
     for _ in range(2):
         for maps, *parts in zip(whole, *(each.maps() for each in held_out), strict=True):
             assert torch.equal(maps, put_together(parts, (1, 3)))
@@ -129,13 +127,13 @@ def test_labelled_batches_have_the_labels_in_every_window(split: str, labelled: 
 def test_a_run_on_one_grid_goes_on_in_another_or_in_one_process(unlabelled: tuple[Store, Recipe]) -> None:
     store, _ = unlabelled
     whole = list(training(store))
-    with TrainingPictures(store, 8, 5, "cpu", box=windows((2, 2))[3]) as first:
+    with TrainBatches(store, 8, 5, "cpu", box=windows((2, 2))[3]) as first:
         list(islice(first, 9))
         state = first.state_dict()
     for grid in ((1, 3), (1, 1)):
         ranks = []
         for box in windows(grid):
-            with TrainingPictures(store, 8, 5, "cpu", box=box) as later:
+            with TrainBatches(store, 8, 5, "cpu", box=box) as later:
                 later.load_state_dict(state)
                 ranks.append(list(islice(later, STEPS - 9)))
         assert same(whole[9:], ranks, grid)

@@ -17,8 +17,8 @@ from cotswold.data import VectorPreparation
 from cotswold.errors import RecipeError, SourceError
 from cotswold.run import read_events
 from cotswold.training import Resume, labelled_batches, open_job, trained_layers
-from cotswold.training.data.indexed import StorePatterns
-from cotswold.training.data.store_batches import TrainingPictures
+from cotswold.training.data.indexed import StoreSamples
+from cotswold.training.data.store_batches import TrainBatches
 from cotswold.training.data.stores import class_count, open_store, preparation_of, warnings, with_store_shape
 
 RECIPE = """
@@ -186,8 +186,8 @@ def test_every_way_to_samples_standardises_their_targets(tmp_path: Path) -> None
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
     recipe = recipes.parse(text(data, "squared"), "it")
     store = open_store(recipe, tmp_path / "stores")
-    by_number = StorePatterns(store, "train").batch(range(160)).targets
-    first = next(iter(TrainingPictures(store, 160, 0, "cpu"))).targets
+    by_number = StoreSamples(store, "train").batch(range(160)).targets
+    first = next(iter(TrainBatches(store, 160, 0, "cpu"))).targets
     for each in (by_number, first):
         assert each is not None and abs(float(each[:, 0].mean())) < 1e-4
         assert abs(float(each[:, 0].std(correction=0)) - 1) < 1e-4 and not each[:, 1].any()

@@ -25,8 +25,8 @@ from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.full_batch.objective import DenseWork
-from cotswold.ui.progress import describe
+from cotswold.training.full_batch.objective import DenseObjective
+from cotswold.ui.describe import describe
 
 
 def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Path) -> None:
@@ -51,13 +51,13 @@ class Ticks:
 def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
     blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks, add = Ticks(), DenseWork.add
+    ticks, add = Ticks(), DenseObjective.add
 
-    def slowly(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def slowly(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
         ticks.now += 1
         return add(self, patterns, gradient)
 
-    monkeypatch.setattr(DenseWork, "add", slowly)
+    monkeypatch.setattr(DenseObjective, "add", slowly)
     words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion=32")
     job = training.open_job(blobs, tmp_path / "run", overrides=words, stores=stores)
     recorder = job._recorder  # clocks are arguments of what it makes
@@ -79,12 +79,12 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
 ) -> None:
     place = tmp_path / "run"
 
-    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
         raise MachineError("a server is gone; resume the run")
 
     job = training.open_job(blobs, place, stores=stores)
-    monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.trainers.full_batch.Evaluations._save", lambda self: None)
+    monkeypatch.setattr(DenseObjective, "add", failing)
+    monkeypatch.setattr("cotswold.training.trainers.full_batch.FullBatchTrainer._save", lambda self: None)
     how = rf"resume the run: cotswold train --run {place} --resume \({NOTHING_SAVED}\)$"
     with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
@@ -105,11 +105,11 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
 def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
     blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(self: DenseWork, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
         raise MachineError("nobody answers")
 
-    monkeypatch.setattr(DenseWork, "add", failing)
-    monkeypatch.setattr("cotswold.training.trainers.full_batch.Evaluations._save", lambda self: None)
+    monkeypatch.setattr(DenseObjective, "add", failing)
+    monkeypatch.setattr("cotswold.training.trainers.full_batch.FullBatchTrainer._save", lambda self: None)
     with pytest.raises(MachineError, match="nobody answers"):
         trained(blobs, tmp_path / "run", stores)
     late = training.open_job(None, tmp_path / "run", stores=stores, resume=training.Resume.ALWAYS)
@@ -205,7 +205,7 @@ def test_a_run_ends_by_itself_at_rounding_level(method: str, tmp_path: Path) -> 
     run = regression(tmp_path / "run", method=method)
     (over,) = events(tmp_path / "run", "stack_end")
     assert "converged" in str(over["why"]) and int(str(over["step"])) < 100
-    described = cotswold.ui.progress.describe(over)
+    described = cotswold.ui.describe.describe(over)
     assert described is not None and "converged" in described
     assert regression(tmp_path / "run", resume=True).status == "finished"  # and stays at its end
     assert len(events(tmp_path / "run", "stack_end")) == 1

@@ -29,9 +29,9 @@ from cotswold.optim import Dot
 from cotswold.run import Stop
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data import stores as stores_of_runs
-from cotswold.training.data.indexed import StorePatterns, write_rows
-from cotswold.training.full_batch.local import Share, WholeSet
-from cotswold.training.full_batch.objective import DenseWork, LayerWork, ModuleWork, of_recipe
+from cotswold.training.data.indexed import StoreSamples, write_rows
+from cotswold.training.full_batch.local import EvaluationProgress, FullBatchObjective
+from cotswold.training.full_batch.objective import DenseObjective, LayerObjective, ModuleObjective, of_recipe
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_stop_inside_an_iteration_loses_no_bit(
     overrides: tuple[str, ...], blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = trained(blobs, tmp_path / "whole", stores, *overrides)
-    calls, add = 0, DenseWork.add
+    calls, add = 0, DenseObjective.add
     for part in range(40):
         stop, calls = Stop(), 0
 
         def counted(
-            self: DenseWork, patterns: list[int], gradient: Tensor | None, stop: Stop = stop
+            self: DenseObjective, patterns: list[int], gradient: Tensor | None, stop: Stop = stop
         ) -> PortionSum:
             nonlocal calls
             calls += 1
@@ -74,7 +74,7 @@ def test_a_stop_inside_an_iteration_loses_no_bit(
                 stop.signal = 15
             return add(self, patterns, gradient)
 
-        monkeypatch.setattr(DenseWork, "add", counted)
+        monkeypatch.setattr(DenseObjective, "add", counted)
         last = trained(
             blobs if part == 0 else None, tmp_path / "cut", stores, *overrides * (part == 0), stop=stop
         )
@@ -97,10 +97,10 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
         found = training.open_store(recipes.load(blobs, overrides), stores)
         made = stores_of_runs.with_store_shape(recipes.load(blobs, overrides), found)
         dense = of_recipe(made, found)
-        assert isinstance(dense, DenseWork)
+        assert isinstance(dense, DenseObjective)
         one, other = (torch.zeros_like(dense.parameters) for _ in range(2))
         by_kernels = dense.add(range(50), one)
-        by_autograd = LayerWork.add(dense, range(50), other)
+        by_autograd = LayerObjective.add(dense, range(50), other)
         assert by_kernels.value == pytest.approx(by_autograd.value, rel=1e-5)
         assert by_kernels.details == by_autograd.details
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
@@ -122,7 +122,7 @@ def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_p
     assert end["flops"] == int(str(end["samples"])) * (4 * 5 * 7 + 6 * 7 * 3)
 
 
-class Line(ModuleWork):
+class Line(ModuleObjective):
     """Counts patterns."""
 
     def __init__(self, count: int) -> None:
@@ -148,7 +148,7 @@ class Line(ModuleWork):
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 331])
 def test_every_pattern_counts_once(count: int, deterministic: bool) -> None:
     work = Line(count)
-    whole = WholeSet(work, portion=32, deterministic=deterministic)
+    whole = FullBatchObjective(work, portion=32, deterministic=deterministic)
     whole.vectors.make("p")[0].fill_(5.0)
     found = whole.evaluate("p", "g", after=[Dot("g", "g")])
     assert sorted(work.seen) == list(range(count)) and found.samples == count
@@ -162,7 +162,7 @@ def test_every_pattern_counts_once(count: int, deterministic: bool) -> None:
 
 def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
     work = Line(1000)
-    whole = WholeSet(work, portion=10, fraction=0.3, seed=4)
+    whole = FullBatchObjective(work, portion=10, fraction=0.3, seed=4)
     seen = []
     for patterns in (None, "draw 1", "part", None):
         work.seen = []
@@ -177,7 +177,7 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
 
 def test_recorded_sets_are_counted_again(blobs: Path, stores: Path, tmp_path: Path) -> None:
     work = Line(100)
-    whole = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4", "0"])
+    whole = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4", "0"])
     assert [whole.evaluate("x", "g").samples for _ in range(3)] == [30, 10, 50]
 
 
@@ -219,16 +219,16 @@ def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(
 
 
 def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
-    def give_up(share: Share) -> None:
+    def give_up(share: EvaluationProgress) -> None:
         raise KeyboardInterrupt
 
     work = Line(100)
-    whole = WholeSet(work, portion=10, fraction=0.5, look=give_up)
+    whole = FullBatchObjective(work, portion=10, fraction=0.5, look=give_up)
     with pytest.raises(KeyboardInterrupt):
         whole.evaluate("x", "g")
     whole.look = lambda share: None
     assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
-    replayed = WholeSet(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
+    replayed = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
     with pytest.raises(KeyboardInterrupt):
         replayed.evaluate("x", "g")
     replayed.look = lambda share: None
@@ -241,7 +241,7 @@ def test_rows_in_a_file_are_those_in_memory(blobs: Path, stores: Path, tmp_path:
     before = (tmp_path / "train.rows").stat().st_mtime_ns
     write_rows(store, "train", tmp_path)  # is there already
     assert (tmp_path / "train.rows").stat().st_mtime_ns == before
-    one, other = (StorePatterns(store, "train", rows).batch([5, 0, 200]) for rows in (None, tmp_path))
+    one, other = (StoreSamples(store, "train", rows).batch([5, 0, 200]) for rows in (None, tmp_path))
     assert torch.equal(one.inputs, other.inputs)
     assert one.targets is not None and other.targets is not None and torch.equal(one.targets, other.targets)
 
@@ -342,7 +342,7 @@ def test_samples_of_one_class_are_refused_whatever_its_number(number: int, tmp_p
     rows = np.random.default_rng(0).normal(size=(50, 5)).astype(np.float32)
     np.savez(tmp_path / "one.npz", x=rows, labels=np.full(50, number))
     (tmp_path / "one.toml").write_text(RECIPE.format(source=tmp_path / "one.npz"))
-    with pytest.raises(RecipeError, match=f"all 40 vectors for training.*of one class, '{number}'; strategy"):
+    with pytest.raises(RecipeError, match=f"all 40 training vectors.*of one class, '{number}'; strategy"):
         training.open_job(tmp_path / "one.toml", tmp_path / "run", stores=tmp_path / "stores")
     assert not (tmp_path / "run").exists()
 

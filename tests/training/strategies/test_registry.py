@@ -32,14 +32,14 @@ class BackwardsTraining(GreedyTraining):
 STRATEGY = """
 from cotswold.training.strategies.build_stacks import stack_entry
 from cotswold.training.strategies.greedy import Greedy
-from cotswold.training.strategies.registry import Entry
+from cotswold.training.strategies.registry import StrategyEntry
 
 class Backwards(Greedy):
     def train_step(self, batches):
         metrics = super().train_step(batches)
         return type(metrics)(metrics.loss, metrics.samples, {**metrics.details, "echo": self.training.echo})
 
-ENTRY = Entry(stack_entry(Backwards).in_memory)
+ENTRY = StrategyEntry(stack_entry(Backwards).in_memory)
 """
 FORKS = """
 import os

@@ -23,7 +23,7 @@ from cotswold.analysis.report.blocks import (
 from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.ui.words import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, plain, scaled
 from cotswold.words import counted
 
 _SECONDS = "seconds of training"

@@ -46,7 +46,7 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, expand, load
 from cotswold.recipe.schema import FrameData, PictureData, VectorData
 from cotswold.run import RunDirectory, read_events
-from cotswold.ui.words import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, plain, scaled
 
 T = TypeVar("T")
 _RECIPE = (

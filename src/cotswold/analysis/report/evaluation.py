@@ -33,7 +33,7 @@ from cotswold.analysis.selectivity.results import (
     TopImage,
 )
 from cotswold.analysis.selectivity.scores import LayerSelectivity
-from cotswold.ui.words import count, percent, plain
+from cotswold.ui.format import count, percent, plain
 
 
 def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:

@@ -21,7 +21,7 @@ from cotswold.analysis.selectivity.optimal_stimuli import Ascent, optimal_stimul
 from cotswold.data import Preparation, Transform
 from cotswold.data.preprocessing.whitening import ROLL_OFF, TOP, cosine_radii, cosines
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
-from cotswold.ui.words import percent
+from cotswold.ui.format import percent
 
 _FILTERS = 64
 _STIMULI = 16

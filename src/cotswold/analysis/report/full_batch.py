@@ -20,7 +20,7 @@ from cotswold.analysis.report.blocks import (
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
-from cotswold.ui.words import count, percent, plain, scaled
+from cotswold.ui.format import count, percent, plain, scaled
 from cotswold.words import counted
 
 _AXES = (

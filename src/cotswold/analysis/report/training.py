@@ -23,7 +23,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.run_history import Curve, History, number
 from cotswold.run import Event
-from cotswold.ui.words import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, plain, scaled
 
 
 def curves(history: History, word: str) -> PageSection:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from cotswold.nn import StackNetwork
     from cotswold.recipe.schema import Evaluation as Test
     from cotswold.training import Trained
-    from cotswold.ui.progress import Stages
+    from cotswold.ui.terminal import Stages
 
 Sources = tuple[Source, Source]
 """Images with an object, and images without."""

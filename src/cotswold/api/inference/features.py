@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from cotswold.api.arguments import check_path
-from cotswold.api.inference.inputs import AskedSamples
+from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
 from cotswold.ui.display import display_for
@@ -174,7 +174,7 @@ def write_features(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Work(AskedSamples):
+class _Work(InferenceInputs):
     """A layer and the samples to which it responds."""
 
     layer: Layer

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskedSamples:
+class InferenceInputs:
     """A source, its samples in batches for the network, and the device of the network."""
 
     source: Source | VectorSource

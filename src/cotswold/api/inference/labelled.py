@@ -82,7 +82,7 @@ def judge_source(
     Raises SourceError for a source without labels, or with classes that the run did not learn.
     """
     from cotswold import analysis, training
-    from cotswold.api.inference.inputs import AskedSamples
+    from cotswold.api.inference.inputs import InferenceInputs
     from cotswold.data import open_samples, stream
 
     recipe = run.recipe
@@ -91,7 +91,7 @@ def judge_source(
     kind = prepared.transform.preparation.kind
     found = open_samples(source, kind, labels=labels or _labels_of(recipe, kind))
     wanted = _wanted(found, prepared, str(source))
-    work = AskedSamples(
+    work = InferenceInputs(
         source=found,
         samples=stream(found, prepared.transform, recipe.training.batch_size),
         device=recipe.training.device,

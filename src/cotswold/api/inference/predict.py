@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_path
-from cotswold.api.inference.inputs import AskedSamples
+from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
 from cotswold.ui.display import display_for
@@ -116,7 +116,7 @@ def predict(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answering(AskedSamples):
+class PredictionInputs(InferenceInputs):
     """A network that predicts classes or targets, and its samples."""
 
     network: nn.Module
@@ -148,7 +148,7 @@ def answering(
     source: str | Path,
     threads: int | None,
     progress: bool | None,
-) -> Iterator[Answering]:
+) -> Iterator[PredictionInputs]:
     """Open a run's network and a source in a `with` block; predictions are computed batch by batch."""
     known = Run(run)
     known.refuse_module("predictions")
@@ -162,7 +162,7 @@ def answering(
         network, prepared = trained.network, trained.prepared
         found = open_asked(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
-        yield Answering(
+        yield PredictionInputs(
             source=found,
             samples=samples,
             device=recipe.training.device,

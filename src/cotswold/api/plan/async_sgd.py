@@ -17,7 +17,7 @@ from cotswold.api.plan import cluster as plan_standing
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.recipe.schema import DownpourTraining
-    from cotswold.training.async_sgd.replica_task import LearningWork
+    from cotswold.training.async_sgd.replica_task import ReplicaTask
     from cotswold.training.strategies.base import Batch
     from cotswold.wire import Shard
 
@@ -142,12 +142,12 @@ def _bytes(shard: Shard) -> int:
     return plan.FLOAT_BYTES * (shard.stop - shard.start)
 
 
-def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningWork:
+def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTask:
     """Return a replica's work on random numbers."""
     import torch
 
-    from cotswold.training.async_sgd.push_format import ways_of
-    from cotswold.training.async_sgd.replica_task import LearningWork, flops_of
+    from cotswold.training.async_sgd.push_format import push_formats
+    from cotswold.training.async_sgd.replica_task import ReplicaTask, flops_of
     from cotswold.training.async_sgd.strategy import made_on_cpu
     from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
@@ -155,7 +155,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
     batch = plan.random_batch(recipe, outputs, training.batch_size)
 
     class Random:
-        varies = False
+        is_augmented = False
 
         def __len__(self) -> int:
             return training.batch_size
@@ -164,15 +164,15 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> LearningW
             return batch
 
     network = supervised_network(made_on_cpu(recipe), outputs)
-    ways, decay, clip = ways_of(network, training), training.weight_decay, training.clip
-    work = LearningWork(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
+    ways, decay, clip = push_formats(network, training), training.weight_decay, training.clip
+    work = ReplicaTask(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
     if training.device != "cpu":
         work.move_to(torch.device(training.device))
     return work
 
 
 def _pushed(
-    recipe: Recipe, training: DownpourTraining, work: LearningWork, shards: Sequence[Shard]
+    recipe: Recipe, training: DownpourTraining, work: ReplicaTask, shards: Sequence[Shard]
 ) -> dict[str, float]:
     """Return the bytes that a step of a replica pushes to all servers, by kind."""
     import torch
@@ -195,7 +195,7 @@ def _pushed(
     return found
 
 
-def _seconds(work: LearningWork, batch: int) -> float:
+def _seconds(work: ReplicaTask, batch: int) -> float:
     """Measure the seconds that a sample takes in a step."""
     import torch
 

@@ -197,7 +197,7 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
     from cotswold.training.losses import loss_of
 
     class Random:
-        varies = False
+        is_augmented = False
 
         def __len__(self) -> int:
             return training.portion

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 
-class InThread(ABC):
+class BackgroundService(ABC):
     """A service in a background thread; use it in a ``with`` statement, or call `close`."""
 
     def __init__(self, name: str) -> None:

@@ -60,7 +60,7 @@ class Explained:
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> AdminClient:
     """Return an operator client for the cluster with these controllers, a list or comma-separated text."""
     from cotswold.replication.client.admin import AdminClient
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]

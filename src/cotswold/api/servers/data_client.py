@@ -71,7 +71,7 @@ def connect_data(
         UserError: if an argument is invalid.
     """
     from cotswold.api.servers.served_dataset import ServedDataset
-    from cotswold.data.service.store import View
+    from cotswold.data.service.store import DatasetView
 
     batch_size, seed = whole("batch_size", batch_size), whole("seed", seed)
     rank, world_size = whole("rank", rank), whole("world_size", world_size)
@@ -100,4 +100,4 @@ def connect_data(
     between = ports_between(ports)
     place = (*split_address(address), secret_of(token), encrypt, between, wait_seconds)
     drawn = None if stream is None else (stream, at_least_once)
-    return ServedDataset(place, View(split, seed), batch_size, shuffle, (rank, world_size), drawn)
+    return ServedDataset(place, DatasetView(split, seed), batch_size, shuffle, (rank, world_size), drawn)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
-from cotswold.api.servers.background import InThread
+from cotswold.api.servers.background import BackgroundService
 from cotswold.api.servers.data_server_status import Made, ServedDataStatus
 from cotswold.api.servers.parameter_client import secret_of, split_address
 from cotswold.api.servers.parameter_server import own_secret
@@ -153,10 +153,10 @@ class _Supply:
 
         Raises UserError if the augmentation differs from that of this recipe.
         """
-        from cotswold.data.service.store import Terms, View
+        from cotswold.data.service.store import DatasetInfo, DatasetView
 
-        theirs = Terms.parsed(terms).varying
-        if self.varying is None and theirs and View("train", varying=theirs).names_own:
+        theirs = DatasetInfo.parsed(terms).varying
+        if self.varying is None and theirs and DatasetView("train", varying=theirs).names_own:
             raise UserError(
                 "the pool augments samples with a user-defined function; give the recipe that names it "
                 "instead of the store"
@@ -168,7 +168,7 @@ class _Supply:
         return {**self.arguments, "varying": theirs}
 
 
-class ServedData(InThread):
+class ServedData(BackgroundService):
     """Samples served by a thread and its processes."""
 
     def __init__(
@@ -316,8 +316,8 @@ def _supply_of(
     from cotswold.data import Store
     from cotswold.data.service.store import said
     from cotswold.data.store.manifest import is_store
+    from cotswold.training.data.augmentation import augmentation_of
     from cotswold.training.data.stores import open_store
-    from cotswold.training.data.varying import varying_of
 
     changed = override_list(overrides)
     if isinstance(source, Store) or (isinstance(source, str | Path) and is_store(source)):
@@ -333,7 +333,7 @@ def _supply_of(
     with display.counting("preparing", recipe.data.type) as advance:
         store = open_store(recipe, stores, advance)
     return _Supply(
-        store, said(varying_of(recipe, store)), bytes_of(cache or getattr(recipe.data, "cache", None))
+        store, said(augmentation_of(recipe, store)), bytes_of(cache or getattr(recipe.data, "cache", None))
     )
 
 

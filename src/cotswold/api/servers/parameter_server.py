@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cotswold.api.servers.background import InThread
+from cotswold.api.servers.background import BackgroundService
 from cotswold.api.servers.parameter_client import layout_of, secret_of, split_address
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from cotswold.api.servers.parameter_server_checkpoint import Saved
+    from cotswold.api.servers.parameter_server_checkpoint import ServerCheckpoint
     from cotswold.host import Token
     from cotswold.optim.server_rules import Rule
     from cotswold.paramserver.core.staleness import Staleness
@@ -106,7 +106,7 @@ def serve(
         CheckpointError: if the checkpoint is damaged or of another module.
         MachineError: if processes cannot be started.
     """
-    from cotswold.api.servers.parameter_server_checkpoint import Saved
+    from cotswold.api.servers.parameter_server_checkpoint import ServerCheckpoint
     from cotswold.replicas.service import ServiceSettings
     from cotswold.transport.host_names import own_address_of
 
@@ -126,11 +126,11 @@ def serve(
         encrypt,
     )
     folder = None if save is None else Path(save)
-    kept = Saved.opened(folder, model, chosen, resume=resume)
+    kept = ServerCheckpoint.opened(folder, model, chosen, resume=resume)
     return Served(model, settings, own_secret(token), kept, 60 * checkpoint_minutes, on_event)
 
 
-class Served(InThread):
+class Served(BackgroundService):
     """Parameters served by a thread and its processes.
 
     At the end, the last checkpoint and the module contain the trained parameters.
@@ -141,7 +141,7 @@ class Served(InThread):
         model: nn.Module,
         settings: ServiceSettings,
         token: Token,
-        saved: Saved,
+        saved: ServerCheckpoint,
         save_seconds: float,
         on_event: OnEvent,
     ) -> None:

@@ -25,7 +25,7 @@ _VECTOR = "vector."
 _IDENTITY = "cotswold serve"
 
 
-class Saved:
+class ServerCheckpoint:
     """The folder of checkpoints of served parameters, if any, and the state at the start of a server."""
 
     def __init__(self, folder: Path | None, model: nn.Module, rule: Rule) -> None:
@@ -40,7 +40,7 @@ class Saved:
         """Number of pushes before this start."""
 
     @classmethod
-    def opened(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> Saved:
+    def opened(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> ServerCheckpoint:
         """Open the state of a folder; with ``resume``, load its newest checkpoint.
 
         Raises UserError for a module that cannot be served. Raises RunError if the folder has checkpoints

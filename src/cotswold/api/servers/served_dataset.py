@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from cotswold.api.arguments import whole
-from cotswold.data.loading.batching import Wanted
+from cotswold.data.loading.batching import BatchRequest
 from cotswold.data.loading.dataset import worker_of_loader
 from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
 from cotswold.data.loading.shuffle_buffer import Epoch
-from cotswold.data.service.store import SplitTerms, Terms, View
+from cotswold.data.service.store import DatasetInfo, DatasetView, SplitInfo
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, open_client, request_settings
@@ -54,7 +54,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     def __init__(
         self,
         place: tuple[str, int, Token, bool, tuple[int, ...], float],
-        view: View,
+        view: DatasetView,
         batch_size: int,
         shuffle: bool,
         part: tuple[int, int],
@@ -89,7 +89,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._epoch.fill_(epoch)
         self._is_named = True
 
-    def terms(self) -> Terms:
+    def terms(self) -> DatasetInfo:
         """Return a description of the served data.
 
         Raises:
@@ -110,7 +110,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 f"the split {name!r} is not served; choose from {', '.join(sorted(terms.splits))}"
             )
         varying = terms.varying if name == "train" else ""
-        view = View(name, self._view.seed, None, varying, terms.store)
+        view = DatasetView(name, self._view.seed, None, varying, terms.store)
         if self._drawn is None:
             batches = self._own(client, view, terms, terms.splits[name])
         else:
@@ -161,12 +161,12 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             Finalize(self, self._client.close, exitpriority=10)
         return self._client
 
-    def _order(self, terms: SplitTerms) -> Buffered:
+    def _order(self, terms: SplitInfo) -> Buffered:
         split = Split(terms.samples, terms.shard, self._view.seed, self._shuffle)
         return Buffered(split, max(1, terms.buffer))
 
     def _own(
-        self, client: DataClient, view: View, terms: Terms, split: SplitTerms
+        self, client: DataClient, view: DatasetView, terms: DatasetInfo, split: SplitInfo
     ) -> Iterator[tuple[Tensor, Tensor]]:
         epoch = int(self._epoch)
         if get_worker_info() is None:  # workers do not count passes and need `set_epoch`
@@ -174,15 +174,15 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             self._next, self._is_named = epoch + 1, False
         rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
         rows = part_of_worker(rows, self._batch_size, *worker_of_loader())
-        wanted = (Wanted(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
+        wanted = (BatchRequest(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
         return client.batches(view, wanted, window_bytes(terms.shape))
 
     def _shared(
         self,
         client: DataClient,
-        view: View,
-        terms: Terms,
-        split: SplitTerms,
+        view: DatasetView,
+        terms: DatasetInfo,
+        split: SplitInfo,
         stream: str,
         at_least_once: bool,
     ) -> Iterator[tuple[Tensor, Tensor]]:

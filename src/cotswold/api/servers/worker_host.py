@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cotswold.processes.shutdown_notice import ShutdownNotice
 
 
-def lend(
+def run_worker_host(
     address: str | None,
     *,
     head: bool,

@@ -28,7 +28,7 @@ from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.ops import images_last
 from cotswold.shards.runtime.work import Slot
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import loss_of
 
@@ -70,7 +70,7 @@ def step_of(name: str) -> Step:
     recipe = recipes.load(name)
     maps, batch = recipe.input, recipe.training.batch_size
     network = supervised_network(recipe, CLASSES)
-    flat, loss = FlatModule(network.train()), loss_of(recipe)
+    flat, loss = FlatParameters(network.train()), loss_of(recipe)
     pictures, labels = (
         images_last(torch.zeros(batch, maps.channels, maps.height, maps.width)),
         torch.arange(batch) % 10,
@@ -80,7 +80,7 @@ def step_of(name: str) -> Step:
     taken = []
     try:
         gradient = torch.zeros_like(flat.vector)
-        flat.collect(gradient)
+        flat.set_grad_views(gradient)
         for _ in range(_STEPS):
             begun = time.perf_counter()
             loss(network(pictures), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

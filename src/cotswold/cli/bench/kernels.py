@@ -99,7 +99,7 @@ def kernels(
         )
         return
     from cotswold.bench import measure_kernels
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     ready(out)
     found = measure_kernels(
@@ -146,7 +146,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     torch.set_num_threads(threads)
     about = backend()

@@ -85,7 +85,7 @@ def server(
         Print JSON.
     """
     from cotswold.bench import measure_server
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     counts = thread_counts(threads)
     ready(out)

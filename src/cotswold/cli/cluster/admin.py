@@ -157,7 +157,7 @@ def drain(
         COTSWOLD_TOKEN.
     """
     from cotswold.errors import UserError
-    from cotswold.ui.progress import say, stages
+    from cotswold.ui.terminal import say, show_stages
     from cotswold.words import counted
 
     if within <= 0:
@@ -172,7 +172,7 @@ def drain(
             say(f"{operator.undrain(server)} is back in service: it receives copies once its process runs")
             return 0
         left, why = 0, ""
-        with stages() as show:
+        with show_stages() as show:
             for found in operator.drain(server, within):
                 left, why = found.left, found.why
                 show(f"{found.server}: {counted(left, 'copy')} left" + (f"; {why}" if why else ""), 0)
@@ -212,7 +212,7 @@ def remove(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)

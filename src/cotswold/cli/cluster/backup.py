@@ -44,9 +44,9 @@ def backup(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.backups import write_backup
-    from cotswold.ui.progress import say, stages
+    from cotswold.ui.terminal import say, show_stages
 
-    with operator_of(controllers, token_file) as operator, stages() as show:
+    with operator_of(controllers, token_file) as operator, show_stages() as show:
         found = write_backup(operator, folder, run, lambda doing, done: show(doing, done))
     say(found)
 
@@ -106,7 +106,7 @@ def restore(
     """
     from cotswold.api.servers.backups import restore_backup
     from cotswold.cli.cluster.host import state_place
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     say(restore_backup(backup, folder, listen, name, place, controllers))

@@ -218,12 +218,12 @@ def add(
 
 def _serve(settings: HostSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.servers.cluster_host import serve_host
-    from cotswold.api.signals import stopping
+    from cotswold.api.signals import graceful_exit
     from cotswold.run import Stop
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     stop = Stop()
-    with stopping(stop, _STOPPING, _LEFT):
+    with graceful_exit(stop, _STOPPING, _LEFT):
         serve_host(settings, tokens, stop, say)
     say("ended")
     return 0

@@ -58,7 +58,7 @@ def recover(
     from cotswold.files import DirectoryLock
     from cotswold.replication.disk_recovery import read_disks, recover
     from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
-    from cotswold.ui.progress import say
+    from cotswold.ui.terminal import say
 
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     if lacking := [each for each in (folder, *others) if not (each / DISKS_FOLDER).is_dir()]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.ui.progress import printable
+from cotswold.ui.terminal import printable
 from cotswold.words import counted
 
 if TYPE_CHECKING:

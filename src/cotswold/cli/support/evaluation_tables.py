@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from cotswold.ui.progress import printable
+from cotswold.ui.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

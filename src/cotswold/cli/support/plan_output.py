@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cotswold.ui.doing import bytes_in_words, kinds_of, seconds_in_words
+from cotswold.ui.format import bytes_in_words, kinds_of, seconds_in_words
 
 Row = Mapping[str, object]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from cotswold.ui.progress import printable
+from cotswold.ui.terminal import printable
 
 
 def show_store(path: str, as_json: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotswold.data.augment.random import Float32, Keys, derived
+from cotswold.data.augment.keyed_random import Float32, Keys, derived
 from cotswold.errors import UserError, told
 
 

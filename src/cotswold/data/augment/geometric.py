@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import portable_math as exact
-from cotswold.data.augment.random import Keys, uniform
+from cotswold.data.augment.keyed_random import Keys, uniform
 from cotswold.errors import UserError
 from cotswold.kernels.warp import PADDING_MODES, PaddingMode
 

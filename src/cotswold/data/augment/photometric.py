@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import portable_math as exact
-from cotswold.data.augment.random import Float32, Keys, normal, uniform
+from cotswold.data.augment.keyed_random import Float32, Keys, normal, uniform
 from cotswold.errors import UserError
 
 

@@ -25,8 +25,8 @@ from cotswold.data.augment.geometric import (
     times,
     unmoved,
 )
+from cotswold.data.augment.keyed_random import Float32, Keys
 from cotswold.data.augment.photometric import Colour, Erase, Noise
-from cotswold.data.augment.random import Float32, Keys
 from cotswold.errors import UserError
 
 _MOVES = (Translation, Reflection, Rotation, Affine, Crop, Elastic)

@@ -16,7 +16,7 @@ import numpy as np
 
 from cotswold.data.augment import portable_math as exact
 from cotswold.data.augment.geometric import Maps
-from cotswold.data.augment.random import Float32, Keys, uniform
+from cotswold.data.augment.keyed_random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
 from cotswold.kernels.available import backend, fallback_to_torch
 from cotswold.kernels.warp import FAR, Field, PaddingMode, Pictures

@@ -24,7 +24,7 @@ from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, too_much
 from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import Labels, chosen, hashed
 from cotswold.data.sources.folder import walk
-from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray, VectorSource
 from cotswold.errors import MissingExtraError, SourceError, install
 
@@ -59,7 +59,7 @@ def open_recordings(
     identity = hashed(["spoken digits", log_mel.VERSION, *((name, *files.identity(name)) for name in names)])
     states = [_states(int(_fields(name)["digit"]), rows) for name, rows in zip(names, lengths, strict=True)]
     classes = tuple(f"{digit} {third}/{STATES}" for digit in range(10) for third in range(1, STATES + 1))
-    found = Labelling(np.concatenate(states), classes) if labels == "file" else None
+    found = LabelArray(np.concatenate(states), classes) if labels == "file" else None
     return VectorSource(parts, identity, found, lengths)
 
 

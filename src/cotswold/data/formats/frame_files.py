@@ -21,7 +21,7 @@ from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import Labels, Paths, chosen, hashed
 from cotswold.data.sources.contents import ContentIdentity, digests
 from cotswold.data.sources.folder import walk
-from cotswold.data.sources.labels import Labelling, checked_labels, joined_labels
+from cotswold.data.sources.labels import LabelArray, checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError
 
@@ -80,7 +80,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
             f"{path}:{_LENGTHS} sums to {int(lengths.sum()):,}, but there are {shape[0]:,} frames; make "
             "them agree"
         )
-    found: Labelling | None = None
+    found: LabelArray | None = None
     if labels == "file":
         if _LABELS not in archive.shapes:
             raise UnlabelledError(f"{path} has no array `labels`", "add it")
@@ -188,9 +188,9 @@ def _opened(
         for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
     read, others = list(names), ("frames", *names)
-    found: Labelling | None = None
+    found: LabelArray | None = None
     if paths.labels is not None:
-        found = Labelling(np.repeat(paths.labels, lengths).astype(np.int64), paths.classes)
+        found = LabelArray(np.repeat(paths.labels, lengths).astype(np.int64), paths.classes)
     elif labels == "file":
         marks = []
         for name, rows in zip(names, lengths, strict=True):

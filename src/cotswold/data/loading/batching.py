@@ -29,7 +29,7 @@ _ROW_BYTES = 16
 """Bytes of a sample's row number and label."""
 
 
-class Varying(Protocol):
+class Augment(Protocol):
     """An augmentation: makes variants of samples."""
 
     def __call__(self, values: Float32, keys: Keys) -> Float32:
@@ -40,7 +40,7 @@ class Varying(Protocol):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BatchRequest:
     """A requested batch: samples of an epoch by their rows in the split, in this order."""
 
     epoch: int
@@ -48,12 +48,14 @@ class Wanted:
     """(image,), or (batch, image) for several batches of equal size."""
 
 
-def together(wanted: Iterable[Wanted], sample_bytes: int, most_bytes: int, most: int) -> Iterator[Wanted]:
+def coalesce(
+    wanted: Iterable[BatchRequest], sample_bytes: int, most_bytes: int, most: int
+) -> Iterator[BatchRequest]:
     """Yield the batches in order, merging consecutive ones of the same epoch and size.
 
     A merged request has at most ``most`` batches and ``most_bytes`` bytes, unless a single batch is larger.
     """
-    held: list[Wanted] = []
+    held: list[BatchRequest] = []
     for each in wanted:
         if held:
             first, count = held[0], len(each.rows)
@@ -66,8 +68,8 @@ def together(wanted: Iterable[Wanted], sample_bytes: int, most_bytes: int, most:
         yield _joined(held)
 
 
-def _joined(wanted: Sequence[Wanted]) -> Wanted:
-    return Wanted(wanted[0].epoch, np.stack([each.rows for each in wanted]))
+def _joined(wanted: Sequence[BatchRequest]) -> BatchRequest:
+    return BatchRequest(wanted[0].epoch, np.stack([each.rows for each in wanted]))
 
 
 def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
@@ -93,7 +95,7 @@ def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
 
 
 @dataclass(frozen=True)
-class Maker:
+class BatchBuilder:
     """Builds batches of one split of a store.
 
     A sample is augmented whole and then cropped, so all windows see the same variant.
@@ -102,14 +104,14 @@ class Maker:
         store: The store.
         split: Name of the split.
         box: A window (y, x) of the plane; None for whole samples.
-        varying: The augmentation; None leaves samples unchanged.
+        augmentation: The augmentation; None leaves samples unchanged.
         seed: Seed of the augmentation.
     """
 
     store: Store
     split: str
     box: Box | None = None
-    varying: Varying | None = None
+    augmentation: Augment | None = None
     seed: int = 0
     labels: NDArray[Any] = field(init=False, repr=False)
 
@@ -119,7 +121,7 @@ class Maker:
     @property
     def read_box(self) -> Box | None:
         """The window that must be read; None for whole samples."""
-        return self.box if self.varying is None else None
+        return self.box if self.augmentation is None else None
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return the needed part of stored rows: (image, channel, y, x).
@@ -133,7 +135,7 @@ class Maker:
         """
         return self.store.read_stored(self.split, start, stop, self.read_box)
 
-    def batch(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
+    def batch(self, wanted: BatchRequest, stored: NDArray[Any]) -> Batch:
         """Build one batch.
 
         Args:
@@ -143,10 +145,10 @@ class Maker:
         Returns:
             Samples, float32 (image, channel, y, x), images last, and labels (image,).
         """
-        samples, labels = self.batches(Wanted(wanted.epoch, wanted.rows[None]), stored)
+        samples, labels = self.batches(BatchRequest(wanted.epoch, wanted.rows[None]), stored)
         return samples[0], labels[0]
 
-    def batches(self, wanted: Wanted, stored: NDArray[Any]) -> Batch:
+    def batches(self, wanted: BatchRequest, stored: NDArray[Any]) -> Batch:
         """Build several batches of equal size.
 
         Args:
@@ -160,11 +162,13 @@ class Maker:
         last = torch.from_numpy(self._last(wanted, stored))
         return last.permute(0, 4, 3, 1, 2), torch.from_numpy(self.labels[wanted.rows])
 
-    def _last(self, wanted: Wanted, stored: NDArray[Any]) -> Float32:
+    def _last(self, wanted: BatchRequest, stored: NDArray[Any]) -> Float32:
         """Return float32 (batch, y, x, channel, image)."""
         restored, each = self.store.transform.restored, wanted.rows.shape
-        if self.varying is not None:
-            values = self.varying(restored(stored), keys(self.seed, wanted.epoch, wanted.rows.reshape(-1)))
+        if self.augmentation is not None:
+            values = self.augmentation(
+                restored(stored), keys(self.seed, wanted.epoch, wanted.rows.reshape(-1))
+            )
             if self.box is not None:
                 values = values[:, :, *self.box.slices]
             return np.ascontiguousarray(values.reshape(*each, *values.shape[1:]).transpose(0, 3, 4, 2, 1))

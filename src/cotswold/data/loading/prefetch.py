@@ -13,7 +13,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class Ahead(Iterator[T]):
+class Prefetcher(Iterator[T]):
     """Iterate over ``made`` in a background thread that keeps up to ``most`` items ready, for one consumer.
 
     Exceptions of the generator are raised again in the consumer. Taking a ready item neither acquires a

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cotswold.data.loading.batching import Batch, Maker, Varying
-from cotswold.data.loading.feed import Feed, StoreFeed
+from cotswold.data.loading.batch_source import BatchSource, StoreBatchSource
+from cotswold.data.loading.batching import Augment, Batch, BatchBuilder
 from cotswold.data.loading.order import Buffered, Split, buffer_samples
-from cotswold.data.loading.prefetch import Ahead
+from cotswold.data.loading.prefetch import Prefetcher
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.store.store import Store
 from cotswold.errors import UserError
@@ -46,7 +46,7 @@ class Reader:
         box: A window (y, x) of the plane, possibly empty. Order and state do not depend on it. [whole]
         buffer_bytes: Size of the shuffle buffer, rounded to whole stored samples. The default mixes as
             `cotswold.data.loading.order` describes, with at most 512 MiB.
-        varying: Augmentation; it makes new variants in each epoch.
+        augmentation: Augmentation; it makes new variants in each epoch.
         feed: Builds the batches in this order in place of this process.
 
     Raises:
@@ -64,12 +64,12 @@ class Reader:
         keep_last: bool = False,
         box: Box | None = None,
         buffer_bytes: int | None = None,
-        varying: Varying | None = None,
-        feed: Feed | None = None,
+        augmentation: Augment | None = None,
+        feed: BatchSource | None = None,
     ) -> None:
         if batch < 1:
             raise UserError(f"batch must be at least 1, got {batch}")
-        self._store, self._split, self._batch, self._varying = store, split, batch, varying
+        self._store, self._split, self._batch, self._augmentation = store, split, batch, augmentation
         samples = store.splits[split]
         self._keep_last = keep_last or samples < batch
         self._rows = Split(samples, store.shard(split), seed, shuffle)
@@ -77,14 +77,16 @@ class Reader:
             buffer_bytes = shuffle_bytes(store, split)
         buffer = max(1, buffer_bytes // stored_bytes(store))
         self._order = Buffered(self._rows, buffer)
-        self._feed = feed or StoreFeed(Maker(store, split, box, varying, seed), self._rows, batch)
+        self._feed = feed or StoreBatchSource(
+            BatchBuilder(store, split, box, augmentation, seed), self._rows, batch
+        )
         self.epoch = 0
         """Epoch of the next batch, from 0."""
         self.position = 0
         """Number of batches of this epoch returned so far."""
         self.waited_seconds = 0.0
         """Total time for which the caller has waited for batches, seconds."""
-        self._ahead: Ahead[Batch] | None = None
+        self._ahead: Prefetcher[Batch] | None = None
 
     def __len__(self) -> int:
         """Return the number of batches in one epoch."""
@@ -105,13 +107,13 @@ class Reader:
         """Return the next batch, across epochs. Raises StoreError for a damaged chunk."""
         if self._ahead is None:
             # computing the order of an epoch takes as long as many batches, so it is prefetched
-            epochs = Ahead(self._epochs(self.epoch, self.position), 1)
+            epochs = Prefetcher(self._epochs(self.epoch, self.position), 1)
 
             def stop() -> None:
                 epochs.close(wait=False)
                 self._feed.stop()
 
-            self._ahead = Ahead(self._feed.batches(self._order, epochs), _AHEAD, stop)
+            self._ahead = Prefetcher(self._feed.batches(self._order, epochs), _AHEAD, stop)
         begun = time.perf_counter()
         try:
             batch = next(self._ahead)
@@ -176,7 +178,7 @@ class Reader:
             "seed": self._rows.seed,
             "shuffle": self._rows.shuffle,
             "keep_last": self._keep_last,
-            **({} if self._varying is None else {"augmentation": self._varying.state()}),
+            **({} if self._augmentation is None else {"augmentation": self._augmentation.state()}),
         }
 
     def _epochs(self, epoch: int, position: int) -> Generator[Epoch, None, None]:

@@ -22,7 +22,7 @@ from cotswold.data.preprocessing.images import Transform
 from cotswold.data.preprocessing.vectors import VectorTransform
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import SampleSource, Source
-from cotswold.data.sources.checks import picture_of
+from cotswold.data.sources.checks import read_image
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
@@ -144,7 +144,7 @@ class _Pictures:
 
     def _one(self, index: int) -> Float32 | BrokenPictureError:
         try:
-            pixels = self._transform.pixels(*picture_of(self.source, index))
+            pixels = self._transform.pixels(*read_image(self.source, index))
         except BrokenPictureError as error:
             return error
         values: Float32 = self._transform.values(pixels[None])[0]

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cotswold.data.augment import OWN, Augmentation
-from cotswold.data.loading.batching import Batch, Maker, Wanted
+from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRequest
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
 from cotswold.data.service.cache import ShardCache, Shards
@@ -33,7 +33,7 @@ ROWS_MOST = 1 << 20
 
 
 @dataclass(frozen=True)
-class View:
+class DatasetView:
     """A view of a store: everything except the row that determines a sample of an epoch."""
 
     split: str
@@ -51,7 +51,7 @@ class View:
         return json.dumps([self.split, self.seed, box, self.varying, self.store])
 
     @classmethod
-    def parsed(cls, text: str) -> View:
+    def parsed(cls, text: str) -> DatasetView:
         """Parse a view. Raises UserError for malformed text."""
         try:
             split, seed, box, varying, store = json.loads(text)
@@ -81,7 +81,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class SplitTerms:
+class SplitInfo:
     """Sizes of a split for a reader without the store."""
 
     samples: int
@@ -91,7 +91,7 @@ class SplitTerms:
 
 
 @dataclass(frozen=True)
-class Terms:
+class DatasetInfo:
     """Description of the served data, sufficient for a trainer without the store."""
 
     store: str
@@ -100,15 +100,15 @@ class Terms:
     """Shape (channel, y, x) of a sample."""
     outputs: int
     """Number of classes, or of values in a regression target; 0 without labels."""
-    splits: dict[str, SplitTerms]
+    splits: dict[str, SplitInfo]
     varying: str = ""
     """The default augmentation of training samples."""
 
     @classmethod
-    def of(cls, store: Store, varying: str = "") -> Terms:
+    def of(cls, store: Store, varying: str = "") -> DatasetInfo:
         """Return the description of a store."""
         splits = {
-            split: SplitTerms(samples, store.shard(split), shuffle_bytes(store, split) // stored_bytes(store))
+            split: SplitInfo(samples, store.shard(split), shuffle_bytes(store, split) // stored_bytes(store))
             for split, samples in store.splits.items()
             if samples
         }
@@ -122,11 +122,11 @@ class Terms:
         return json.dumps({**vars(self), "splits": splits}, sort_keys=True)
 
     @classmethod
-    def parsed(cls, text: str) -> Terms:
+    def parsed(cls, text: str) -> DatasetInfo:
         """Parse a description. Raises UserError for malformed text."""
         try:
             said = json.loads(text)
-            splits = {str(name): SplitTerms(**each) for name, each in take(said, "splits", dict).items()}
+            splits = {str(name): SplitInfo(**each) for name, each in take(said, "splits", dict).items()}
             channels, height, width = take(said, "shape", list)
             return cls(
                 take(said, "store", str),
@@ -150,23 +150,23 @@ class ServedStore:
         cache_bytes: int,
         varying: str = "",
     ) -> None:
-        """``varying`` is the default augmentation, in the format of `View`.
+        """``varying`` is the default augmentation, in the format of `DatasetView`.
 
         Clients may request other augmentations, but no user-defined functions: a server calls only those with
         which it was started.
         """
         self.store, self.cache = store, ShardCache(cache_bytes)
         self._by_default = varying
-        self._makers: dict[str, tuple[Maker, Shards]] = {}
+        self._makers: dict[str, tuple[BatchBuilder, Shards]] = {}
         self._lock = threading.Lock()
 
     @cached_property
     def terms(self) -> str:
-        """`Terms` as JSON."""
-        return str(Terms.of(self.store, self._by_default))
+        """`DatasetInfo` as JSON."""
+        return str(DatasetInfo.of(self.store, self._by_default))
 
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
-        """Build batches of an epoch from their rows (batch, image), as `Maker.batches` does.
+        """Build batches of an epoch from their rows (batch, image), as `BatchBuilder.batches` does.
 
         Raises UserError for an invalid request and StoreError for a damaged chunk.
         """
@@ -184,14 +184,14 @@ class ServedStore:
                 f"a batch of {rows.size} samples of {each} bytes is too large to send; take "
                 f"at most {BATCH_BYTES // each} samples, or read without data servers"
             )
-        return maker.batches(Wanted(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
+        return maker.batches(BatchRequest(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
 
-    def _maker(self, text: str) -> tuple[Maker, Shards]:
+    def _maker(self, text: str) -> tuple[BatchBuilder, Shards]:
         with self._lock:
             found = self._makers.get(text)
         if found is not None:
             return found
-        view = View.parsed(text)
+        view = DatasetView.parsed(text)
         if view.store not in ("", self.store.identity):
             raise UserError(
                 f"{self.store.path} is the store {self.store.identity:.12}, but samples of the store "
@@ -204,7 +204,7 @@ class ServedStore:
                 "data servers call user-defined functions only if they were started with them; start "
                 "them with the run's recipe"
             )
-        maker = Maker(self.store, view.split, view.box, view.augmentation, view.seed)
+        maker = BatchBuilder(self.store, view.split, view.box, view.augmentation, view.seed)
         with self._lock:
             if len(self._makers) >= _VIEWS:
                 del self._makers[next(iter(self._makers))]
@@ -220,7 +220,7 @@ def shards_of(store: Store, split: str, box: Box | None) -> Shards:
 
 
 def said(augmentation: Augmentation | None) -> str:
-    """Return an augmentation in the format of `View`."""
+    """Return an augmentation in the format of `DatasetView`."""
     return "" if augmentation is None else json.dumps(augmentation.state())
 
 

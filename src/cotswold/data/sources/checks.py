@@ -31,7 +31,7 @@ def name_of(source: SampleSource, index: int) -> str:
 
 
 @contextmanager
-def asking(source: SampleSource, fault: str, remedy: str) -> Iterator[None]:
+def wrap_source_errors(source: SampleSource, fault: str, remedy: str) -> Iterator[None]:
     """Convert exceptions of a third-party source into SourceError: ``fault``, the reason and ``remedy``.
 
     Cotswold's own errors pass through.
@@ -46,12 +46,12 @@ def asking(source: SampleSource, fault: str, remedy: str) -> Iterator[None]:
         raise SourceError(f"{fault} ({told(error, type(source).__module__)}); {remedy}") from error
 
 
-def picture_of(source: Source, index: int) -> tuple[str, Image.Image]:
+def read_image(source: Source, index: int) -> tuple[str, Image.Image]:
     """Return the name and image of a sample.
 
     Raises BrokenPictureError, and SourceError if a third-party source fails or returns no image.
     """
-    with asking(
+    with wrap_source_errors(
         source,
         f"{name_of(source, index)} cannot be read",
         "fix the source, or raise BrokenPictureError in it to skip the sample",
@@ -68,7 +68,7 @@ def picture_of(source: Source, index: int) -> tuple[str, Image.Image]:
 
 def labels_of(source: SampleSource, indices: NDArray[np.int64]) -> NDArray[Any]:
     """Return labels as `SampleSource.labels` does. Raises SourceError if a label is not a class."""
-    with asking(source, f"the labels of {described(source)} cannot be read", "fix the source"):
+    with wrap_source_errors(source, f"the labels of {described(source)} cannot be read", "fix the source"):
         labels = source.labels(indices)
     if source.classes and not source.targets:
         wrong = np.flatnonzero((labels < 0) | (labels >= len(source.classes)))

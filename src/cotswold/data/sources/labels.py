@@ -20,7 +20,7 @@ _NUMBER_MAX = (1 << 16) - 1
 
 
 @dataclass(frozen=True)
-class Labelling:
+class LabelArray:
     """Labels of samples.
 
     Args:
@@ -83,7 +83,7 @@ def checked_labels(name: str, labels: NDArray[Any], samples: int, what: str) -> 
     return labels
 
 
-def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
+def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> LabelArray:
     """Concatenate the labels of several parts, each with its name and `checked_labels`.
 
     Floats are regression targets. Integers from 0 to 65,535 are class numbers; texts and other integers are
@@ -103,14 +103,16 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> Labelling:
             raise SourceError(
                 f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give each the same count"
             )
-        return Labelling(np.concatenate([labels for _, labels in parts]))
+        return LabelArray(np.concatenate([labels for _, labels in parts]))
     whole = np.concatenate([_plain(name, labels) for name, labels in parts])
     if kinds == {"i"} and int(whole.min()) >= 0 and int(whole.max()) <= _NUMBER_MAX:
-        return Labelling(whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1)))
+        return LabelArray(
+            whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1))
+        )
     if kinds == {"i"}:
         _refuse_marks(parts)
     names, numbers = np.unique(whole, return_inverse=True)
-    return Labelling(numbers.astype(np.int64), tuple(str(name) for name in names.tolist()))
+    return LabelArray(numbers.astype(np.int64), tuple(str(name) for name in names.tolist()))
 
 
 def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.sources.base import UNLABELLED, Kind, SampleSource
-from cotswold.data.sources.labels import Labelling, number_remedy
+from cotswold.data.sources.labels import LabelArray, number_remedy
 from cotswold.data.sources.sequences import Integers, neighbours
 from cotswold.errors import SourceError
 from cotswold.words import counted
@@ -73,7 +73,7 @@ class VectorSource(SampleSource):
         self,
         parts: Sequence[VectorArray],
         identity: str | Callable[[], str],
-        labelling: Labelling | None = None,
+        labelling: LabelArray | None = None,
         lengths: Sequence[int] | None = None,
     ) -> None:
         self._parts, self._identity = list(parts), identity

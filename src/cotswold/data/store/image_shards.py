@@ -15,7 +15,7 @@ from cotswold.data.formats.image import BrokenPictureError, Pixels
 from cotswold.data.preprocessing.images import Preparation, Transform, estimate, plain, spectra
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import Source
-from cotswold.data.sources.checks import picture_of
+from cotswold.data.sources.checks import read_image
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
@@ -91,7 +91,7 @@ class PictureWork:
         broken: Broken = {}
         for position, index in enumerate(shard.samples.tolist()):
             try:
-                pixels[position] = self._plain.pixels(*picture_of(self._source, index))
+                pixels[position] = self._plain.pixels(*read_image(self._source, index))
             except BrokenPictureError as error:
                 broken[position] = str(error)
         return pixels, broken

@@ -25,7 +25,7 @@ from cotswold.data.preprocessing.images import Preparation
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.sources.base import Source
-from cotswold.data.sources.checks import asking, described, labels_of
+from cotswold.data.sources.checks import described, labels_of, wrap_source_errors
 from cotswold.data.sources.sequences import lengths_of
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import class_counts
@@ -152,7 +152,7 @@ def prepare(
         least = _PICTURES_PER_JOB if preparation.kind == "pictures" else _VECTORS_PER_JOB
         jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
         work = _work(source, path, preparation)
-        with asking(
+        with wrap_source_errors(
             source,
             f"{described(source)} cannot be sent to the processes that prepare its samples",
             "remove open files, locks and lambdas from it, or use jobs = 1",

@@ -15,9 +15,9 @@ from functools import cached_property
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.data.loading.batching import Batch, Wanted, together
+from cotswold.data.loading.batching import Batch, BatchRequest, coalesce
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import Terms, View
+from cotswold.data.service.store import DatasetInfo, DatasetView
 from cotswold.dataservice.core.epoch_pass import EpochPass, SharedEpochSettings
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import BEATS
@@ -57,16 +57,16 @@ class DataClient(PoolConnection):
         """Bytes of servers' memory that the loop has released."""
         return deque()
 
-    def terms(self) -> Terms:
+    def terms(self) -> DatasetInfo:
         """Return the pool's terms; wait until a server has sent them. Raises MachineError if none does."""
         self._process.require_current()
         with self._lock:
             self._is_stopped = False
         self._is_there()
-        return Terms.parsed(self._machine.terms)
+        return DatasetInfo.parsed(self._machine.terms)
 
     def batches(
-        self, view: View, wanted: Iterator[Wanted], sample_bytes: int
+        self, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
     ) -> Generator[Batch, None, None]:
         """Yield the wanted batches in order, requested ahead; one such iterator at a time.
 
@@ -76,14 +76,14 @@ class DataClient(PoolConnection):
         return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
-        self, number: int, view: View, wanted: Iterator[Wanted], sample_bytes: int
+        self, number: int, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
     ) -> Generator[Batch, None, None]:
         self._check_is_on(number)
         text, ended, asked = str(view), False, 0
         asking = self._machine.requests.asking
         # results may depend on the other samples of the batch
         most = 1 if view.names_own else asking.together
-        requests = together(wanted, sample_bytes, asking.together_bytes, most)
+        requests = coalesce(wanted, sample_bytes, asking.together_bytes, most)
         self._sample_bytes = sample_bytes
         if not self._is_there():
             return
@@ -113,7 +113,7 @@ class DataClient(PoolConnection):
                         self._tell(self._machine.requests.cancel())
 
     def drawn(
-        self, view: View, drawing: SharedEpochSettings, epoch: int, rows_of: Callable[[int], Rows]
+        self, view: DatasetView, drawing: SharedEpochSettings, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
         """Yield the batches of an epoch that is shared with other trainers; -1 for the current one. It ends
         once the epoch is over. One such iterator at a time, and no `batches` at the same time.
@@ -126,7 +126,7 @@ class DataClient(PoolConnection):
     def _drawn(
         self,
         number: int,
-        view: View,
+        view: DatasetView,
         drawing: SharedEpochSettings,
         epoch: int,
         rows_of: Callable[[int], Rows],
@@ -134,7 +134,7 @@ class DataClient(PoolConnection):
         self._check_is_on(number)
         if not self._is_there():
             return
-        text, self._sample_bytes = str(view), window_bytes(Terms.parsed(self._machine.terms).shape)
+        text, self._sample_bytes = str(view), window_bytes(DatasetInfo.parsed(self._machine.terms).shape)
         with self._lock:
             self._tell(self._machine.draw(drawing, epoch, time.monotonic()))
             drawn = self._machine.on
@@ -169,13 +169,13 @@ class DataClient(PoolConnection):
                 self._tell(self._machine.leave_epoch(time.monotonic()))
                 self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
-    def ask(self, view: View, wanted: Wanted, sample_bytes: int) -> int | None:
+    def ask(self, view: DatasetView, wanted: BatchRequest, sample_bytes: int) -> int | None:
         """Request a batch in advance, if there is space; return its number for `have` or `drop`. Do not
         use `batches` or `drawn` at the same time. Raises MachineError if no server makes it."""
         if not self._is_there() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
-        return self._ask(str(view), Wanted(wanted.epoch, wanted.rows[None]))
+        return self._ask(str(view), BatchRequest(wanted.epoch, wanted.rows[None]))
 
     def have(self, number: int) -> Batch:
         """Return a requested batch, once it is ready; in any order. Raises MachineError if no server makes
@@ -248,7 +248,7 @@ class DataClient(PoolConnection):
     _largest = 1
     """Samples of the largest request so far."""
 
-    def _ask(self, view: str, wanted: Wanted) -> int:
+    def _ask(self, view: str, wanted: BatchRequest) -> int:
         """Request batches of rows (batch, image); return the request's number."""
         rows = np.ascontiguousarray(wanted.rows, np.int64)
         self._largest = max(self._largest, rows.size)

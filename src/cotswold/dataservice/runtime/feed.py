@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from cotswold.data.loading.batching import Batch, Wanted
+from cotswold.data.loading.batching import Batch, BatchRequest
 from cotswold.data.loading.order import Order
 from cotswold.data.loading.shuffle_buffer import Epoch
-from cotswold.data.service.store import View
+from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.runtime.client import DataClient
 
 
 class ServedFeed:
-    """The `Feed` of a reader that gets its batches from data servers."""
+    """The `BatchSource` of a reader that gets its batches from data servers."""
 
-    def __init__(self, client: DataClient, view: View, sample_bytes: int) -> None:
+    def __init__(self, client: DataClient, view: DatasetView, sample_bytes: int) -> None:
         """``sample_bytes``: float32 bytes of a sample of the view."""
         self._client, self._view, self._sample_bytes = client, view, sample_bytes
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """See `Feed.batches`. Raises MachineError if no server makes the batches."""
-        wanted = (Wanted(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
+        """See `BatchSource.batches`. Raises MachineError if no server makes the batches."""
+        wanted = (BatchRequest(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
         return self._client.batches(self._view, wanted, self._sample_bytes)
 
     def stop(self) -> None:
-        """See `Feed.stop`."""
+        """See `BatchSource.stop`."""
         self._client.stop()

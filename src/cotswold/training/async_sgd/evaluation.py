@@ -13,13 +13,13 @@ from torch import Tensor
 from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import StoreError
-from cotswold.training.async_sgd.replica_task import Judge
+from cotswold.training.async_sgd.replica_task import Evaluator
 
 
 class Validation:
     """The evaluation on the validation samples of a store."""
 
-    def __init__(self, judge: Judge) -> None:
+    def __init__(self, judge: Evaluator) -> None:
         self._judge = judge
 
     def move_to(self, device: torch.device) -> None:
@@ -36,4 +36,4 @@ class Validation:
 
 def in_evaluator(recipe: str, store: str) -> Validation:
     """Build the evaluation from a recipe's text and the path of its store, which has a validation split."""
-    return Validation(Judge.of_recipe(recipes.parse(recipe), Store(store)))
+    return Validation(Evaluator.of_recipe(recipes.parse(recipe), Store(store)))

@@ -22,17 +22,17 @@ from cotswold.errors import CotswoldError, MachineError, UserError, told
 from cotswold.host import Call, Process, inherited
 from cotswold.processes.forked_work import live_processes
 from cotswold.training.async_sgd.replica_task import FIRST
-from cotswold.training.data.indexed import Patterns
+from cotswold.training.data.indexed import IndexedSamples
 from cotswold.training.losses import IS_SUM, Loss, is_sum
 from cotswold.training.strategies.module_buffers import Buffers, refusal
 from cotswold.training.strategies.module_modes import Modes
-from cotswold.training.strategies.supervised import needed, one_type
+from cotswold.training.strategies.supervised import explain_dtype_errors, require_targets
 
 _TRIAL = "trial"
 """The name of the fork's inputs: module, loss, samples, and the file for its exception."""
 
 
-def try_in_fork(module: nn.Module, loss: Loss, samples: Patterns) -> None:
+def try_in_fork(module: nn.Module, loss: Loss, samples: IndexedSamples) -> None:
     """Raise the exceptions of module, loss and data set on the first samples, without changing this process.
 
     An exception keeps its class; one from outside Cotswold has the fork's traceback as a note. An exception
@@ -58,14 +58,14 @@ def try_in_fork(module: nn.Module, loss: Loss, samples: Patterns) -> None:
 def inherited_trial() -> None:
     """Run the check in the fork."""
     module, loss, samples, raised = cast(
-        tuple[nn.Module, Loss, Patterns, IO[bytes]], inherited(_TRIAL)
+        tuple[nn.Module, Loss, IndexedSamples, IO[bytes]], inherited(_TRIAL)
     )  # the parent gave these types
     try:
         batch = samples.batch(range(min(FIRST, len(samples))))
         Modes(module).learn()
         buffers = Buffers(module)
-        with one_type(module, batch):
-            loss(module(batch.inputs), needed(batch.targets))
+        with explain_dtype_errors(module, batch):
+            loss(module(batch.inputs), require_targets(batch.targets))
         if changed := buffers.changed():
             raise UserError(refusal(module, changed, "downpour"))
         if is_sum(loss):

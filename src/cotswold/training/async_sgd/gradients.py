@@ -28,10 +28,10 @@ from cotswold.ops.local import encode
 from cotswold.shards.runtime.work import Slot
 from cotswold.training.async_sgd.capture import Captured, capturing, layers_of
 from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors, agree, joined
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.wire import Shard
 
-Way = Literal["gradient", "factors"]
+PushFormat = Literal["gradient", "factors"]
 """The push format of a layer's weights."""
 
 
@@ -42,14 +42,14 @@ class Cost:
     gradient: int
     factors: int | None
     """None if factors do not give the gradient."""
-    way: Way
+    way: PushFormat
     """The chosen format."""
 
 
 class ModuleUpdates:
     """The gradients of one module, whose parameters are one vector in ``flat``."""
 
-    def __init__(self, flat: FlatModule, ways: Mapping[str, Way] | None = None) -> None:
+    def __init__(self, flat: FlatParameters, ways: Mapping[str, PushFormat] | None = None) -> None:
         """``ways`` sets the push format of layers by name, instead of the choice by cost.
 
         Raises UserError for the name of a layer without factors.
@@ -96,13 +96,13 @@ class ModuleUpdates:
         new = {name: each for name, each in self._layers.items() if self._shards and name not in decided}
         target = torch.zeros_like(gradient) if new else gradient
         self._newest = {}
-        self.flat.collect(target)
+        self.flat.set_grad_views(target)
         try:
             with capturing(new, skip=False) as first, capturing(chosen, skip=True) as found:
                 value = loss()
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         finally:
-            self.flat.collect(None)
+            self.flat.set_grad_views(None)
         for name, each in found.items():
             self._keep(name, _once(name, each))
         for name, each in first.items():
@@ -154,7 +154,9 @@ class ModuleUpdates:
                 )
             return Cost(gradient.numel(), None, "gradient")
         found = -(-self._numbers(name, factors) * self._push_samples // samples)
-        way: Way = "factors" if found < gradient.numel() and self._is_computed(captured) else "gradient"
+        way: PushFormat = (
+            "factors" if found < gradient.numel() and self._is_computed(captured) else "gradient"
+        )
         return Cost(gradient.numel(), found, wish or way)
 
     def _is_computed(self, captured: Captured) -> bool:

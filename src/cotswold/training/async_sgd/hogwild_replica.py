@@ -45,11 +45,11 @@ from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.runtime.arithmetic import is_finite
 from cotswold.shards.runtime.work import PortionSum, Slot, VaryingWork
-from cotswold.training.async_sgd.replica_task import LearningWork, in_replica
+from cotswold.training.async_sgd.replica_task import ReplicaTask, in_replica
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES
-from cotswold.training.data.remote import Fed
+from cotswold.training.data.remote import WorkerSamples
 from cotswold.training.strategies.base import Batch
-from cotswold.training.strategies.supervised import needed
+from cotswold.training.strategies.supervised import require_targets
 
 _ORDER = struct.Struct("=qqqd")
 """The round, the first and last index of a batch, and the rate of its step."""
@@ -71,7 +71,7 @@ class MovableWork(ReplicaWork, Protocol):
 class Served:
     """Samples from data servers, which the leader receives and passes to the other processes."""
 
-    patterns: Fed
+    patterns: WorkerSamples
     shape: tuple[int, int, int]
     """(channel, y, x) of a sample."""
     targets: int
@@ -116,7 +116,7 @@ class Shared:
 class Handed:
     """Batches in shared memory, indexed by their position."""
 
-    varies = False
+    is_augmented = False
 
     def __init__(self, block: Block, offset: int, samples: int, served: Served) -> None:
         """``samples`` is the capacity; the memory starts ``offset`` bytes into the block."""
@@ -137,7 +137,7 @@ class Handed:
         """Store a batch from position ``start`` on."""
         stop = start + len(batch.inputs)
         self._of(start, stop).copy_(batch.inputs)
-        self._targets[start:stop] = needed(batch.targets)
+        self._targets[start:stop] = require_targets(batch.targets)
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return the batch stored at these consecutive positions, without a copy."""
@@ -152,7 +152,7 @@ class Handed:
         return own.view(height, width, channels, stop - start).permute(3, 2, 0, 1)
 
 
-class HostWork:
+class HogwildReplica:
     """The leader's task: a `ReplicaWork` with local steps."""
 
     def __init__(
@@ -279,7 +279,7 @@ class HostWork:
 @contextmanager
 def on_host(
     work: MovableWork, processes: int, batch: int, samples: int, served: Served | None = None
-) -> Iterator[HostWork]:
+) -> Iterator[HogwildReplica]:
     """Run ``work`` on several processes of this host while the context is open.
 
     The leader distributes the samples of ``served``. The processes compute ``batch`` samples at a time and at
@@ -300,11 +300,11 @@ def on_host(
             server.start(Call(f"process {number}", f"{__name__}:_live", {"number": number, "core": core}))
             for number, core in enumerate(cores)
         ]
-        yield HostWork(work, shared, batch, ours, started, served)
+        yield HogwildReplica(work, shared, batch, ours, started, served)
 
 
 @contextmanager
-def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HostWork]:
+def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HogwildReplica]:
     """Run a recipe's replica on the processes of its `[cluster]`, in the leader."""
     torch.set_num_threads(1)  # a fork has no other threads of its parent
     parsed = recipes.parse(recipe)
@@ -333,7 +333,7 @@ def _live(number: int, core: int | None) -> None:
     torch.set_num_threads(1)
     torch.seed()  # dropout differs between processes
     work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # the leader's
-    if shared.handed is not None and isinstance(work, LearningWork):
+    if shared.handed is not None and isinstance(work, ReplicaTask):
         work.read_from(shared.handed)
     own, other = shared.sums[number], torch.zeros_like(shared.parameters)
     before = 0

@@ -26,19 +26,19 @@ from cotswold.run import Recorder
 from cotswold.training.async_sgd.capture import layers_of
 from cotswold.training.async_sgd.evaluation import Validation
 from cotswold.training.async_sgd.fork_check import try_in_fork
-from cotswold.training.async_sgd.gradients import Way
-from cotswold.training.async_sgd.hogwild_replica import HostWork, on_host, round_of
-from cotswold.training.async_sgd.replica_task import Judge, LearningWork
+from cotswold.training.async_sgd.gradients import PushFormat
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, on_host, round_of
+from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask
 from cotswold.training.async_sgd.strategy import Opening, settings_of
-from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Given
 from cotswold.training.full_batch.cluster import starting
 from cotswold.training.full_batch.module_batch import GivenModule, map_style
 from cotswold.training.full_batch.objective import INHERITED
 from cotswold.training.full_batch.strategy import described
-from cotswold.training.jobs.same_module import check_module
+from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.strategies.module_modes import Modes, learns
-from cotswold.training.trainers.async_sgd import ReplicaRuns
+from cotswold.training.trainers.async_sgd import AsyncTrainer
 
 _HOST = "host"
 """The name of the arguments of a multi-process replica: processes, batch, and samples per round."""
@@ -46,12 +46,12 @@ _HOST = "host"
 _VALIDATION = "validation"
 
 
-class ModuleReplicaRuns(ReplicaRuns):
+class ModuleAsyncTrainer(AsyncTrainer):
     """The asynchronous trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
-        check_module(self.module, checkpoint)
+        check_state_matches(self.module, checkpoint)
         super().resume(checkpoint)
 
 
@@ -73,7 +73,7 @@ def check(
 
 def build(
     given: GivenModule, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
-) -> ModuleReplicaRuns:
+) -> ModuleAsyncTrainer:
     """Return the trainer of a module.
 
     Replicas are forks of this process and inherit module and data; random draws of a data set differ between
@@ -82,19 +82,19 @@ def build(
     training = recipe.training
     assert isinstance(training, DownpourTraining), "only strategy downpour comes here"
     size = training.batch_size
-    samples = SamplePatterns(map_style("the data set", given.samples, size, "downpour"))
+    samples = DatasetSamples(map_style("the data set", given.samples, size, "downpour"))
     held = None
     if given.validation is not None:
-        held = SamplePatterns(map_style("the validation set", given.validation, size, "downpour"))
+        held = DatasetSamples(map_style("the validation set", given.validation, size, "downpour"))
     judging, validation = None, None
     if held is not None:
         judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
-        validation = Validation(Judge(copy.deepcopy(given.module), given.loss, held, size))
+        validation = Validation(Evaluator(copy.deepcopy(given.module), given.loss, held, size))
     try_in_fork(given.module, given.loss, samples)
     ways = _ways(given.module, training)
     decay, clip = training.weight_decay, training.clip
     modes = Modes(given.module)
-    work = LearningWork(given.module, given.loss, samples, None, ways, decay, clip)
+    work = ReplicaTask(given.module, given.loss, samples, None, ways, decay, clip)
     modes.learn()
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {
@@ -111,7 +111,7 @@ def build(
         recorder,
         judging,
     )
-    return ModuleReplicaRuns(opening, work.flat, len(samples), training, recorder, described(given.module))
+    return ModuleAsyncTrainer(opening, work.flat, len(samples), training, recorder, described(given.module))
 
 
 def inherited_validation() -> Validation:
@@ -121,22 +121,22 @@ def inherited_validation() -> Validation:
     return found
 
 
-def inherited_work() -> LearningWork:
+def inherited_work() -> ReplicaTask:
     """Return the task of the program from which this replica was forked."""
     found = inherited(INHERITED)
-    assert isinstance(found, LearningWork), "the parent gave this type"
+    assert isinstance(found, ReplicaTask), "the parent gave this type"
     torch.seed()  # dropout differs between replicas
     return found
 
 
 @contextmanager
-def inherited_host() -> Iterator[HostWork]:
+def inherited_host() -> Iterator[HogwildReplica]:
     """Run the replica of the program on several processes, in the leader."""
     processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # the parent gave these types
     with on_host(inherited_work(), processes, batch, together) as host:
         yield host
 
 
-def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, Way]:
+def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, PushFormat]:
     way = training.sent(0)
     return {} if way == "auto" else dict.fromkeys(layers_of(module), way)

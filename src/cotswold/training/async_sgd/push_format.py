@@ -13,11 +13,11 @@ from cotswold import ops
 from cotswold.nn import LocallyConnected2d
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.training.async_sgd.capture import layers_of
-from cotswold.training.async_sgd.gradients import Way
+from cotswold.training.async_sgd.gradients import PushFormat
 from cotswold.training.models import LayerNetwork
 
 
-def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, Way]:
+def push_formats(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, PushFormat]:
     """Return the push formats that `send` and its exceptions set, by module name; without layers chosen by
     cost.
     """
@@ -26,7 +26,7 @@ def ways_of(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, W
         for number, plan in enumerate(network.plans, 1)
         if plan.name in DownpourTraining.factored_layers
     ]
-    found: dict[str, Way] = {}
+    found: dict[str, PushFormat] = {}
     for name, number in zip(layers_of(network), numbers, strict=True):
         way = training.sent(number)
         if way != "auto":

@@ -21,25 +21,25 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.runtime.work import LEFT_OUT, PortionSum, Slot
 from cotswold.training.async_sgd.factors import Factors
-from cotswold.training.async_sgd.gradients import Cost, ModuleUpdates, Way
-from cotswold.training.async_sgd.push_format import scale_to_norm_1, ways_of
-from cotswold.training.data.indexed import DevicePatterns, Patterns, StorePatterns
-from cotswold.training.data.remote import ServedPatterns, patterns_of
-from cotswold.training.data.varying import varying_of
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.async_sgd.gradients import Cost, ModuleUpdates, PushFormat
+from cotswold.training.async_sgd.push_format import push_formats, scale_to_norm_1
+from cotswold.training.data.augmentation import augmentation_of
+from cotswold.training.data.indexed import DeviceSamples, IndexedSamples, StoreSamples
+from cotswold.training.data.remote import RemoteSamples, worker_samples
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.models import LayerNetwork
 from cotswold.training.nonfinite_loss import check_finite
 from cotswold.training.scores import Scores, score
-from cotswold.training.strategies.supervised import needed
+from cotswold.training.strategies.supervised import require_targets
 from cotswold.wire import Shard
 
 FIRST = 2
 """Samples of a first run of a module; some layers need more than one."""
 
 
-class LearningWork:
+class ReplicaTask:
     """Any module with a loss, in training mode with dropout.
 
     Once the shards are known, the gradients of some layers are factors (`FactoringWork`).
@@ -49,9 +49,9 @@ class LearningWork:
         self,
         network: nn.Module,
         loss: Loss,
-        samples: Patterns,
+        samples: IndexedSamples,
         flops: tuple[int, int] | None,
-        ways: Mapping[str, Way] | None = None,
+        ways: Mapping[str, PushFormat] | None = None,
         decay: float = 0.0,
         clip: float | None = None,
     ) -> None:
@@ -62,11 +62,11 @@ class LearningWork:
         the maximum norm of a batch's gradient before weight decay.
         """
         self.network, self._flops = network.train(), flops
-        self.flat = FlatModule(network)
+        self.flat = FlatParameters(network)
         self.decay = decay
         self._updates = ModuleUpdates(self.flat, ways)
         self._loss, self._samples = loss, samples
-        self._fed = samples if isinstance(samples, ServedPatterns) else None
+        self._fed = samples if isinstance(samples, RemoteSamples) else None
         self._clip = clip
         self._batch: Tensor | None = None
         """The gradient of one batch, if it is clipped."""
@@ -78,12 +78,12 @@ class LearningWork:
 
     def lie_in(self, vector: Tensor) -> None:
         """Move the parameters and their values into this vector."""
-        self.flat.lie_in(vector)
+        self.flat.rebind(vector)
 
     def move_to(self, device: torch.device) -> None:
         """Move computation and parameters to this device, the latter into a new vector."""
         self.flat.move_to(device)
-        self._samples = DevicePatterns(self._samples, device)
+        self._samples = DeviceSamples(self._samples, device)
 
     @property
     def layout(self) -> Sequence[Slot]:
@@ -98,14 +98,14 @@ class LearningWork:
     @property
     def varies(self) -> bool:
         """True if samples are augmented differently in each epoch."""
-        return self._samples.varies
+        return self._samples.is_augmented
 
     @property
-    def fed(self) -> ServedPatterns | None:
+    def fed(self) -> RemoteSamples | None:
         """The remote samples, if data servers make them."""
         return self._fed
 
-    def read_from(self, samples: Patterns) -> None:
+    def read_from(self, samples: IndexedSamples) -> None:
         """Use these samples from now on, which another process requests."""
         self._samples, self._fed = samples, None
 
@@ -133,7 +133,7 @@ class LearningWork:
         if self._flops is not None:
             return self._flops
         batch = self._samples.batch(range(min(FIRST, len(self._samples))))
-        targets = needed(batch.targets)
+        targets = require_targets(batch.targets)
         with FlopCounterMode(display=False) as forward:
             value = self._loss(copy.deepcopy(self.network)(batch.inputs), targets)
         with FlopCounterMode(display=False) as backward:
@@ -162,7 +162,7 @@ class LearningWork:
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add the gradient of the mean loss, as in one step of SGD."""
         batch = self._samples.batch(samples)
-        targets, sums = needed(batch.targets), dict[str, float]()
+        targets, sums = require_targets(batch.targets), dict[str, float]()
 
         def loss() -> Tensor:
             outputs = self.network(batch.inputs)
@@ -194,7 +194,7 @@ class LearningWork:
                 part.add_(weights[name], alpha=self.decay)
 
 
-def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> LearningWork:
+def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> ReplicaTask:
     """Build the task of a recipe's text.
 
     ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolPlace` of data servers.
@@ -206,10 +206,10 @@ def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> L
     if training.unit_norm:
         scale_to_norm_1(network)
     torch.seed()  # dropout differs between replicas
-    varying = varying_of(parsed, opened)
-    samples = patterns_of(opened, varying, training.seed, rows, pool)
-    ways, decay = ways_of(network, training), training.weight_decay
-    return LearningWork(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
+    varying = augmentation_of(parsed, opened)
+    samples = worker_samples(opened, varying, training.seed, rows, pool)
+    ways, decay = push_formats(network, training), training.weight_decay
+    return ReplicaTask(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
 
 
 def flops_of(network: LayerNetwork) -> tuple[int, int]:
@@ -217,27 +217,27 @@ def flops_of(network: LayerNetwork) -> tuple[int, int]:
     return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
-class Judge:
+class Evaluator:
     """The evaluator's network, and its loss on validation samples at any parameters."""
 
-    def __init__(self, network: nn.Module, loss: Loss, held: Patterns | None, batch: int) -> None:
+    def __init__(self, network: nn.Module, loss: Loss, held: IndexedSamples | None, batch: int) -> None:
         """``network`` enters evaluation mode; ``held`` are the validation samples; ``batch`` is the batch
         size.
         """
-        self._flat, self._loss = FlatModule(network.eval()), loss
+        self._flat, self._loss = FlatParameters(network.eval()), loss
         self._held, self._batch = held, batch
 
     @classmethod
-    def of_recipe(cls, recipe: Recipe, store: Store) -> Judge:
+    def of_recipe(cls, recipe: Recipe, store: Store) -> Evaluator:
         """Return the evaluator of a recipe's layers on its store."""
-        held = StorePatterns(store, "validation") if store.splits.get("validation") else None
+        held = StoreSamples(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
         return cls(network, loss_of(recipe), held, recipe.training.batch_size)
 
     def move_to(self, device: torch.device) -> None:
         """Evaluate on this device from now on."""
         self._flat.move_to(device)
-        self._held = None if self._held is None else DevicePatterns(self._held, device)
+        self._held = None if self._held is None else DeviceSamples(self._held, device)
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:
@@ -248,6 +248,6 @@ class Judge:
         count, scores = len(self._held), Scores()
         for start in range(0, count, self._batch):
             batch = self._held.batch(range(start, min(start + self._batch, count)))
-            outputs, targets = self._flat.module(batch.inputs), needed(batch.targets)
+            outputs, targets = self._flat.module(batch.inputs), require_targets(batch.targets)
             scores.add(float(self._loss(outputs, targets)), score(self._loss, outputs, targets))
         return scores.means()

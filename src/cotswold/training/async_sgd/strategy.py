@@ -31,12 +31,12 @@ from cotswold.training.async_sgd.hogwild_replica import round_of
 from cotswold.training.async_sgd.push_format import of_norm_1
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import Starting, rows_folder, starting, tell
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.strategies.registry import Setting
-from cotswold.training.trainers.async_sgd import ReplicaRuns
+from cotswold.training.strategies.registry import TrainContext
+from cotswold.training.trainers.async_sgd import AsyncTrainer
 
 _WORK = "cotswold.training.async_sgd.replica_task"
 _JUDGING = "cotswold.training.async_sgd.evaluation"
@@ -83,7 +83,7 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
 def work_of(recipe: Recipe) -> str:
     """Return the name of the function that builds a replica's task."""
     if recipe.gang is not None:
-        return "cotswold.training.model_parallel.replica:in_gang_replica"
+        return "cotswold.training.model_parallel.replica:in_replica"
     if recipe.cluster.processes > 1:
         return "cotswold.training.async_sgd.hogwild_replica:in_host"
     return f"{_WORK}:in_replica"
@@ -156,9 +156,9 @@ def made_on_cpu(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"training": training})
 
 
-def build(setting: Setting) -> ReplicaRuns:
+def build(context: TrainContext) -> AsyncTrainer:
     """Return the trainer of a recipe."""
-    recipe, training, store = made_on_cpu(setting.recipe), setting.recipe.training, setting.store
+    recipe, training, store = made_on_cpu(context.recipe), context.recipe.training, context.store
     assert isinstance(training, DownpourTraining), "the registry selects by strategy"
     judging = None
     if training.patience is not None and not store.splits.get("validation"):
@@ -169,33 +169,33 @@ def build(setting: Setting) -> ReplicaRuns:
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
         judging = EvaluatorTask(f"{_JUDGING}:in_evaluator", where)
-    run = setting.run.path
-    rows = rows_folder(run, setting.open_things)  # also removes leftovers of a killed run
+    run = context.run.path
+    rows = rows_folder(run, context.open_things)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
     def started() -> tuple[Starting, Mapping[str, object]]:
-        start = starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), setting.open_things)
-        pool = pool_of(setting, start.token, start.host)
+        start = starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), context.open_things)
+        pool = pool_of(context, start.token, start.host)
         if pool is None:
             write_rows(store, "train", rows)
         return start, pool_argument(pool)
 
     opening = Opening(
-        settings_of(setting.recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
+        settings_of(context.recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
         work,
         {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
         started,
         run / "logs",
-        setting.recorder,
+        context.recorder,
         judging,
     )
-    return ReplicaRuns(
+    return AsyncTrainer(
         opening,
-        FlatModule(network),
+        FlatParameters(network),
         store.splits["train"],
         training,
-        setting.recorder,
+        context.recorder,
         described(network),
     )
 

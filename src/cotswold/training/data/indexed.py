@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
 from cotswold.data import Store
-from cotswold.data.loading.batching import Varying, keys
+from cotswold.data.loading.batching import Augment, keys
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.host import require_memory
@@ -31,7 +31,7 @@ from cotswold.training.strategies.base import Batch
 _CPU = torch.device("cpu")
 
 
-class Patterns(Protocol):
+class IndexedSamples(Protocol):
     """Samples and targets by index, from 0."""
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class Patterns(Protocol):
         ...
 
     @property
-    def varies(self) -> bool:
+    def is_augmented(self) -> bool:
         """True if samples are augmented differently in each epoch.
 
         Index e · n + i is then sample i of n as epoch e sees it. Otherwise indices are below n.
@@ -51,7 +51,7 @@ class Patterns(Protocol):
         ...
 
 
-class StorePatterns:
+class StoreSamples:
     """A split of a store, with its stored rows in memory or in a shared file."""
 
     def __init__(
@@ -60,14 +60,14 @@ class StorePatterns:
         split: str,
         rows: Path | None = None,
         *,
-        varying: Varying | None = None,
+        augmentation: Augment | None = None,
         seed: int = 0,
     ) -> None:
-        """``varying`` is the augmentation, with random numbers from ``seed``.
+        """``augmentation`` changes the samples, with random numbers from ``seed``.
 
         Raises MemoryLimitError if the rows do not fit in memory and no file is given.
         """
-        self._varying, self._seed = varying, seed
+        self._augmentation, self._seed = augmentation, seed
         self._restored = store.transform.restored
         self._labels = store.learnable(torch.from_numpy(store.labels(split)))
         count = len(self._labels)
@@ -92,27 +92,27 @@ class StorePatterns:
         return len(self._labels)
 
     @property
-    def varies(self) -> bool:
+    def is_augmented(self) -> bool:
         """True if samples are augmented."""
-        return self._varying is not None
+        return self._augmentation is not None
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return samples, images last, and labels."""
         epochs, chosen = np.divmod(np.asarray(numbers, np.int64), len(self._labels))
         samples = self._restored(self._rows[chosen])
-        if self._varying is not None:
-            samples = self._varying(samples, keys(self._seed, epochs, chosen))
+        if self._augmentation is not None:
+            samples = self._augmentation(samples, keys(self._seed, epochs, chosen))
         return Batch(images_last(torch.from_numpy(samples)), self._labels[torch.from_numpy(chosen)])
 
 
-class SamplePatterns:
+class DatasetSamples:
     """A user's map-style data set, which gives the same samples each time."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples
         self._tensors = _tensors(samples.dataset) if samples.collate is default_collate else None
 
-    varies = False
+    is_augmented = False
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -132,19 +132,19 @@ class SamplePatterns:
         return replace(batch, numbers=self._samples.numbers(numbers))
 
 
-class DevicePatterns:
+class DeviceSamples:
     """Indexed samples whose batches are copied to a device."""
 
-    def __init__(self, patterns: Patterns, device: torch.device) -> None:
+    def __init__(self, patterns: IndexedSamples, device: torch.device) -> None:
         self._patterns, self._device = patterns, device
 
     def __len__(self) -> int:
         return len(self._patterns)
 
     @property
-    def varies(self) -> bool:
+    def is_augmented(self) -> bool:
         """True if the underlying samples are augmented."""
-        return self._patterns.varies
+        return self._patterns.is_augmented
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return the batch on the device."""

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from cotswold.data import Augmentation, Store
-from cotswold.data.loading.batching import Wanted
+from cotswold.data.loading.batching import BatchRequest
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import View, said
+from cotswold.data.service.store import DatasetView, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, open_client, request_settings
 from cotswold.errors import UserError
@@ -30,7 +30,7 @@ from cotswold.host.token import VARIABLE, pool_token_of
 from cotswold.ops import images_last
 from cotswold.processes.endpoint_settings import local_address
 from cotswold.recipe.schema.data import server_place
-from cotswold.training.data.indexed import Patterns, StorePatterns
+from cotswold.training.data.indexed import IndexedSamples, StoreSamples
 from cotswold.training.strategies.base import Batch
 
 WINDOW = 8
@@ -99,7 +99,7 @@ def no_token(address: str) -> UserError:
     )
 
 
-class ServedPatterns:
+class RemoteSamples:
     """The training samples of a store as data servers make them, for a single thread.
 
     The connection opens at the first request, so that a process may fork before.
@@ -109,16 +109,16 @@ class ServedPatterns:
         self,
         store: Store,
         place: PoolPlace,
-        varying: Augmentation | None = None,
+        augmentation: Augmentation | None = None,
         seed: int = 0,
         token: Token | None = None,
     ) -> None:
-        """``varying`` is the augmentation, with random numbers from ``seed``; ``token`` is that of
+        """``augmentation`` changes the samples, with random numbers from ``seed``; ``token`` is that of
         `PoolPlace.connect`.
         """
         shape = store.shape
         self._store, self._place, self._token = store.identity, place, token
-        self._view = View("train", seed, None, said(varying), store.identity)
+        self._view = DatasetView("train", seed, None, said(augmentation), store.identity)
         self._sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
         self._count, self._learnable = store.splits["train"], store.learnable
         self._client: DataClient | None = None
@@ -130,7 +130,7 @@ class ServedPatterns:
         return self._count
 
     @property
-    def varies(self) -> bool:
+    def is_augmented(self) -> bool:
         """True if samples are augmented."""
         return bool(self._view.varying)
 
@@ -196,17 +196,17 @@ class ServedPatterns:
         return self._client
 
 
-class HeldPatterns:
+class CachedSamples:
     """The training samples of a store as data servers make them, each kept in memory after its first request.
 
     A process that evaluates the same samples repeatedly requests each only once.
     """
 
-    varies = False
+    is_augmented = False
 
-    def __init__(self, store: Store, served: ServedPatterns) -> None:
+    def __init__(self, store: Store, served: RemoteSamples) -> None:
         """Allocate memory for all samples; raises MemoryLimitError if they do not fit."""
-        check_held(store)
+        check_cached_bytes(store)
         shape, count = store.shape, len(served)
         size = window_bytes((shape.channels, shape.height, shape.width))
         self._served = served
@@ -248,7 +248,7 @@ class HeldPatterns:
         return [missing[start : start + self._together] for start in range(0, len(missing), self._together)]
 
 
-def check_held(store: Store, copies: int = 1) -> None:
+def check_cached_bytes(store: Store, copies: int = 1) -> None:
     """Raise MemoryLimitError if the training samples, cached by ``copies`` processes, exceed this machine's
     memory.
 
@@ -263,35 +263,35 @@ def check_held(store: Store, copies: int = 1) -> None:
     )
 
 
-Fed = ServedPatterns | HeldPatterns
+WorkerSamples = RemoteSamples | CachedSamples
 """Indexed samples that can be requested ahead."""
 
 
-def patterns_of(
+def worker_samples(
     store: Store,
-    varying: Augmentation | None,
+    augmentation: Augmentation | None,
     seed: int,
     rows: str,
     pool: str | None,
     token: Token | None = None,
-) -> Patterns:
+) -> IndexedSamples:
     """Return the training samples for a training process.
 
     They come from the folder of `write_rows`, or from data servers at a `PoolPlace`, opened with ``token`` or
     the one in the environment.
     """
     if pool is None:
-        return StorePatterns(store, "train", Path(rows), varying=varying, seed=seed)
-    return ServedPatterns(store, PoolPlace.parsed(pool), varying, seed, token)
+        return StoreSamples(store, "train", Path(rows), augmentation=augmentation, seed=seed)
+    return RemoteSamples(store, PoolPlace.parsed(pool), augmentation, seed, token)
 
 
 def _key(numbers: Sequence[int]) -> bytes:
     return np.asarray(numbers, np.int64).tobytes()
 
 
-def _by_epoch(numbers: Rows, count: int) -> list[Wanted]:
+def _by_epoch(numbers: Rows, count: int) -> list[BatchRequest]:
     """Return batches of one epoch each, for indices e · n + i."""
     epochs, rows = np.divmod(numbers, count)
     ends = np.flatnonzero(np.diff(epochs)) + 1
     parts = zip(np.split(epochs, ends), np.split(rows, ends), strict=True)
-    return [Wanted(int(epoch[0]), own) for epoch, own in parts]
+    return [BatchRequest(int(epoch[0]), own) for epoch, own in parts]

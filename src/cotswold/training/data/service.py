@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cotswold.data import Store
-from cotswold.data.service.store import ServedStore, View, said
+from cotswold.data.service.store import DatasetView, ServedStore, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
@@ -25,9 +25,9 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.recipe.schema.fields import byte_count
+from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.remote import WINDOW, PoolPlace, no_token
-from cotswold.training.data.varying import varying_of
-from cotswold.training.strategies.registry import Setting
+from cotswold.training.strategies.registry import TrainContext
 from cotswold.transport.socket_folder import remove_left_folders
 
 WORK = "cotswold.training.data.service:in_data_server"
@@ -43,45 +43,45 @@ def in_data_server(store: str, cache_bytes: int, varying: str) -> ServedStore:
     return ServedStore(Store(store), cache_bytes, varying)
 
 
-def feed_of(setting: Setting, varying: str, box: Box | None = None) -> ServedFeed | None:
+def feed_of(context: TrainContext, varying: str, box: Box | None = None) -> ServedFeed | None:
     """Return the batch source of a run with data servers; None if the run reads samples itself.
 
-    ``varying`` is the augmentation and ``box`` a window (y, x) of each sample, as in `View`; for an empty
-    window no request is made. On a mesh all ranks call this, and each has a connection. Started processes and
-    the connection end with the train context. Raises UserError or MachineError if no pool is available.
+    ``varying`` is the augmentation and ``box`` a window (y, x) of each sample, as in `DatasetView`; for an
+    empty window no request is made. On a mesh all ranks call this, and each has a connection. Started
+    processes and the connection end with the run. Raises UserError or MachineError if no pool is available.
     """
-    if not setting.recipe.is_served:
+    if not context.recipe.is_served:
         return None
-    data = setting.recipe.data
+    data = context.recipe.data
     assert isinstance(data, SourcedData), "only sourced data has servers"
-    store, things = setting.store, setting.open_things
-    if setting.team.mesh is not None:
-        place = _for_ranks(setting)
+    store, things = context.store, context.open_things
+    if context.rank_context.mesh is not None:
+        place = _for_ranks(context)
         if box is not None and not box.size:
             return None
         client = things.enter_context(place.connect(store.identity))
     elif isinstance(data.servers, str):
-        client = things.enter_context(_standing(setting.recipe, data.servers).connect(store.identity))
+        client = things.enter_context(_standing(context.recipe, data.servers).connect(store.identity))
     else:
-        client = _started(setting, data.servers, byte_count(data.cache), varying)
+        client = _started(context, data.servers, byte_count(data.cache), varying)
     shape = store.shape
     sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-    view = View("train", setting.recipe.training.seed, box, varying, store.identity)
+    view = DatasetView("train", context.recipe.training.seed, box, varying, store.identity)
     return ServedFeed(
         client, view, sample_bytes if box is None else window_bytes((shape.channels, 1, box.size))
     )
 
 
-def _for_ranks(setting: Setting) -> PoolPlace:
+def _for_ranks(context: TrainContext) -> PoolPlace:
     """Return the location of the pool for all ranks; the main rank starts it if a number of servers is
     given.
     """
-    team, data = setting.team, setting.recipe.data
+    rank_context, data = context.rank_context, context.recipe.data
     assert isinstance(data, SourcedData), "only sourced data has servers"
     place: PoolPlace | None = None
-    with raise_on_all(team.ranks, MachineError):
+    with raise_on_all(rank_context.ranks, MachineError):
         if isinstance(data.servers, str):
-            place = _standing(setting.recipe, data.servers)
+            place = _standing(context.recipe, data.servers)
         else:
             token = token_of(os.environ)
             if token is None:
@@ -89,14 +89,14 @@ def _for_ranks(setting: Setting) -> PoolPlace:
                     f"ranks need a shared secret for data servers; set {VARIABLE} to 32 "
                     "or more random letters and digits"
                 )
-            if team.local_size < team.ranks.size:
+            if rank_context.local_size < rank_context.ranks.size:
                 raise UserError(
                     "the ranks are on several hosts, but a run starts data servers on one host only; start a "
                     'pool and write data.servers = "HOST:PORT"'
                 )
-            if team.is_main:
-                place = pool_of(setting, token, None)
-    return PoolPlace.parsed(team.ranks.gather(str(place))[0])
+            if rank_context.is_main:
+                place = pool_of(context, token, None)
+    return PoolPlace.parsed(rank_context.ranks.gather(str(place))[0])
 
 
 def check_pool(recipe: Recipe, store: Store | None = None) -> None:
@@ -109,7 +109,7 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
         with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
             terms = client.terms()
-        view = None if store is None else View("train", varying=said(varying_of(recipe, store)))
+        view = None if store is None else DatasetView("train", varying=said(augmentation_of(recipe, store)))
         if view is not None and view.names_own and view.varying != terms.varying:
             raise UserError(
                 f"the data servers at {data.servers} were started with other transforms, and call a custom "
@@ -118,22 +118,22 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
             )
 
 
-def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | None:
+def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolPlace | None:
     """Return the location of the data servers in `[data]`; None if the processes of the run read samples
     themselves.
 
-    If `[data]` gives a number, the servers are started here and end with the train context. ``token`` is that
+    If `[data]` gives a number, the servers are started here and end with the run. ``token`` is that
     of the processes; ``host`` is this machine's address for them, None if all are on this machine. Raises
     UserError or MachineError if no pool is available.
     """
-    recipe, store = setting.recipe, setting.store
+    recipe, store = context.recipe, context.store
     data = recipe.data
     if not recipe.is_served:
         return None
     assert isinstance(data, SourcedData), "only sourced data has servers"
     if isinstance(data.servers, str):
         return _standing(recipe, data.servers)
-    cluster, logs = recipe.cluster, _logs_of(setting)
+    cluster, logs = recipe.cluster, _logs_of(context)
     settings = PoolSettings(
         servers=data.servers,
         host=host,
@@ -143,9 +143,9 @@ def pool_of(setting: Setting, token: Token, host: str | None) -> PoolPlace | Non
     )
     place = logs / "address"
     place.unlink(missing_ok=True)
-    told = arguments_of(store, byte_count(data.cache), said(varying_of(recipe, store)))
+    told = arguments_of(store, byte_count(data.cache), said(augmentation_of(recipe, store)))
     things, process = head(settings, told, token, {}, logs, place)
-    setting.open_things.enter_context(things)
+    context.open_things.enter_context(things)
     deadline = time.monotonic() + _START_SECONDS
     while not place.exists():
         if process.code() is not None or time.monotonic() > deadline:
@@ -164,8 +164,8 @@ def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, obje
     return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
 
 
-def _logs_of(setting: Setting) -> Path:
-    logs = setting.run.path / _LOGS
+def _logs_of(context: TrainContext) -> Path:
+    logs = context.run.path / _LOGS
     logs.mkdir(exist_ok=True)
     return logs
 
@@ -186,15 +186,15 @@ def _standing(recipe: Recipe, address: str) -> PoolPlace:
     return PoolPlace(address, True, lonely_seconds=_asking(recipe))
 
 
-def _started(setting: Setting, servers: int, cache_bytes: int, varying: str) -> DataClient:
+def _started(context: TrainContext, servers: int, cache_bytes: int, varying: str) -> DataClient:
     """Start data servers for this run, and return the connection to them."""
-    things, store = setting.open_things, setting.store
+    things, store = context.open_things, context.store
     token = token_of(os.environ) or Token.new()
-    asking = request_settings(WINDOW, _asking(setting.recipe))
-    logs = _logs_of(setting)
+    asking = request_settings(WINDOW, _asking(context.recipe))
+    logs = _logs_of(context)
     client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_where(logs)))
     opened, _ = head(
-        PoolSettings(servers=servers, silent_seconds=setting.recipe.cluster.silence),
+        PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.silence),
         arguments_of(store, cache_bytes, varying),
         token,
         {client.name: client.own_address},

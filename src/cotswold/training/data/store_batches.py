@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from cotswold.data import Reader, Store
-from cotswold.data.loading.batching import Varying
-from cotswold.data.loading.feed import Feed
+from cotswold.data.loading.batch_source import BatchSource
+from cotswold.data.loading.batching import Augment
 from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe
@@ -26,7 +26,7 @@ KEPT_BYTES = 64 << 20
 """Validation samples up to this size stay in memory between validations."""
 
 
-class TrainingPictures:
+class TrainBatches:
     """The training samples, endlessly, reshuffled in each epoch; whole batches only.
 
     ``box`` is a window (y, x) of each sample, possibly empty; nothing else is read. Every window gets the
@@ -42,14 +42,16 @@ class TrainingPictures:
         device: str,
         *,
         box: Box | None = None,
-        varying: Varying | None = None,
-        feed: Feed | None = None,
+        augmentation: Augment | None = None,
+        feed: BatchSource | None = None,
     ) -> None:
         """``feed`` makes the batches of the same window, seed and augmentation; None means this process."""
         self._store, self._labelled = store, bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
-        self._reader = Reader(store, "train", self._batch, seed=seed, box=box, varying=varying, feed=feed)
+        self._reader = Reader(
+            store, "train", self._batch, seed=seed, box=box, augmentation=augmentation, feed=feed
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -75,7 +77,7 @@ class TrainingPictures:
         """Move to a position returned by `state_dict`."""
         self._reader.load_state_dict(state)
 
-    def __enter__(self) -> TrainingPictures:
+    def __enter__(self) -> TrainBatches:
         return self
 
     def __exit__(
@@ -84,7 +86,7 @@ class TrainingPictures:
         self._reader.close()
 
 
-class ValidationPictures:
+class ValidationBatches:
     """The validation samples, or a window (y, x) of each, in order; the same each time."""
 
     def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:

@@ -31,20 +31,20 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.run import Recorder, RunDirectory, read_events
 from cotswold.shards.core.permutation import format_ranges
-from cotswold.training.full_batch.local import Drawn, Look, Share
+from cotswold.training.full_batch.local import EvaluationProgress, ProgressCallback, Subset
 
 ROWS = "rows"
 """The folder of a run with the workers' samples, during training."""
 
 
-class There:
+class ClusterBackend:
     """The full batch on a cluster: its vectors, its objective, the backend of the trainer."""
 
     def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
         """``recorded`` lists the sets of samples to draw first in the run."""
         self.cluster = cluster
         cluster.replay(recorded)
-        self._look: Look = lambda share: None
+        self._look: ProgressCallback = lambda share: None
         self._gradient = True
         self._sent = 0
         recorder.sent_bytes = self._take_sent
@@ -61,7 +61,7 @@ class There:
         """The number of live workers."""
         return len(self.cluster.workers)
 
-    def listen(self, look: Look) -> None:
+    def listen(self, look: ProgressCallback) -> None:
         """Call ``look`` several times a second during an evaluation."""
         self._look = look
 
@@ -118,7 +118,7 @@ class There:
             self.cluster.watch(None)
         now = self.cluster.status()
         self._look(
-            Share(
+            EvaluationProgress(
                 now.evaluation,
                 now.done,
                 now.portions,
@@ -137,12 +137,12 @@ class There:
         """Return the name of a fraction of a set, as `Objective.part`."""
         return self.cluster.part(patterns, fraction)
 
-    def _drawn(self, name: str) -> Drawn:
-        return Drawn(self.cluster.draws, name, format_ranges(self.cluster.counted(name)))
+    def _drawn(self, name: str) -> Subset:
+        return Subset(self.cluster.draws, name, format_ranges(self.cluster.counted(name)))
 
     def _tell(self, now: ClusterStatus) -> None:
         self._look(
-            Share(
+            EvaluationProgress(
                 now.evaluation,
                 now.done,
                 now.portions,
@@ -192,7 +192,7 @@ def spread(
     open_things: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
     more: Callable[[Starting], Mapping[str, object]] = lambda start: {},
-) -> There:
+) -> ClusterBackend:
     """Open a cluster for a recipe; it ends with ``open_things``.
 
     ``processes`` starts the processes: by default a fork server of this machine, or Ray if the recipe has an
@@ -209,7 +209,7 @@ def spread(
         logs=_made(run / "logs"),
         on_event=lambda kind, more: tell(recorder, kind, more),
     )
-    return There(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+    return ClusterBackend(open_things.enter_context(cluster), recorder, recorded_in(recipe))
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from cotswold.shards.runtime.work import PortionSum, Work
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Subset:
     """A set of samples drawn for evaluations."""
 
     number: int
@@ -35,7 +35,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Share:
+class EvaluationProgress:
     """The progress of an evaluation."""
 
     evaluation: int
@@ -51,15 +51,15 @@ class Share:
     """The number of live workers."""
     backups: int = 0
     """Portions that a second worker received as backups."""
-    drawn: Drawn | None = None
+    drawn: Subset | None = None
     """The set that a finished evaluation drew; None if the caller chose the set."""
 
 
-Look = Callable[[Share], None]
+ProgressCallback = Callable[[EvaluationProgress], None]
 """Called after every portion; if it raises, the evaluation ends."""
 
 
-class WholeSet:
+class FullBatchObjective:
     """The objective of a task's samples, computed in this process.
 
     The seed deals samples to portions at random, as on a cluster. With a ``fraction`` below 1, each set that
@@ -76,7 +76,7 @@ class WholeSet:
         deterministic: bool = False,
         seed: int = 0,
         recorded: Sequence[str] = (),
-        look: Look = lambda share: None,
+        look: ProgressCallback = lambda share: None,
     ) -> None:
         """``recorded`` lists the sets to draw first, as portion ranges."""
         self.work, self.look = work, look
@@ -149,7 +149,7 @@ class WholeSet:
         drawn = None
         if name is None:
             name = self.sets.drawn(chosen)
-            drawn = Drawn(self.sets.draws, name, format_ranges(chosen))
+            drawn = Subset(self.sets.draws, name, format_ranges(chosen))
         progress.finish(drawn)
         dots = tuple(self.vectors.run(after))
         return Evaluation(total.value / total.samples, dots, name, total.samples)
@@ -204,7 +204,7 @@ class WholeSet:
 class _Progress:
     """The progress of an evaluation, reported after every portion."""
 
-    def __init__(self, evaluation: int, of: int, gradient: bool, look: Look) -> None:
+    def __init__(self, evaluation: int, of: int, gradient: bool, look: ProgressCallback) -> None:
         self._evaluation, self._of, self._gradient, self._look = evaluation, of, gradient, look
         self._portions, self._value, self._samples = 0, 0.0, 0
         self.values: list[float] = []
@@ -217,12 +217,14 @@ class _Progress:
         self._samples += found.samples
         self._look(self._share())
 
-    def finish(self, drawn: Drawn | None) -> None:
+    def finish(self, drawn: Subset | None) -> None:
         self._look(replace(self._share(), finished=True, drawn=drawn))
 
-    def _share(self) -> Share:
+    def _share(self) -> EvaluationProgress:
         mean = self._value / max(1, self._samples)
-        return Share(self._evaluation, self._portions, self._of, mean, self._samples, self._gradient)
+        return EvaluationProgress(
+            self._evaluation, self._portions, self._of, mean, self._samples, self._gradient
+        )
 
 
 def _added(one: PortionSum, other: PortionSum) -> PortionSum:

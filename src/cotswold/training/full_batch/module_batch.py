@@ -19,16 +19,16 @@ from cotswold.processes.forked_work import live_processes
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
-from cotswold.training.data.indexed import SamplePatterns
+from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.loaders import is_plain
 from cotswold.training.data.user_datasets import Given, Samples, samples_of
-from cotswold.training.distributed import Team
+from cotswold.training.distributed import RankContext
 from cotswold.training.full_batch.cluster import spread
-from cotswold.training.full_batch.objective import INHERITED, ModuleWork, check_repeatable, check_steady
+from cotswold.training.full_batch.objective import INHERITED, ModuleObjective, check_repeatable, check_steady
 from cotswold.training.full_batch.strategy import in_one_process, on_cluster
-from cotswold.training.jobs.same_module import check_module
+from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import Loss
-from cotswold.training.trainers.full_batch import Evaluations
+from cotswold.training.trainers.full_batch import FullBatchTrainer
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Factory:
     """The fraction of the data set that is held out for validation."""
 
 
-class ModuleEvaluations(Evaluations):
+class ModuleFullBatchTrainer(FullBatchTrainer):
     """The full-batch trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
-        check_module(self.network, checkpoint)
+        check_state_matches(self.network, checkpoint)
         super().resume(checkpoint)
 
 
@@ -83,13 +83,13 @@ def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
     _arguments(factory, recipe.training)
 
 
-def work_of(given: GivenModule, portion: int) -> ModuleWork:
+def work_of(given: GivenModule, portion: int) -> ModuleObjective:
     """Return the objective of a process; raises UserError for data sets that are not map-style."""
     held = None
     if given.validation is not None:
-        held = SamplePatterns(map_style("the validation set", given.validation, portion, "batch"))
-    learnt = SamplePatterns(map_style("the data set", given.samples, portion, "batch"))
-    return ModuleWork(given.module, given.loss, learnt, held)
+        held = DatasetSamples(map_style("the validation set", given.validation, portion, "batch"))
+    learnt = DatasetSamples(map_style("the data set", given.samples, portion, "batch"))
+    return ModuleObjective(given.module, given.loss, learnt, held)
 
 
 def build(
@@ -99,8 +99,8 @@ def build(
     run: Path,
     recorder: Recorder,
     open_things: ExitStack,
-    team: Team,
-) -> Evaluations:
+    rank_context: RankContext,
+) -> FullBatchTrainer:
     """Return the trainer of a module.
 
     Workers on this machine are forks of this process and inherit module and data; others call the
@@ -108,18 +108,18 @@ def build(
     """
     training = recipe.training
     assert isinstance(training, BatchTraining), "only strategy batch comes here"
-    if team.mesh is not None:
+    if rank_context.mesh is not None:
         raise UserError(
             "strategy batch starts its workers and their ranks itself (workers=, grid=); start one process"
         )
     work = work_of(given, training.portion)
     check_repeatable(work, training.portion)
     if recipe.alone:
-        return in_one_process(work, recipe, recorder, ModuleEvaluations)
+        return in_one_process(work, recipe, recorder, ModuleFullBatchTrainer)
     if recipe.cluster.address is None:
         where, arguments = "cotswold.training.full_batch.objective:inherited_work", dict[str, object]()
         if recipe.gang is not None:
-            where = "cotswold.training.model_parallel.full_batch_worker:inherited_gang"
+            where = "cotswold.training.model_parallel.full_batch_worker:inherited_worker"
             arguments = {
                 "grid": recipe.gang,
                 "timeout_seconds": recipe.mesh.timeout,
@@ -138,7 +138,7 @@ def build(
         where, arguments = "cotswold.training.jobs.factories:in_worker", _arguments(factory, training)
         there = spread(recipe, run, where, arguments, recorder, open_things)
         there.write("x", work.parameters)  # a factory may draw other values in each process
-    return on_cluster(there, work.flat, training, recorder, ModuleEvaluations)
+    return on_cluster(there, work.flat, training, recorder, ModuleFullBatchTrainer)
 
 
 def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:

@@ -26,9 +26,9 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data.batches import is_same
-from cotswold.training.data.indexed import Patterns, StorePatterns
-from cotswold.training.data.remote import Fed, HeldPatterns, PoolPlace, ServedPatterns
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.data.indexed import IndexedSamples, StoreSamples
+from cotswold.training.data.remote import CachedSamples, PoolPlace, RemoteSamples, WorkerSamples
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import IS_SUM, Loss, counted, is_sum, loss_of
 from cotswold.training.models import LayerNetwork
@@ -37,10 +37,10 @@ from cotswold.training.scores import score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.module_buffers import Buffers, refusal
 from cotswold.training.strategies.module_modes import learns
-from cotswold.training.strategies.supervised import needed, one_type
+from cotswold.training.strategies.supervised import explain_dtype_errors, require_targets
 
 
-class ModuleWork:
+class ModuleObjective:
     """Any module with a loss, by autograd; its trainable parameters are one vector.
 
     The module computes in evaluation mode, so that the objective is one fixed function of the parameters. Its
@@ -51,12 +51,12 @@ class ModuleWork:
         self,
         module: nn.Module,
         loss: Loss,
-        samples: Patterns,
-        held: Patterns | None,
+        samples: IndexedSamples,
+        held: IndexedSamples | None,
     ) -> None:
         """``held`` are the validation samples."""
         check_steady(module)
-        self.flat = FlatModule(module.eval())
+        self.flat = FlatParameters(module.eval())
         self._loss, self._samples = loss, samples
         self._held = held if held is not None and len(held) else None
 
@@ -83,22 +83,22 @@ class ModuleWork:
     @property
     def varies(self) -> bool:
         """True if samples are augmented differently in each epoch."""
-        return self._samples.varies
+        return self._samples.is_augmented
 
     @property
     def is_fed(self) -> bool:
         """True if data servers make the samples."""
-        return isinstance(self._samples, Fed)
+        return isinstance(self._samples, WorkerSamples)
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Prefetch batches, as `FedWork.expect`; local samples need no request."""
-        if isinstance(self._samples, Fed):
+        if isinstance(self._samples, WorkerSamples):
             self._samples.expect(batches)
 
     @property
     def is_starved(self) -> bool:
         """True while it waits for samples."""
-        return isinstance(self._samples, Fed) and self._samples.is_starved
+        return isinstance(self._samples, WorkerSamples) and self._samples.is_starved
 
     @cached_property
     def flops(self) -> tuple[int, int]:
@@ -122,11 +122,11 @@ class ModuleWork:
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self.read(patterns)
-        self.flat.collect(gradient)
+        self.flat.set_grad_views(gradient)
         try:
             return self.summed(batch, self.network, gradient is not None)
         finally:
-            self.flat.collect(None)
+            self.flat.set_grad_views(None)
 
     def read(self, patterns: Sequence[int]) -> Batch:
         """Return these samples."""
@@ -138,7 +138,7 @@ class ModuleWork:
         With ``learn`` its parameters receive their gradients.
         """
         with torch.set_grad_enabled(learn):
-            outputs, targets = network(batch.inputs), needed(batch.targets)
+            outputs, targets = network(batch.inputs), require_targets(batch.targets)
             found = score(self._loss, outputs, targets)
             if found.judged < found.targets:
                 raise UserError(
@@ -169,7 +169,7 @@ class ModuleWork:
         """Evaluate validation samples with ``network``: this module or a copy."""
         assert self._held is not None, "the caller checks `held`"
         batch = self._held.batch(range(start, stop))
-        outputs, targets = network(batch.inputs), needed(batch.targets)
+        outputs, targets = network(batch.inputs), require_targets(batch.targets)
         found = score(self._loss, outputs, targets)
         sums = dict(found.sums)
         if "right" in sums:
@@ -177,7 +177,7 @@ class ModuleWork:
         return PortionSum(float(self._loss(outputs, targets)) * found.weight, len(targets), sums)
 
 
-class LayerWork(ModuleWork):
+class LayerObjective(ModuleObjective):
     """The layers of a recipe, with the FLOPs of its plan."""
 
     @cached_property
@@ -192,7 +192,7 @@ class LayerWork(ModuleWork):
         return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 
-class DenseWork(LayerWork):
+class DenseObjective(LayerObjective):
     """Fully connected layers on Cotswold's kernels; the parameters of the layers are views of their
     vector.
     """
@@ -202,8 +202,8 @@ class DenseWork(LayerWork):
         module: LayerNetwork,
         dense: DenseNetwork,
         loss: Loss,
-        samples: Patterns,
-        held: Patterns | None,
+        samples: IndexedSamples,
+        held: IndexedSamples | None,
     ) -> None:
         super().__init__(module, loss, samples, held)
         assert self.flat.shapes == [slot.shape for slot in dense.layout], "both use one vector"
@@ -214,7 +214,7 @@ class DenseWork(LayerWork):
         if not len(patterns):
             return PortionSum(0.0, 0, {})
         batch = self._samples.batch(patterns)
-        targets = needed(batch.targets)
+        targets = require_targets(batch.targets)
         classes = not targets.is_floating_point()
         value, right = self._dense.add(
             self.parameters, batch.inputs.flatten(1).t(), targets if classes else targets.t(), gradient
@@ -261,33 +261,38 @@ def of_recipe(
     rows: Path | None = None,
     pool: str | None = None,
     token: Token | None = None,
-) -> LayerWork:
+) -> LayerObjective:
     """Return the objective of a recipe over its store.
 
     ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolPlace` of data servers
     for the training samples, with their ``token`` (by default from the environment).
     """
-    held = StorePatterns(store, "validation", rows) if store.splits.get("validation") else None
+    held = StoreSamples(store, "validation", rows) if store.splits.get("validation") else None
     network = supervised_network(recipe, store.outputs)
-    samples: Patterns
+    samples: IndexedSamples
     if pool is None:
-        samples = StorePatterns(store, "train", rows)
+        samples = StoreSamples(store, "train", rows)
     else:
-        samples = HeldPatterns(store, ServedPatterns(store, PoolPlace.parsed(pool), token=token))
+        samples = CachedSamples(store, RemoteSamples(store, PoolPlace.parsed(pool), token=token))
     return work_of(recipe, network, store.outputs, loss_of(recipe), samples, held)
 
 
 def work_of(
-    recipe: Recipe, network: LayerNetwork, outputs: int, loss: Loss, samples: Patterns, held: Patterns | None
-) -> LayerWork:
+    recipe: Recipe,
+    network: LayerNetwork,
+    outputs: int,
+    loss: Loss,
+    samples: IndexedSamples,
+    held: IndexedSamples | None,
+) -> LayerObjective:
     """Return the objective of a recipe over any samples, with dense kernels for fully connected layers."""
     dense = dense_of(recipe, outputs)
     if dense is None:
-        return LayerWork(network, loss, samples, held)
-    return DenseWork(network, dense, loss, samples, held)
+        return LayerObjective(network, loss, samples, held)
+    return DenseObjective(network, dense, loss, samples, held)
 
 
-def in_worker(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerWork:
+def in_worker(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerObjective:
     """Build the objective from values that can be sent to another process: a recipe's text, and paths."""
     torch.set_num_threads(1)
     return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool)
@@ -297,10 +302,10 @@ INHERITED = "work"
 """The name of a program's objective in the processes forked from it."""
 
 
-def inherited_work() -> ModuleWork:
+def inherited_work() -> ModuleObjective:
     """Return the objective of the program from which this process was forked."""
     found = inherited(INHERITED)
-    assert isinstance(found, ModuleWork), "the parent gave this type"
+    assert isinstance(found, ModuleObjective), "the parent gave this type"
     return found
 
 
@@ -335,7 +340,7 @@ _ROUNDING = 1e3
 """The tolerance in units of the precision: sums of threads differ by less, random draws by far more."""
 
 
-def check_repeatable(work: ModuleWork, portion: int) -> None:
+def check_repeatable(work: ModuleObjective, portion: int) -> None:
     """Raise UserError if the first portion gives other values when it is computed again.
 
     This finds random draws in the code of a module or data set, which `check_steady` cannot see.
@@ -343,7 +348,7 @@ def check_repeatable(work: ModuleWork, portion: int) -> None:
     patterns = range(min(portion, work.patterns))
     first, again = work.read(patterns), work.read(patterns)
     buffers = Buffers(work.network)
-    with one_type(work.network, first):
+    with explain_dtype_errors(work.network, first):
         if not isfinite(work.add(patterns, torch.zeros_like(work.parameters)).value):
             return  # the first evaluation reports it
     if changed := buffers.changed():

@@ -29,28 +29,29 @@ from cotswold.run import Recorder
 from cotswold.shards.runtime.work import Work, held_out_portions, validation_means
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.full_batch.cluster import There, recorded_in, rows_folder, spread
-from cotswold.training.full_batch.local import Look, WholeSet
-from cotswold.training.full_batch.objective import ModuleWork, of_recipe
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.backend import Method
+from cotswold.training.full_batch.cluster import ClusterBackend, recorded_in, rows_folder, spread
+from cotswold.training.full_batch.local import FullBatchObjective, ProgressCallback
+from cotswold.training.full_batch.objective import ModuleObjective, of_recipe
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.models import LayerNetwork
-from cotswold.training.strategies.registry import Setting
-from cotswold.training.trainers.full_batch import Evaluations, Method
+from cotswold.training.strategies.registry import TrainContext
+from cotswold.training.trainers.full_batch import FullBatchTrainer
 
 MEMORY = 10
 """The default number of pairs that L-BFGS keeps."""
 CYCLE = 5
 
 
-class Here:
+class LocalBackend:
     """The local backend: the full batch in this process."""
 
     workers = 1
 
     def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
         self.work, self._portion = work, training.portion
-        self.set = WholeSet(
+        self.set = FullBatchObjective(
             work,
             portion=training.portion,
             fraction=training.fraction,
@@ -64,7 +65,7 @@ class Here:
         """FLOPs per sample of value alone, and of value and gradient."""
         return self.work.flops
 
-    def listen(self, look: Look) -> None:
+    def listen(self, look: ProgressCallback) -> None:
         """Call ``look`` after every portion."""
         self.set.look = look
 
@@ -108,13 +109,13 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
 
 
 def in_one_process(
-    work: ModuleWork, recipe: Recipe, recorder: Recorder, kind: type[Evaluations] = Evaluations
-) -> Evaluations:
+    work: ModuleObjective, recipe: Recipe, recorder: Recorder, kind: type[FullBatchTrainer] = FullBatchTrainer
+) -> FullBatchTrainer:
     """Return the trainer of an objective in this process."""
     training = recipe.training
     assert isinstance(training, BatchTraining), "the registry selects by strategy"
     torch.manual_seed(training.seed)
-    here = Here(work, training, recorded_in(recipe))
+    here = LocalBackend(work, training, recorded_in(recipe))
     method = method_of(training, here.set.vectors, here.set)
     return kind(here, method, work.flat, training, recorder, described(work.network))
 
@@ -129,41 +130,41 @@ def described(network: nn.Module) -> dict[str, object]:
     }
 
 
-def build(setting: Setting) -> Evaluations:
+def build(context: TrainContext) -> FullBatchTrainer:
     """Return the trainer of a recipe."""
-    recipe, training = setting.recipe, setting.recipe.training
+    recipe, training = context.recipe, context.recipe.training
     assert isinstance(training, BatchTraining), "the registry selects by strategy"
-    rows = rows_folder(setting.run.path, setting.open_things)  # also removes leftovers of a killed run
+    rows = rows_folder(context.run.path, context.open_things)  # also removes leftovers of a killed run
     if recipe.alone:
         token = token_of(os.environ) or Token.new()
-        pool = pool_of(setting, token, None)
-        work = of_recipe(recipe, setting.store, None, None if pool is None else str(pool), token)
-        return in_one_process(work, recipe, setting.recorder)
+        pool = pool_of(context, token, None)
+        work = of_recipe(recipe, context.store, None, None if pool is None else str(pool), token)
+        return in_one_process(work, recipe, context.recorder)
     for split in ("validation",) if recipe.is_served else ("train", "validation"):
-        if setting.store.splits.get(split):
-            write_rows(setting.store, split, rows)
-    arguments = {"recipe": dump(recipe), "store": str(setting.store.path.absolute()), "rows": str(rows)}
+        if context.store.splits.get(split):
+            write_rows(context.store, split, rows)
+    arguments = {"recipe": dump(recipe), "store": str(context.store.path.absolute()), "rows": str(rows)}
     there = spread(
         recipe,
-        setting.run.path,
+        context.run.path,
         "cotswold.training.full_batch.objective:in_worker"
         if recipe.gang is None
-        else "cotswold.training.model_parallel.full_batch_worker:in_gang",
+        else "cotswold.training.model_parallel.full_batch_worker:in_worker",
         arguments,
-        setting.recorder,
-        setting.open_things,
-        more=lambda start: pool_argument(pool_of(setting, start.token, start.host)),
+        context.recorder,
+        context.open_things,
+        more=lambda start: pool_argument(pool_of(context, start.token, start.host)),
     )
-    network = supervised_network(recipe, setting.store.outputs)
-    return on_cluster(there, FlatModule(network), training, setting.recorder)
+    network = supervised_network(recipe, context.store.outputs)
+    return on_cluster(there, FlatParameters(network), training, context.recorder)
 
 
 def on_cluster(
-    there: There,
-    flat: FlatModule,
+    there: ClusterBackend,
+    flat: FlatParameters,
     training: BatchTraining,
     recorder: Recorder,
-    kind: type[Evaluations] = Evaluations,
-) -> Evaluations:
+    kind: type[FullBatchTrainer] = FullBatchTrainer,
+) -> FullBatchTrainer:
     """Return the trainer of a cluster; ``flat`` is the same network, for checkpoints."""
     return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))

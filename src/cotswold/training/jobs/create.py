@@ -32,11 +32,11 @@ from cotswold.training.data.stores import (
     with_features_of,
     with_store_shape,
 )
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import differences
 from cotswold.training.jobs.extend import asked_for
-from cotswold.training.jobs.job import Job, StoreJob
-from cotswold.training.jobs.preflight import check_fit, check_memory
+from cotswold.training.jobs.job import Job, RecipeJob
+from cotswold.training.jobs.preflight import check_memory, check_resources
 from cotswold.training.jobs.restore import (
     check_preparation,
     check_training_device,
@@ -79,13 +79,13 @@ def open_job(
     stores: Path | None = None,
     resume: Resume = Resume.NEVER,
     progress: Progress | None = None,
-    team: Team = SOLO,
+    rank_context: RankContext = SINGLE_PROCESS,
     began: float | None = None,
-) -> StoreJob:
+) -> RecipeJob:
     """Return a job for a recipe in a new directory, or for a run that is resumed.
 
     If the recipe names a source that has not been prepared under ``stores``, its store is prepared. All ranks
-    of ``team`` call this together; the main rank does the work and sends the result to the others.
+    of ``rank_context`` call this together; the main rank does the work and sends the result to the others.
 
     Args:
         recipe: A recipe file or the name of a shipped recipe; None resumes the run in ``directory``.
@@ -94,7 +94,7 @@ def open_job(
         stores: The folder of prepared stores; None means `stores/`, or the store of a resumed run.
         resume: What to do if the directory holds a run, or none.
         progress: Receives the progress of the preparation.
-        team: The ranks that train together.
+        rank_context: The ranks that train together.
         began: The start of the run's time, by `time.monotonic`; None means now.
 
     Returns:
@@ -109,13 +109,13 @@ def open_job(
     """
     began = time.monotonic() if began is None else began
 
-    def opened() -> StoreJob:
+    def opened() -> RecipeJob:
         path = _directory(recipe, directory, overrides)
         started = check_started(path, resume, named=recipe is not None)
         begin = _resumed if started else _begun
-        return begin(recipe, path, overrides, stores, progress, team)
+        return begin(recipe, path, overrides, stores, progress, rank_context)
 
-    def tell(job: StoreJob) -> dict[str, object]:
+    def tell(job: RecipeJob) -> dict[str, object]:
         return {
             "run": str(job.run.path.absolute()),
             "store": str(job.store.path.absolute()),
@@ -130,12 +130,12 @@ def open_job(
             "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
-    job = agreed(team, opened, tell, lambda found: _joined(found, team))
+    job = agreed(rank_context, opened, tell, lambda found: _joined(found, rank_context))
     return replace(job, began=began)
 
 
 def agreed(
-    team: Team,
+    rank_context: RankContext,
     opened: Callable[[], _Job],
     tell: Callable[[_Job], Mapping[str, object]],
     join: Callable[[Mapping[str, Any]], _Job],
@@ -144,22 +144,22 @@ def agreed(
 
     If one rank raises, all ranks raise.
     """
-    if not team.is_main:
-        told = team.ranks.gather(None)[0]
+    if not rank_context.is_main:
+        told = rank_context.ranks.gather(None)[0]
         if "error" in told:
             kind, sentence = told["error"]
             raise getattr(errors, kind)(sentence)
-        with raise_on_all(team.ranks, MachineError):
+        with raise_on_all(rank_context.ranks, MachineError):
             return join(told["job"])
         raise AssertionError("raise_on_all has raised")
     try:
         job = opened()
     except BaseException as error:  # the others must also learn of an interrupt
         kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
-        team.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
+        rank_context.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
-    team.ranks.gather({"job": tell(job)})
-    with raise_on_all(team.ranks, MachineError):
+    rank_context.ranks.gather({"job": tell(job)})
+    with raise_on_all(rank_context.ranks, MachineError):
         pass  # the other ranks may not see the same files
     return job
 
@@ -205,8 +205,8 @@ def _resumed(
     overrides: Sequence[str],
     stores: Path | None,
     progress: Progress | None,
-    team: Team,
-) -> StoreJob:
+    rank_context: RankContext,
+) -> RecipeJob:
     run = RunDirectory.open(path).recognised()
     kept = recipes.load(run.recipe)
     if kept.network.module is not None:
@@ -231,7 +231,7 @@ def _resumed(
     wanted = with_store_shape(wanted, store)
     same_recipe(wanted, kept, path)
     _check_pool(wanted, store)
-    return StoreJob(run, wanted, resumed=True, team=team, totals=totals, store=store)
+    return RecipeJob(run, wanted, resumed=True, rank_context=rank_context, totals=totals, store=store)
 
 
 def _check_cluster(wanted: Recipe) -> None:
@@ -278,27 +278,27 @@ def _begun(
     overrides: Sequence[str],
     stores: Path | None,
     progress: Progress | None,
-    team: Team,
-) -> StoreJob:
+    rank_context: RankContext,
+) -> RecipeJob:
     assert recipe is not None, "a new run needs a recipe"
     wanted = with_features(recipes.load(recipe, overrides))
     check_training_device(wanted.training)
     _check_cluster(wanted)
     if wanted.data.store is None:  # preparation may take hours
         check_start(wanted)
-        check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), team)
+        check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), rank_context)
         _check_pool(wanted)
     store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
     # before the directory of the run exists
     check_start(wanted)
-    check_fit(wanted, store, path, team)
+    check_resources(wanted, store, path, rank_context)
     _check_pool(wanted, store)
     run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
-    return StoreJob(run, wanted, resumed=False, team=team, store=store)
+    return RecipeJob(run, wanted, resumed=False, rank_context=rank_context, store=store)
 
 
-def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
+def _joined(found: Mapping[str, Any], rank_context: RankContext) -> RecipeJob:
     """Return the job of a rank other than the main one, with the main rank's run and the same data."""
     recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
     check_training_device(recipe.training)
@@ -308,9 +308,11 @@ def _joined(found: Mapping[str, Any], team: Team) -> StoreJob:
             f"the store {store.path} differs from the one that rank 0 sees there; ranks need the same files, "
             "on a shared file system or as complete copies"
         )
-    check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
+    check_memory(recipe, store.outputs, rank_context, reading=shuffle_bytes(store, "train"))
     totals = tuple(map(tuple, found["totals"]))
-    return StoreJob(run, recipe, resumed=bool(found["resumed"]), team=team, totals=totals, store=store)
+    return RecipeJob(
+        run, recipe, resumed=bool(found["resumed"]), rank_context=rank_context, totals=totals, store=store
+    )
 
 
 def check_start(recipe: Recipe) -> None:

@@ -31,13 +31,13 @@ from cotswold.run.loggers.status_file import StatusFile
 from cotswold.run.recorder import Log
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import check_recipe, metadata, remembered
 from cotswold.training.jobs.extend import note, stages
-from cotswold.training.jobs.preflight import check_fit
+from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
 from cotswold.training.strategies.phases import Epochs
-from cotswold.training.strategies.registry import Runner, Setting
+from cotswold.training.strategies.registry import Runner, TrainContext
 
 _FREE_ANEW = "free some space and resume"
 
@@ -75,7 +75,7 @@ class Job(ABC):
         run: The directory of the run.
         recipe: The recipe with the epochs that the run began with.
         resumed: True if the run existed before.
-        team: The ranks that train together.
+        rank_context: The ranks that train together.
         totals: The total epochs of each extension of the run, in order.
         began: The time (`time.monotonic`) from which the run's seconds count.
     """
@@ -83,7 +83,7 @@ class Job(ABC):
     run: RunDirectory
     recipe: Recipe
     resumed: bool
-    team: Team = SOLO
+    rank_context: RankContext = SINGLE_PROCESS
     totals: tuple[Epochs, ...] = ()
     """The total epochs of each extension of the run, in order."""
     began: float = field(default_factory=time.monotonic)
@@ -131,29 +131,29 @@ class Job(ABC):
             MemoryLimitError: Before the allocation, if the training does not fit.
             DivergedError: If the objective is no longer finite.
         """
-        recipe, team = self.team.placed(self.recipe), self.team
+        recipe, rank_context = self.rank_context.placed(self.recipe), self.rank_context
         if recipe is not self.recipe:
             return replace(self, recipe=recipe).train(watch, stop)
-        with raise_on_all(team.ranks, MachineError):  # before any of them allocates
+        with raise_on_all(rank_context.ranks, MachineError):  # before any of them allocates
             self.check()
         keep_freed_bytes()
         if recipe.training.threads is not None:
             torch.set_num_threads(recipe.training.threads)
         with ExitStack() as open_things:
-            with raise_on_all(team.ranks, MachineError):
-                if team.is_main:
+            with raise_on_all(rank_context.ranks, MachineError):
+                if rank_context.is_main:
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
                     self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
-                    if team.ranks.size == 1:
+                    if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
-            log = self._log(watch, open_things) if team.is_main else NoLog()
+            log = self._log(watch, open_things) if rank_context.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
             runner = self._built(recorder, open_things)
             if self.resumed:
                 self._resume(recorder, runner)
-            if runner.number == 0 and team.is_main:
+            if runner.number == 0 and rank_context.is_main:
                 self._announce(recorder, runner)
             return self._run(recorder, runner)
 
@@ -193,7 +193,7 @@ class Job(ABC):
             raise
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
-        training, ranks = self.recipe.training, self.team.ranks
+        training, ranks = self.recipe.training, self.rank_context.ranks
         remedy = f"try a smaller learning rate (training.{_rate(training)})"
         if isinstance(training, BatchTraining):
             remedy = (
@@ -213,7 +213,7 @@ class Job(ABC):
             checkpoint_seconds=60 * training.checkpoint_minutes,
             metadata={**metadata(self.recipe), **self.metadata()},
             remedy=remedy,
-            sent_bytes=self.team.take_count,
+            sent_bytes=self.rank_context.take_count,
             run_clock=(lambda: log.seconds) if isinstance(log, EventLog) else None,
             seconds_max=self.recipe.price.seconds_max,
         )
@@ -268,7 +268,11 @@ class Job(ABC):
     @property
     def _grid(self) -> str:
         """The grid of ranks over which the network is partitioned, in this process or in each worker."""
-        return (self.recipe.gang or "1x1") if self.team.mesh is None else str(self.team.mesh.grid)
+        return (
+            (self.recipe.gang or "1x1")
+            if self.rank_context.mesh is None
+            else str(self.rank_context.mesh.grid)
+        )
 
     def _resume(self, recorder: Recorder, runner: Runner) -> None:
         """Resume from the newest valid checkpoint; without one, restart the run from the beginning."""
@@ -304,7 +308,7 @@ def _words(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreJob(Job):
+class RecipeJob(Job):
     """A run on a prepared store, with the strategy that its recipe names.
 
     Args:
@@ -315,7 +319,7 @@ class StoreJob(Job):
 
     def check(self) -> None:
         """Raise MemoryLimitError or DiskFullError if this rank's part of the network does not fit."""
-        check_fit(self.recipe, self.store, self.run.path, self.team)
+        check_resources(self.recipe, self.store, self.run.path, self.rank_context)
 
     def metadata(self) -> Mapping[str, object]:
         """Return the preparation that samples need for the network."""
@@ -323,18 +327,18 @@ class StoreJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer of the recipe's strategy."""
-        setting = Setting(
+        context = TrainContext(
             recipe=self.recipe,
             run=self.run,
             store=self.store,
-            team=self.team,
+            rank_context=self.rank_context,
             recorder=recorder,
             epochs=stages(self.recipe, self.totals),
             fresh=fresh,
             open_things=open_things,
         )
         torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
-        return table.entry(self.recipe.training.strategy).build(setting)
+        return table.entry(self.recipe.training.strategy).build(context)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
         """Write the start of the run and, for images, their whiteness."""

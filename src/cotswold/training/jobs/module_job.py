@@ -48,7 +48,7 @@ from cotswold.training.data.user_datasets import (
     training_batches,
     validation_batches,
 )
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
 from cotswold.training.jobs.create import Resume, agreed, check_started, same_recipe
@@ -56,9 +56,9 @@ from cotswold.training.jobs.extend import asked_for, stages
 from cotswold.training.jobs.job import Job
 from cotswold.training.jobs.module_checks import check_module_learns, on_its_device, with_batch_size
 from cotswold.training.jobs.restore import check_training_device
-from cotswold.training.losses import Loss, OwnLoss, named_loss
+from cotswold.training.losses import CustomLoss, Loss, named_loss
 from cotswold.training.models import network_tensors
-from cotswold.training.strategies.module_steps import ModuleOnMesh, ModuleSteps, OneModule
+from cotswold.training.strategies.module_steps import ModuleSharded, ModuleSyncTrainer, OneModule
 from cotswold.training.strategies.registry import Runner
 from cotswold.training.strategies.supervised import Supervised, supervised_training
 
@@ -75,7 +75,7 @@ def open_module_job(
     mesh: Mesh | None = None,
     validation: Given | tuple[Any, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
-    team: Team = SOLO,
+    rank_context: RankContext = SINGLE_PROCESS,
 ) -> ModuleJob:
     """Return a job that trains any module with strategy `supervised`, `batch` or `downpour`.
 
@@ -107,7 +107,7 @@ def open_module_job(
         mesh: The grid of ranks of each worker.
         validation: A data set, or the fraction of a map-style ``dataset`` to hold out, drawn by the seed.
         resume: What to do if the directory holds a run, or none.
-        team: The ranks that train together; each calls this with the same module and data set.
+        rank_context: The ranks that train together; each calls this with the same module and data set.
 
     Returns:
         The job, ready to train.
@@ -124,7 +124,7 @@ def open_module_job(
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
-    function = named_loss(loss) if isinstance(loss, str) else OwnLoss(loss)
+    function = named_loss(loss) if isinstance(loss, str) else CustomLoss(loss)
     check_module_learns(module)
     training = on_its_device(module, training)
     check_training_device(training)
@@ -153,7 +153,7 @@ def open_module_job(
             run,
             recipe,
             resumed=resumed,
-            team=team,
+            rank_context=rank_context,
             totals=totals,
             module=module,
             samples=samples,
@@ -194,7 +194,7 @@ def open_module_job(
         totals = tuple(map(tuple, found["totals"]))
         return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
 
-    return replace(agreed(team, opened, tell, join), began=began)
+    return replace(agreed(rank_context, opened, tell, join), began=began)
 
 
 def _warning(recorder: Recorder) -> Callable[[str], None]:
@@ -235,13 +235,15 @@ class ModuleJob(Job):
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
         recorder.begin_with(network_tensors(self.module))
-        if self.team.mesh is None and self.recipe.gang is None:  # a module with hooks cannot be partitioned
+        if (
+            self.rank_context.mesh is None and self.recipe.gang is None
+        ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
-                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.team
+                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.rank_context
             )
         if isinstance(self.recipe.training, DownpourTraining):
             given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
@@ -250,7 +252,7 @@ class ModuleJob(Job):
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)
         validation = validation_batches(self.validation, training.batch_size, device)
-        epochs, mesh = stages(self.recipe, self.totals), self.team.mesh
+        epochs, mesh = stages(self.recipe, self.totals), self.rank_context.mesh
         module = self.module.to(device)
         strategy: Supervised
         if mesh is None:
@@ -259,7 +261,7 @@ class ModuleJob(Job):
             )
         else:
             torch.manual_seed(training.seed)  # all ranks of a partition must draw alike
-            strategy = ModuleOnMesh(
+            strategy = ModuleSharded(
                 partition(module, mesh),
                 training,
                 self.loss,
@@ -270,7 +272,7 @@ class ModuleJob(Job):
                 warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
-        return ModuleSteps(strategy, batches, recorder, self.team)
+        return ModuleSyncTrainer(strategy, batches, recorder, self.rank_context)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
         """Write the start of the run."""

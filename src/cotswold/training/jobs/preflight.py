@@ -13,12 +13,14 @@ from cotswold.data import Store, shuffle_bytes
 from cotswold.geometry import Grid
 from cotswold.host import available_bytes, require_memory
 from cotswold.recipe import Recipe
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.memory_estimate import largest_batch, rank_bytes, training_bytes
 from cotswold.training.jobs.restore import needed_bytes
 
 
-def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: int = 0) -> None:
+def check_memory(
+    recipe: Recipe, classes: int, rank_context: RankContext = SINGLE_PROCESS, *, reading: int = 0
+) -> None:
     """Raise MemoryLimitError, with the figures and a remedy, if the recipe's training does not fit in memory.
 
     The ranks that share a host must fit together; ``reading`` is the bytes of their shuffle buffers in total.
@@ -27,8 +29,8 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
     available, batch = available_bytes(), recipe.training.batch_size
     needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
     where = ""
-    if team.mesh is not None:
-        grid, ranks = team.mesh.grid, team.local_size
+    if rank_context.mesh is not None:
+        grid, ranks = rank_context.mesh.grid, rank_context.local_size
         where = f" by {ranks} ranks of a {grid} grid on one host"
         needed = partial(_on_host, recipe, classes, grid, ranks)
     available -= reading
@@ -38,7 +40,7 @@ def check_memory(recipe: Recipe, classes: int, team: Team = SOLO, *, reading: in
         if fitting
         else "not even training.batch_size=1 would fit; make the network smaller or use a larger machine"
     )
-    if team.mesh is None and _fits_from_disk(recipe, available):
+    if rank_context.mesh is None and _fits_from_disk(recipe, available):
         remedy = (
             f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
         )
@@ -64,14 +66,16 @@ def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -
     return ranks * rank_bytes(recipe, batch, grid)
 
 
-def check_fit(recipe: Recipe, store: Store, directory: Path, team: Team = SOLO) -> None:
+def check_resources(
+    recipe: Recipe, store: Store, directory: Path, rank_context: RankContext = SINGLE_PROCESS
+) -> None:
     """Check the memory with the samples of this store; raise DiskFullError if the run's files do not fit."""
-    check_memory(recipe, store.outputs, team, reading=shuffle_bytes(store, "train"))
+    check_memory(recipe, store.outputs, rank_context, reading=shuffle_bytes(store, "train"))
     if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.address is None:
         ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
-        from cotswold.training.data.remote import check_held
+        from cotswold.training.data.remote import check_cached_bytes
 
-        check_held(store, ranks * recipe.cluster.workers)
+        check_cached_bytes(store, ranks * recipe.cluster.workers)
     if recipe.offloaded:
         from cotswold.training.parameters.offload.parameters import check_disk
 

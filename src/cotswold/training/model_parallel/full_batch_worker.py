@@ -32,8 +32,8 @@ from cotswold.launch import LeaderGroup, Membership, follow, lead
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.full_batch.objective import INHERITED, ModuleWork, inherited_work, of_recipe
-from cotswold.training.model_parallel.microbatches import InFlight, parts_of
+from cotswold.training.full_batch.objective import INHERITED, ModuleObjective, inherited_work, of_recipe
+from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches, parts_of
 
 TOKEN = "token of the run"
 """The key of the run's token for the ranks, whose environment has another token."""
@@ -51,14 +51,14 @@ class _Verb(IntEnum):
 class Rank:
     """One rank: its part of the parameters, and collective methods that all ranks call in the same order."""
 
-    def __init__(self, whole: ModuleWork, grid: Grid, ranks: Membership, in_flight: int = 1) -> None:
+    def __init__(self, whole: ModuleObjective, grid: Grid, ranks: Membership, in_flight: int = 1) -> None:
         """Partition ``whole``, which is the same on every rank, over the grid.
 
         ``in_flight`` is the number of micro-batches computed concurrently.
         """
         self.whole, self._ranks, self._in_flight = whole, ranks, in_flight
         torch.manual_seed(0)  # all ranks of a partition must draw alike
-        self._copies = InFlight(whole.network, grid, in_flight)
+        self._copies = ConcurrentMicrobatches(whole.network, grid, in_flight)
         self.network = self._copies.networks[0]
         self.wire = dist.new_group(backend="gloo", timeout=_IDLE)
         boxes = [own_box(each) for each in self._copies.parameters]
@@ -127,7 +127,7 @@ class Rank:
         return zip(self._boxes[rank], self.whole.flat.shapes, strict=True)
 
 
-class GangWork:
+class ModelParallelWorker:
     """The leader's task, with the interface of a worker (`Work`)."""
 
     def __init__(self, rank: Rank, led: LeaderGroup) -> None:
@@ -278,7 +278,7 @@ class GangWork:
             start += box.size
 
 
-def obey(rank: Rank) -> None:
+def follower_loop(rank: Rank) -> None:
     """Main loop of a follower: execute the leader's commands until END."""
     wire, point = rank.wire, rank.whole.parameters
     number = dist.get_rank()
@@ -337,7 +337,9 @@ def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:
 
 
 @contextmanager
-def in_gang(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> Iterator[GangWork]:
+def in_worker(
+    recipe: str, store: str, rows: str | None = None, pool: str | None = None
+) -> Iterator[ModelParallelWorker]:
     """Run a recipe's worker on the ranks of its `[mesh]`, in the leader."""
     given = {"recipe": recipe, "store": store, "rows": rows, "pool": pool}
     token = {TOKEN: token_of(os.environ)}
@@ -356,17 +358,17 @@ def in_gang(recipe: str, store: str, rows: str | None = None, pool: str | None =
 def follow_recipe(
     recipe: str, store: str, rows: str | None, pool: str | None, place: Mapping[str, object]
 ) -> None:
-    """Run a follower of `in_gang`."""
+    """Run a follower of `in_worker`."""
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "model-parallel workers have a grid"
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
         work = _of_recipe(recipe, store, rows, pool, token)
-        obey(Rank(work, Grid.parse(mesh.grid), ranks, mesh.in_flight))
+        follower_loop(Rank(work, Grid.parse(mesh.grid), ranks, mesh.in_flight))
 
 
 @contextmanager
-def inherited_gang(grid: str, timeout_seconds: float, in_flight: int = 1) -> Iterator[GangWork]:
+def inherited_worker(grid: str, timeout_seconds: float, in_flight: int = 1) -> Iterator[ModelParallelWorker]:
     """Run the program's worker on the ranks of a grid, in the leader."""
     work, given = inherited_work(), {"grid": grid, "in_flight": in_flight}
     size = Grid.parse(grid).size
@@ -376,20 +378,22 @@ def inherited_gang(grid: str, timeout_seconds: float, in_flight: int = 1) -> Ite
 
 
 def follow_inherited(grid: str, in_flight: int, place: Mapping[str, object]) -> None:
-    """Run a follower of `inherited_gang`."""
+    """Run a follower of `inherited_worker`."""
     with follow(place) as ranks:
-        obey(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
+        follower_loop(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
 
 
-def _led(make: Callable[[], ModuleWork], grid: str, led: LeaderGroup, in_flight: int) -> Iterator[GangWork]:
-    work = GangWork(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
+def _led(
+    make: Callable[[], ModuleObjective], grid: str, led: LeaderGroup, in_flight: int
+) -> Iterator[ModelParallelWorker]:
+    work = ModelParallelWorker(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
     yield work
     work.close()
 
 
 def _of_recipe(
     recipe: str, store: str, rows: str | None, pool: str | None, token: Token | None = None
-) -> ModuleWork:
+) -> ModuleObjective:
     torch.set_num_threads(1)
     folder = None if rows is None else Path(rows)
     return of_recipe(recipes.parse(recipe), Store(store), folder, pool, token)

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _Part = TypeVar("_Part")
 
 
-class InFlight:
+class ConcurrentMicrobatches:
     """``count`` copies of one network over the ranks of a grid; all ranks call methods in the same order."""
 
     def __init__(self, network: nn.Module, grid: Grid, count: int) -> None:

@@ -35,11 +35,11 @@ from cotswold.replicas.rank_process import RankProcess
 from cotswold.replicas.work import Meeting
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
-from cotswold.training.data.indexed import Patterns
-from cotswold.training.data.remote import patterns_of
-from cotswold.training.data.varying import varying_of
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.full_batch.objective import LayerWork
+from cotswold.training.data.augmentation import augmentation_of
+from cotswold.training.data.indexed import IndexedSamples
+from cotswold.training.data.remote import worker_samples
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.objective import LayerObjective
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.model_parallel.full_batch_worker import TOKEN, Rank
@@ -50,15 +50,15 @@ from cotswold.wire import Shard
 from cotswold.wire.messenger import Messenger
 
 
-class LearningLayers(LayerWork):
+class ReplicaLayers(LayerObjective):
     """Layers with a loss in training mode, with dropout."""
 
-    def __init__(self, network: LayerNetwork, loss: Loss, samples: Patterns) -> None:
-        self.flat = FlatModule(network.train())
+    def __init__(self, network: LayerNetwork, loss: Loss, samples: IndexedSamples) -> None:
+        self.flat = FlatParameters(network.train())
         self._loss, self._samples, self._held = loss, samples, None
 
 
-class GangReplica:
+class ModelParallelReplica:
     """The leader's task (`RankedWork`)."""
 
     def __init__(self, rank: Rank, led: LeaderGroup, decay: float) -> None:
@@ -129,11 +129,11 @@ class GangReplica:
         """The number of ranks."""
         return self._rank.size
 
-    def meet(self, meeting: Meeting) -> GangSteps:
+    def meet(self, meeting: Meeting) -> ModelParallelSteps:
         """Send the followers their replica's address, and return the common steps."""
         self._led.ranks.gather(asdict(meeting))
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
-        return GangSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
+        return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
         """Return the rank that pulls and pushes each shard."""
@@ -159,10 +159,10 @@ class GangReplica:
             _tell(self._rank, None)
 
 
-class GangSteps:
+class ModelParallelSteps:
     """The steps of all ranks, for the first rank's replica (`Steps`)."""
 
-    def __init__(self, gang: GangReplica, steps: RankSteps) -> None:
+    def __init__(self, gang: ModelParallelReplica, steps: RankSteps) -> None:
         self._gang, self._steps = gang, steps
         self._shards: tuple[Shard, ...] = ()
         self._told: tuple[Shard, ...] = ()
@@ -230,14 +230,14 @@ def _heard(rank: Rank) -> Told | None:
     return None if said is None else Told(**{**said, "pull": tuple(said["pull"])})
 
 
-def obey(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
+def follower_loop(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
     """Main loop of a follower: execute the leader's steps until the end."""
     while (said := _heard(rank)) is not None:
         steps.obey(said, role.take, role.closed)
 
 
 @contextmanager
-def in_gang_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[GangReplica]:
+def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[ModelParallelReplica]:
     """Run a recipe's replica on the ranks of its `[mesh]`, in the leader."""
     mesh, training = _parsed(recipe)
     grid, arguments = (
@@ -249,13 +249,13 @@ def in_gang_replica(recipe: str, store: str, rows: str, pool: str | None = None)
         f"{__name__}:follow_replica", arguments, grid.size, given=given, timeout_seconds=mesh.timeout
     ) as led:
         rank = Rank(_learning(recipe, store, rows, pool), grid, led.ranks, mesh.in_flight)
-        work = GangReplica(rank, led, training.weight_decay)
+        work = ModelParallelReplica(rank, led, training.weight_decay)
         yield work
         work.close()
 
 
 def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: Mapping[str, object]) -> None:
-    """Run a follower of `in_gang_replica`."""
+    """Run a follower of `in_replica`."""
     mesh, training = _parsed(recipe)
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
@@ -267,7 +267,7 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
         reach = EndpointSettings(**cast(Mapping[str, Any], meeting.reach))
         with open_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
             role = RankProcess(Messenger(endpoint), meeting)
-            role.run(lambda: obey(rank, steps, role))
+            role.run(lambda: follower_loop(rank, steps, role))
 
 
 def _parsed(recipe: str) -> tuple[Mesh, DownpourTraining]:
@@ -279,13 +279,13 @@ def _parsed(recipe: str) -> tuple[Mesh, DownpourTraining]:
 
 def _learning(
     recipe: str, store: str, rows: str, pool: str | None, token: Token | None = None
-) -> LearningLayers:
+) -> ReplicaLayers:
     torch.set_num_threads(1)
     parsed, opened = recipes.parse(recipe), Store(store)
     network = supervised_network(parsed, opened.outputs)
     assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
     if parsed.training.unit_norm:
         scale_to_norm_1(network)
-    varying = varying_of(parsed, opened)
-    samples = patterns_of(opened, varying, parsed.training.seed, rows, pool, token)
-    return LearningLayers(network, loss_of(parsed), samples)
+    varying = augmentation_of(parsed, opened)
+    samples = worker_samples(opened, varying, parsed.training.seed, rows, pool, token)
+    return ReplicaLayers(network, loss_of(parsed), samples)

@@ -5,7 +5,7 @@ location of samples.
 
 Each rank has its parts of the parameters consecutively in a vector, and accumulates over it as a
 single-process replica does over the whole. Pulls go to the ranks that have the shards (`shards`), and closed
-accumulations leave from there. Values of a shard on several ranks pass between them (`gang_exchange`).
+accumulations leave from there. Values of a shard on several ranks pass between them (`shard_exchange`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.model_parallel.full_batch_worker import Rank
-from cotswold.training.model_parallel.gang_exchange import ShardExchange
+from cotswold.training.model_parallel.shard_exchange import ShardExchange
 from cotswold.training.model_parallel.shards import ShardParts, parts_of_shards
 from cotswold.wire import PulledNewer, Shard
 

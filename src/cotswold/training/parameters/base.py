@@ -70,7 +70,7 @@ class Network(Protocol):
         ...
 
 
-class ParameterHolder(Protocol):
+class ParameterStore(Protocol):
     """A network and the momenta of the stacks in training."""
 
     @property
@@ -78,7 +78,7 @@ class ParameterHolder(Protocol):
         """The network, with its stacks from the lowest."""
         ...
 
-    def rest(self, stacks: Collection[int]) -> None:
+    def zero_momentum(self, stacks: Collection[int]) -> None:
         """Set the momenta of these stacks to zero, and free the others."""
         ...
 
@@ -100,14 +100,14 @@ class ParameterHolder(Protocol):
         ...
 
 
-class HeldInMemory:
+class InMemoryParameters:
     """The parameter store with everything in memory."""
 
     def __init__(self, network: StackNetwork) -> None:
         self.network = network
         self._momenta: dict[int, Tensor] = {}
 
-    def rest(self, stacks: Collection[int]) -> None:
+    def zero_momentum(self, stacks: Collection[int]) -> None:
         """Set the momenta of these stacks to zero, and free the others."""
         self._momenta = {stack: momentum for stack, momentum in self._momenta.items() if stack in stacks}
         for stack in stacks:

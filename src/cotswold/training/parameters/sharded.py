@@ -26,7 +26,7 @@ class MeshNetwork:
     stacks: list[TrainedStack]
 
 
-class HeldOnMesh:
+class ShardedParameters:
     """The parameter store of a recipe's stacks on a mesh; all ranks call every method in the same order."""
 
     def __init__(self, recipe: Recipe, mesh: Mesh) -> None:
@@ -53,7 +53,7 @@ class HeldOnMesh:
         """The window of every image that this rank reads."""
         return self.network.stacks[0].share.window
 
-    def rest(self, stacks: Collection[int]) -> None:
+    def zero_momentum(self, stacks: Collection[int]) -> None:
         """Set the momenta of these stacks to zero, and free the others."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:

@@ -9,58 +9,58 @@ from functools import partial
 
 from cotswold.data import shuffle_bytes
 from cotswold.geometry import Box
-from cotswold.training.data.store_batches import ValidationPictures
+from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.models import build_stacks
-from cotswold.training.parameters.base import HeldInMemory, ParameterHolder
+from cotswold.training.parameters.base import InMemoryParameters, ParameterStore
 from cotswold.training.strategies.assembly import batches_of, driven
 from cotswold.training.strategies.greedy import Greedy
 from cotswold.training.strategies.joint import Joint
-from cotswold.training.strategies.registry import Entry, Setting
+from cotswold.training.strategies.registry import StrategyEntry, TrainContext
 from cotswold.training.strategies.stacks import StackStrategy
-from cotswold.training.trainers.sync import Synchronous
+from cotswold.training.trainers.sync import SyncTrainer
 
 StackKind = type[StackStrategy]
 
 
-def stack_entry(kind: StackKind) -> Entry:
+def stack_entry(kind: StackKind) -> StrategyEntry:
     """Return the spec of a strategy that trains stacks, with a builder for each placement."""
-    return Entry(partial(in_memory, kind), partial(on_disk, kind), partial(on_mesh, kind))
+    return StrategyEntry(partial(in_memory, kind), partial(on_disk, kind), partial(on_mesh, kind))
 
 
-def in_memory(kind: StackKind, setting: Setting) -> Synchronous:
+def in_memory(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer with all filters in memory."""
-    return _of_stacks(kind, setting, HeldInMemory(build_stacks(setting.recipe)))
+    return _of_stacks(kind, context, InMemoryParameters(build_stacks(context.recipe)))
 
 
-def on_disk(kind: StackKind, setting: Setting) -> Synchronous:
+def on_disk(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer with filters in files of the run's directory."""
-    from cotswold.training.parameters.offload.parameters import HeldOnDisk
+    from cotswold.training.parameters.offload.parameters import OffloadedParameters
 
-    holder = HeldOnDisk(
-        setting.recipe,
-        setting.run.path / "offload",
-        fresh=setting.fresh,
+    holder = OffloadedParameters(
+        context.recipe,
+        context.run.path / "offload",
+        fresh=context.fresh,
         momentum_name=kind.momentum_name,
-        reading=shuffle_bytes(setting.store, "train"),
+        reading=shuffle_bytes(context.store, "train"),
     )
-    return _of_stacks(kind, setting, setting.open_things.enter_context(holder))
+    return _of_stacks(kind, context, context.open_things.enter_context(holder))
 
 
-def on_mesh(kind: StackKind, setting: Setting) -> Synchronous:
+def on_mesh(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer of one rank of a mesh, with its shard of the filters."""
-    from cotswold.training.parameters.sharded import HeldOnMesh
+    from cotswold.training.parameters.sharded import ShardedParameters
 
-    holder = HeldOnMesh(setting.recipe, setting.mesh)
-    return _of_stacks(kind, setting, holder, holder.window)
+    holder = ShardedParameters(context.recipe, context.mesh)
+    return _of_stacks(kind, context, holder, holder.window)
 
 
 def _of_stacks(
-    kind: StackKind, setting: Setting, holder: ParameterHolder, box: Box | None = None
-) -> Synchronous:
-    batches = batches_of(setting, box)
-    validation = ValidationPictures(setting.store, setting.recipe, box=box)
-    strategy = kind(holder, setting.recipe, setting.epochs, batches.epoch_steps, validation.maps)
-    return driven(strategy, batches, setting)
+    kind: StackKind, context: TrainContext, holder: ParameterStore, box: Box | None = None
+) -> SyncTrainer:
+    batches = batches_of(context, box)
+    validation = ValidationBatches(context.store, context.recipe, box=box)
+    strategy = kind(holder, context.recipe, context.epochs, batches.epoch_steps, validation.maps)
+    return driven(strategy, batches, context)
 
 
 greedy_in_memory, greedy_on_disk, greedy_on_mesh = (

@@ -7,46 +7,46 @@ from __future__ import annotations
 
 import torch
 
-from cotswold.training.data.store_batches import ValidationPictures
+from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.losses import loss_of
 from cotswold.training.strategies.assembly import batches_of, driven, layers_of
-from cotswold.training.strategies.registry import Setting
+from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.strategies.supervised import Supervised, supervised_training
-from cotswold.training.trainers.sync import Synchronous
+from cotswold.training.trainers.sync import SyncTrainer
 
 
-def in_memory(setting: Setting) -> Synchronous:
+def in_memory(context: TrainContext) -> SyncTrainer:
     """Build the trainer with all weights in memory."""
-    batches = batches_of(setting)
+    batches = batches_of(context)
     strategy = Supervised(
-        layers_of(setting),
-        supervised_training(setting.recipe),
-        loss_of(setting.recipe),
-        setting.epochs,
+        layers_of(context),
+        supervised_training(context.recipe),
+        loss_of(context.recipe),
+        context.epochs,
         batches.epoch_steps,
-        ValidationPictures(setting.store, setting.recipe).batches,
+        ValidationBatches(context.store, context.recipe).batches,
     )
-    return driven(strategy, batches, setting)
+    return driven(strategy, batches, context)
 
 
-def on_mesh(setting: Setting) -> Synchronous:
+def on_mesh(context: TrainContext) -> SyncTrainer:
     """Build the trainer of one rank of a mesh, with its shard of the network."""
     from cotswold.geometry import Partition
     from cotswold.mesh import local_map, partition
-    from cotswold.training.strategies.supervised_on_mesh import SupervisedOnMesh
+    from cotswold.training.strategies.supervised_sharded import SupervisedSharded
 
-    mesh, shape = setting.mesh, setting.recipe.input
+    mesh, shape = context.mesh, context.recipe.input
     windows = Partition.even((shape.height, shape.width), mesh.grid)
     box = windows.box(mesh.rank)
-    batches, network = batches_of(setting, box), layers_of(setting)
-    torch.manual_seed(setting.recipe.training.seed)  # all ranks of a partition must draw alike
-    strategy = SupervisedOnMesh(
+    batches, network = batches_of(context, box), layers_of(context)
+    torch.manual_seed(context.recipe.training.seed)  # all ranks of a partition must draw alike
+    strategy = SupervisedSharded(
         partition(network, mesh),
-        supervised_training(setting.recipe),
-        loss_of(setting.recipe),
-        setting.epochs,
+        supervised_training(context.recipe),
+        loss_of(context.recipe),
+        context.epochs,
         batches.epoch_steps,
-        ValidationPictures(setting.store, setting.recipe, box=box).batches,
+        ValidationBatches(context.store, context.recipe, box=box).batches,
         spread=lambda inputs: local_map(inputs, mesh, windows),
     )
-    return driven(strategy, batches, setting)
+    return driven(strategy, batches, context)

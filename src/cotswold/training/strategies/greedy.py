@@ -51,7 +51,7 @@ class Greedy(StackStrategy):
     def calibrate(self, pictures: Tensor) -> None:
         """Set the stack's input gain and α, and its momentum to zero."""
         self.network.stacks[self.phase.part].calibrate(self._below(pictures))
-        self.holder.rest(self.moving())
+        self.holder.zero_momentum(self.moving())
 
     def update(self, pictures: Tensor) -> Metrics:
         """Take one step on the stack's filters and α."""

@@ -50,7 +50,7 @@ class Joint(StackStrategy):
 
     def calibrate(self, pictures: Tensor) -> None:
         """Set each stack's input gain and α, from the bottom up, and all momenta to zero."""
-        self.holder.rest(self.moving())
+        self.holder.zero_momentum(self.moving())
         with torch.no_grad():
             for stack in self.network.stacks:
                 stack.calibrate(pictures)

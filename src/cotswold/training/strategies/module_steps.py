@@ -15,24 +15,24 @@ from torch.utils.flop_counter import FlopCounterMode
 from cotswold.checkpoint import Checkpoint, SealedChunk, StateDict, StateValue, TensorChunk
 from cotswold.errors import CheckpointError, UserError
 from cotswold.run import Metrics
-from cotswold.training.jobs.same_module import check_module
+from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import IS_SUM, is_sum
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.module_modes import Modes
 from cotswold.training.strategies.supervised import Supervised
-from cotswold.training.strategies.supervised_on_mesh import SupervisedOnMesh
-from cotswold.training.trainers.sync import Synchronous
+from cotswold.training.strategies.supervised_sharded import SupervisedSharded
+from cotswold.training.trainers.sync import SyncTrainer
 
 _FROZEN = "frozen"
 """The key in a checkpoint of the layers that stay in evaluation mode."""
 
 
-class ModuleSteps(Synchronous):
+class ModuleSyncTrainer(SyncTrainer):
     """A trainer for a module that the program rebuilds when it resumes the run."""
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
-        check_module(self._own.network, checkpoint)
+        check_state_matches(self._own.network, checkpoint)
         super().resume(checkpoint)
         self._own.modes.restore(checkpoint.state.get(_FROZEN, []))
 
@@ -120,5 +120,5 @@ class OneModule(CountedFlops):
     """A module in one process."""
 
 
-class ModuleOnMesh(CountedFlops, SupervisedOnMesh):
+class ModuleSharded(CountedFlops, SupervisedSharded):
     """A partitioned module."""

@@ -4,7 +4,7 @@ Knows: names, entry points of other packages. Does not know: the trainers that a
 
 The specs here name their functions as ``"module:function"``, so that a run imports only the modules of its
 strategy. Another package registers a strategy as an entry point of the group `cotswold.strategies`: a name,
-and an `Entry`.
+and an `StrategyEntry`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.errors import RecipeError
 from cotswold.host.processes import import_function
 from cotswold.recipe import Recipe
 from cotswold.run import Recorder, RunDirectory
-from cotswold.training.distributed import Team
+from cotswold.training.distributed import RankContext
 from cotswold.training.strategies.phases import Epochs
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ class Runner(Protocol):
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainContext:
     """The objects that a job passes to a strategy builder."""
 
     recipe: Recipe
     run: RunDirectory
     store: Store
-    team: Team
+    rank_context: RankContext
     recorder: Recorder
     epochs: Sequence[Epochs]
     """The epochs of the recipe, followed by those of each extension."""
@@ -74,15 +74,15 @@ class Setting:
     @property
     def mesh(self) -> Mesh:
         """The mesh of the ranks; only for runs with several ranks."""
-        assert self.team.mesh is not None, "only sharded builders ask for the mesh"
-        return self.team.mesh
+        assert self.rank_context.mesh is not None, "only sharded builders ask for the mesh"
+        return self.rank_context.mesh
 
 
-Build = Callable[[Setting], Runner]
+Build = Callable[[TrainContext], Runner]
 
 
 @dataclass(frozen=True)
-class Entry:
+class StrategyEntry:
     """The functions that build a strategy's trainer, one per placement of its parameters.
 
     Each is a function or ``"module:function"``. None: the strategy does not support that placement.
@@ -92,40 +92,40 @@ class Entry:
     on_disk: Build | str | None = None
     on_mesh: Build | str | None = None
 
-    def build(self, setting: Setting) -> Runner:
+    def build(self, context: TrainContext) -> Runner:
         """Return the trainer of a recipe; raises RecipeError if the strategy lacks the recipe's placement."""
-        name = setting.recipe.training.strategy
-        if setting.team.mesh is not None:
+        name = context.recipe.training.strategy
+        if context.rank_context.mesh is not None:
             chosen, where = self.on_mesh, "over several ranks; use one process (grid none)"
-        elif setting.recipe.offloaded:
+        elif context.recipe.offloaded:
             chosen, where = self.on_disk, "with offloaded parameters; set training.offload=none"
         else:
             chosen, where = self.in_memory, "in memory"
         if chosen is None:
             raise RecipeError(f"strategy {name} cannot be trained {where}")
         build = cast(Build, import_function(chosen)) if isinstance(chosen, str) else chosen
-        return build(setting)
+        return build(context)
 
 
 _STACKS = "cotswold.training.strategies.build_stacks"
 _SUPERVISED = "cotswold.training.strategies.build_supervised"
 ENTRIES = {
-    "greedy": Entry(
+    "greedy": StrategyEntry(
         f"{_STACKS}:greedy_in_memory",
         on_disk=f"{_STACKS}:greedy_on_disk",
         on_mesh=f"{_STACKS}:greedy_on_mesh",
     ),
-    "joint": Entry(
+    "joint": StrategyEntry(
         f"{_STACKS}:joint_in_memory", on_disk=f"{_STACKS}:joint_on_disk", on_mesh=f"{_STACKS}:joint_on_mesh"
     ),
-    "supervised": Entry(f"{_SUPERVISED}:in_memory", on_mesh=f"{_SUPERVISED}:on_mesh"),
-    "batch": Entry("cotswold.training.full_batch.strategy:build"),
-    "downpour": Entry("cotswold.training.async_sgd.strategy:build"),
+    "supervised": StrategyEntry(f"{_SUPERVISED}:in_memory", on_mesh=f"{_SUPERVISED}:on_mesh"),
+    "batch": StrategyEntry("cotswold.training.full_batch.strategy:build"),
+    "downpour": StrategyEntry("cotswold.training.async_sgd.strategy:build"),
 }
 """The built-in strategies."""
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> StrategyEntry:
     """Return the spec of a strategy; raises RecipeError unless exactly one package registers the name."""
     if name in ENTRIES:
         return ENTRIES[name]
@@ -144,6 +144,6 @@ def entry(name: str) -> Entry:
             f"the entry point {name!r} of {GROUP} cannot be loaded ({type(error).__name__}: {error}); fix "
             "or remove that package"
         ) from error
-    if not isinstance(loaded, Entry):
-        raise RecipeError(f"the entry point {name!r} of {GROUP} is {loaded!r:.80}, not an Entry")
+    if not isinstance(loaded, StrategyEntry):
+        raise RecipeError(f"the entry point {name!r} of {GROUP} is {loaded!r:.80}, not a StrategyEntry")
     return loaded

@@ -19,7 +19,7 @@ from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import StackTraining
 from cotswold.run import Metrics
-from cotswold.training.parameters.base import Momenta, Network, ParameterHolder
+from cotswold.training.parameters.base import Momenta, Network, ParameterStore
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
 
@@ -38,7 +38,7 @@ class StackStrategy(ABC):
 
     def __init__(
         self,
-        holder: ParameterHolder,
+        holder: ParameterStore,
         recipe: Recipe,
         epochs: Sequence[Epochs],
         epoch_steps: float,
@@ -90,7 +90,7 @@ class StackStrategy(ABC):
         if self.phase.prolongation:
             for stack in self.network.stacks:
                 stack.train()
-            self.holder.rest(self.moving())
+            self.holder.zero_momentum(self.moving())
         else:
             self.calibrate(self._first.inputs)
 

@@ -31,7 +31,7 @@ from cotswold.training.strategies.phases import Epochs, Phase, planned
 _HOST, _CUDA = "random", "random.cuda"
 """The keys of random states in a checkpoint; dropout draws on the network's device."""
 
-ValidationBatches = Callable[[], Iterable[Batch]]
+MakeValidationBatches = Callable[[], Iterable[Batch]]
 """Return a new iterator over the validation batches."""
 
 
@@ -48,7 +48,7 @@ class Supervised:
         loss: Loss,
         epochs: Sequence[Epochs],
         epoch_steps: float,
-        validation: ValidationBatches,
+        validation: MakeValidationBatches,
     ) -> None:
         self.network, self.training, self.loss, self.validation = network, training, loss, validation
         whole = int(epoch_steps)
@@ -117,7 +117,7 @@ class Supervised:
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
         """Take one step of SGD."""
         batch, training = next(batches), self.training
-        targets = needed(batch.targets)
+        targets = require_targets(batch.targets)
         steps = self.phase.steps
         assert steps is not None, "epochs are counted"
         rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
@@ -125,7 +125,7 @@ class Supervised:
             group["lr"] = rate
         self.learn()
         self.optimiser.zero_grad(set_to_none=True)
-        with one_type(self.network, batch):
+        with explain_dtype_errors(self.network, batch):
             outputs = self.outputs(batch.inputs)
             loss = weighted(self.loss, outputs, batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -144,7 +144,7 @@ class Supervised:
         self.network.eval()
         scores = Scores()
         for batch in self.validation():
-            targets = needed(batch.targets)
+            targets = require_targets(batch.targets)
             outputs = self.outputs(batch.inputs)
             loss = float(weighted(self.loss, outputs, batch))
             if not isfinite(loss):
@@ -205,7 +205,7 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
 
 
 @contextmanager
-def one_type(network: nn.Module, batch: Batch) -> Iterator[None]:
+def explain_dtype_errors(network: nn.Module, batch: Batch) -> Iterator[None]:
     """Replace torch's error by a UserError if samples or targets do not have the parameters' dtype."""
     try:
         yield
@@ -237,7 +237,7 @@ _OF_TYPES = {
 """Patterns of torch's errors about whole numbers where it needs floats."""
 
 
-def needed(targets: Tensor | None) -> Tensor:
+def require_targets(targets: Tensor | None) -> Tensor:
     """Return the targets, which the recipe's schema guarantees."""
     assert targets is not None, "a supervised run reads labelled data"
     return targets

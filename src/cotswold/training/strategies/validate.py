@@ -21,7 +21,7 @@ from cotswold.training.strategies.base import Strategy
 _PLAIN = (type(None), bool, int, float, str)
 
 
-def check_verbs(strategy: Strategy) -> None:
+def check_interface(strategy: Strategy) -> None:
     """Raise UserError if a strategy lacks a method or attribute of the interface."""
     for name, verb in vars(Strategy).items():
         if name.startswith("_"):
@@ -42,7 +42,7 @@ def check_state(strategy: Strategy, state: object) -> None:
     if not isinstance(state, Mapping):
         raise UserError(f"{_named(strategy)}.state_dict returned {_kind(state)}; it must return a dictionary")
     for name, value in state.items():
-        kept = isinstance(value, (Tensor, TensorPart, OptionalTensor, *_PLAIN)) or hasattr(value, "pieces")
+        kept = isinstance(value, (Tensor, TensorPart, OptionalTensor, *_PLAIN)) or hasattr(value, "chunks")
         if not kept or not isinstance(name, str):
             remedy = (
                 f'; return its values one by one, as "{name}.…"'
@@ -55,7 +55,7 @@ def check_state(strategy: Strategy, state: object) -> None:
             )
 
 
-def measured(strategy: Strategy, verb: str, found: object) -> Metrics:
+def check_metrics(strategy: Strategy, verb: str, found: object) -> Metrics:
     """Return the metrics that a method returned; raises UserError for another type."""
     if not isinstance(found, Metrics):
         raise UserError(
@@ -74,7 +74,7 @@ def measured(strategy: Strategy, verb: str, found: object) -> Metrics:
 
 
 @contextmanager
-def placed(strategy: Strategy) -> Iterator[None]:
+def add_location(strategy: Strategy) -> Iterator[None]:
     """Add the location in the other package to exceptions that its strategy raises."""
     try:
         yield

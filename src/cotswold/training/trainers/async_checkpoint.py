@@ -16,20 +16,20 @@ from torch import Tensor
 
 from cotswold.checkpoint import TensorChunk
 from cotswold.run import Recorder
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.models import network_tensors
 
 VECTOR = "vector."
 """The prefix of names of vectors that a checkpoint stores in addition to the network's tensors."""
 
 
-class Saving:
+class AsyncCheckpointWriter:
     """Write checkpoints one after another; on exit wait for all of them.
 
     Only the writer's thread may use the network.
     """
 
-    def __init__(self, recorder: Recorder, flat: FlatModule) -> None:
+    def __init__(self, recorder: Recorder, flat: FlatParameters) -> None:
         self._recorder, self._flat = recorder, flat
         self._thread = ThreadPoolExecutor(1, "checkpoints")
         self._jobs: list[tuple[int | None, Future[Path]]] = []

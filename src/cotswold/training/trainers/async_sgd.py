@@ -32,15 +32,15 @@ from cotswold.replicas.snapshot import Snapshot
 from cotswold.run import Metrics, Recorder
 from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
-from cotswold.training.flat_parameters import FlatModule
+from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.models import layer_names, network_tensors
-from cotswold.training.trainers.async_checkpoint import VECTOR, Saving
-from cotswold.training.trainers.async_status import Showing
-from cotswold.training.trainers.early_stopping import Validations
-from cotswold.training.trainers.pushes import Pushes
-from cotswold.training.trainers.refusals import Refusals, kinds, said
+from cotswold.training.trainers.async_checkpoint import VECTOR, AsyncCheckpointWriter
+from cotswold.training.trainers.async_status import StatusReporter
+from cotswold.training.trainers.early_stopping import EarlyStopping
+from cotswold.training.trainers.pushed_bytes import PushedBytes
+from cotswold.training.trainers.rejected_updates import RejectedUpdates, kinds, said
 from cotswold.training.trainers.sync import position_from
-from cotswold.training.trainers.windows import Windows
+from cotswold.training.trainers.unsaved_window import UnsavedWindow
 from cotswold.wire.lifecycle import StepMetrics
 
 POLL_SECONDS = 0.2
@@ -52,13 +52,13 @@ Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
 """Start the processes; the argument is the snapshot to resume from, or None."""
 
 
-class ReplicaRuns:
+class AsyncTrainer:
     """Train asynchronous replicas until the end or a stop request."""
 
     def __init__(
         self,
         open_replicas: Open,
-        flat: FlatModule,
+        flat: FlatParameters,
         samples: int,
         training: DownpourTraining,
         recorder: Recorder,
@@ -78,16 +78,16 @@ class ReplicaRuns:
         """True if the run has more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """The reason for an end before the last epoch."""
-        self._validations = Validations(recorder, training.patience)
-        self._refusals = Refusals(training.batch_size)
+        self._validations = EarlyStopping(recorder, training.patience)
+        self._refusals = RejectedUpdates(training.batch_size)
         self._saved = 0
         self._sent = 0
         self._replicas = 0
         """The number of replicas when means were last reported."""
         self._untold = 0
         """The number of metrics since means were last reported."""
-        self._windows = Windows()
-        self._pushes = Pushes(layer_names(flat.module))
+        self._windows = UnsavedWindow()
+        self._pushes = PushedBytes(layer_names(flat.module))
         self._schedule = SampleSchedule(
             *(training.schedule, training.warmup, samples, training.batch_size, training.epochs)
         )
@@ -168,14 +168,14 @@ class ReplicaRuns:
         if self._is_prolonged:
             recorder.event("prolonged", epochs=[float(self._training.epochs)])
         with (
-            Saving(recorder, self._flat) as saving,
+            AsyncCheckpointWriter(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
         ):
             self._snapshot = None  # the servers have it now
             self._ledger = replicas.ledger
             self._saving = saving
             recorder.sent_bytes = lambda: self._take_sent(replicas)
-            showing = Showing(replicas, recorder, self._training.epochs)
+            showing = StatusReporter(replicas, recorder, self._training.epochs)
             if is_new and replicas.evaluator is not None:
                 replicas.evaluator.begin(0, replicas.read())
             try:
@@ -201,7 +201,7 @@ class ReplicaRuns:
             raise unjudged
         return finished
 
-    def _learn(self, replicas: Replicas, showing: Showing) -> bool:
+    def _learn(self, replicas: Replicas, showing: StatusReporter) -> bool:
         recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
         recorder.restart_means(0.0)
         while not replicas.is_over:

@@ -24,7 +24,7 @@ _DOING = {
 }
 
 
-class Showing:
+class StatusReporter:
     """Show the event ``replicas`` several times a second; the log does not keep it."""
 
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:

@@ -10,11 +10,11 @@ from math import inf
 
 from cotswold.replicas.evaluator import Evaluator
 from cotswold.run import Recorder
-from cotswold.training.trainers.async_checkpoint import Saving
+from cotswold.training.trainers.async_checkpoint import AsyncCheckpointWriter
 from cotswold.wire.lifecycle import EvaluateReply
 
 
-class Validations:
+class EarlyStopping:
     """The evaluations of a run; after ``patience`` evaluations in a row without improvement, the run ends."""
 
     def __init__(self, recorder: Recorder, patience: int | None) -> None:
@@ -28,7 +28,9 @@ class Validations:
         """True if patience has run out."""
         return self.patience is not None and self.without >= self.patience
 
-    def tell(self, judged: EvaluateReply | None, evaluator: Evaluator | None, saving: Saving) -> None:
+    def tell(
+        self, judged: EvaluateReply | None, evaluator: Evaluator | None, saving: AsyncCheckpointWriter
+    ) -> None:
         """Write the event of an evaluation; if the result is the best, save its parameters."""
         if judged is None or evaluator is None:
             return

@@ -10,22 +10,22 @@ of that iteration.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf, isfinite
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, CotswoldError, DivergedError
-from cotswold.optim import Convergence, Iteration, MethodState
+from cotswold.optim import Convergence
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.full_batch.local import Share
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.backend import Backend, Method
+from cotswold.training.full_batch.local import EvaluationProgress
 from cotswold.training.models import network_tensors
 from cotswold.training.trainers.sync import position_from
 
@@ -33,64 +33,6 @@ SHOW_SECONDS = 1.0
 """Seconds between progress reports within an evaluation."""
 _POINT = "x"
 _VECTOR = "vector."
-
-
-class Method(Protocol):
-    """The optimisation method that the trainer drives."""
-
-    def step(self) -> Iteration:
-        """Take one iteration."""
-        ...
-
-    def flush(self) -> None:
-        """Apply updates that wait for the next evaluation; the point is then that of the last iteration."""
-        ...
-
-    def state(self) -> MethodState:
-        """Return, between two iterations, all state that a later process needs to continue bit by bit."""
-        ...
-
-    def load(self, values: Mapping[str, object]) -> None:
-        """Restore values that `state` returned, after the vectors have been restored."""
-        ...
-
-
-class Place(Protocol):
-    """The backend that evaluates the full batch: this process or a cluster."""
-
-    @property
-    def flops(self) -> tuple[int, int]:
-        """FLOPs per sample of the value alone, and of value and gradient."""
-        ...
-
-    @property
-    def workers(self) -> int:
-        """The number of live workers."""
-        ...
-
-    def listen(self, look: Callable[[Share], None]) -> None:
-        """Call ``look`` after every portion; if it raises, the evaluation ends."""
-        ...
-
-    def state(self) -> Mapping[str, object]:
-        """Return the state for resuming, apart from vectors, as JSON-compatible values."""
-        ...
-
-    def load(self, state: Mapping[str, object]) -> None:
-        """Restore a state that `state` returned."""
-        ...
-
-    def read(self, name: str) -> Tensor:
-        """Return the present values of a vector ``(size,)``."""
-        ...
-
-    def write(self, name: str, value: Tensor) -> None:
-        """Set a vector, which is created if it is missing."""
-        ...
-
-    def validate(self) -> Mapping[str, float] | None:
-        """Return the mean metrics over the validation samples at the point."""
-        ...
 
 
 class _StoppedError(Exception):
@@ -107,14 +49,14 @@ class _Best:
     """The evaluated point, until the next checkpoint writes it."""
 
 
-class Evaluations:
+class FullBatchTrainer:
     """Drive one method on one backend, iteration by iteration."""
 
     def __init__(
         self,
-        place: Place,
+        place: Backend,
         method: Method,
-        flat: FlatModule,
+        flat: FlatParameters,
         training: BatchTraining,
         recorder: Recorder,
         describe: Mapping[str, object],
@@ -290,7 +232,7 @@ class Evaluations:
             recorder.stop.limited = True
         return recorder.stop.signal is not None or recorder.stop.limited
 
-    def _look(self, share: Share) -> None:
+    def _look(self, share: EvaluationProgress) -> None:
         recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
         now = recorder.clock()
         taken = now - self._since

@@ -18,11 +18,11 @@ from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError, CotswoldError, MachineError
 from cotswold.host import raise_on_all
 from cotswold.run import Recorder
-from cotswold.training.distributed import SOLO, Team
+from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.strategies.base import Batches, Strategy
 from cotswold.training.strategies.phases import Phase
-from cotswold.training.strategies.validate import check_state, check_verbs, measured, placed
-from cotswold.training.trainers.fetching import Drawn, Fetching
+from cotswold.training.strategies.validate import add_location, check_interface, check_metrics, check_state
+from cotswold.training.trainers.prefetch import Drawn, PeekableBatches
 
 EVENTS_LEAST = 60
 """The minimum number of events in a phase, however short: the points of its curves."""
@@ -43,21 +43,21 @@ class Position:
 
 
 @dataclass
-class Synchronous:
+class SyncTrainer:
     """Drive one strategy and its batches step by step."""
 
     strategy: Strategy
     batches: Batches
     recorder: Recorder
-    team: Team = SOLO
+    rank_context: RankContext = SINGLE_PROCESS
     position: Position = field(default_factory=Position)
     is_served: bool = False
     """True if data servers make the batches, which may therefore stop arriving."""
 
     def __post_init__(self) -> None:
         """Check the strategy; raises UserError if a method is missing."""
-        check_verbs(self.strategy)
-        self._fetching: Fetching | None = None
+        check_interface(self.strategy)
+        self._fetching: PeekableBatches | None = None
         self._ended: list[int] = []
         """The total steps at the end of each finished phase."""
         self._is_resumed = False
@@ -74,7 +74,7 @@ class Synchronous:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises CheckpointError for another network or version."""
-        with placed(self.strategy):
+        with add_location(self.strategy):
             self._resume(checkpoint)
 
     def _resume(self, checkpoint: Checkpoint) -> None:
@@ -117,12 +117,12 @@ class Synchronous:
         Raises UserError if the strategy returns a wrong type, and MachineError, after a save, if data servers
         stop making batches.
         """
-        with placed(self.strategy):
+        with add_location(self.strategy):
             return self._run()
 
     def _run(self) -> bool:
         position, phases = self.position, self.strategy.phases
-        self._fetching = Fetching(self.batches) if self.is_served else None
+        self._fetching = PeekableBatches(self.batches) if self.is_served else None
         batches = Drawn(self._fetching or iter(self.batches))
         if self._is_resumed and position.phase == len(phases):
             self.recorder.event("nothing_left", why=self._why_nothing_left)
@@ -171,7 +171,7 @@ class Synchronous:
                 int(recorder.limit_within(step_seconds)),
                 int(without),
             ]
-            finished, signal, save, limited, gives_up = self.team.agree(wishes)
+            finished, signal, save, limited, gives_up = self.rank_context.all_reduce_max(wishes)
             if finished:
                 break
             if limited:
@@ -187,7 +187,7 @@ class Synchronous:
                 self._validate(phase)
             began = recorder.clock()
             try:
-                metrics = measured(strategy, "train_step", strategy.train_step(batches))
+                metrics = check_metrics(strategy, "train_step", strategy.train_step(batches))
             except Exception:
                 self._save_before_failure(batches)
                 raise
@@ -217,7 +217,7 @@ class Synchronous:
 
         Several ranks do not save here, because not all of them may fail.
         """
-        if batches.failed and self.position.total and self.team.mesh is None:
+        if batches.failed and self.position.total and self.rank_context.mesh is None:
             with suppress(CotswoldError):  # the caller raises the original error
                 self._save()
 
@@ -231,7 +231,7 @@ class Synchronous:
         """Save, then raise on all ranks the reason why no batch arrives."""
         assert self._fetching is not None, "only batches of data servers can be missing"
         self._save()
-        with raise_on_all(self.team.ranks, MachineError):
+        with raise_on_all(self.rank_context.ranks, MachineError):
             if self._fetching.error is not None:
                 raise self._fetching.error
 
@@ -253,7 +253,7 @@ class Synchronous:
         metrics = self.strategy.validate()
         if metrics is None:
             return
-        measured(self.strategy, "validate", metrics)
+        check_metrics(self.strategy, "validate", metrics)
         self.recorder.event(
             "validation",
             stack=self.strategy.describe()["stack"],
@@ -262,7 +262,7 @@ class Synchronous:
             loss=metrics.loss,
             **metrics.details,
         )
-        if self.team.agree([int(self.strategy.is_best)])[0]:
+        if self.rank_context.all_reduce_max([int(self.strategy.is_best)])[0]:
             path = self.recorder.save_best(*self._checkpoint())
             self.recorder.event("checkpoint", step=self.number, path=path.name)
 
@@ -280,7 +280,7 @@ class Synchronous:
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
         }
-        return self.number, states.chunks(kept, self.team.ranks.rank), state, f"step {self.number}"
+        return self.number, states.chunks(kept, self.rank_context.ranks.rank), state, f"step {self.number}"
 
 
 def _with_random(state: StateDict) -> StateDict:

@@ -18,7 +18,7 @@ from cotswold.checkpoint import Checkpoint, CheckpointManager, SealedChunk
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.training import Resume, open_job
 from cotswold.run import Stop
-from cotswold.training.parameters.offload.parameters import HeldOnDisk
+from cotswold.training.parameters.offload.parameters import OffloadedParameters
 from cotswold.training.parameters.offload.row_files import RowFiles
 
 recipe, folder = Path(sys.argv[1]), Path(sys.argv[2])
@@ -55,7 +55,7 @@ for owner, name, number in (
     (CheckpointManager, "_prune", 2),  # between the renaming and the removal of the oldest
     (RowFiles, "load", 1),  # while a checkpoint is loaded
     (RowFiles, "read", 30),  # ahead of a step
-    (HeldOnDisk, "__exit__", 0),  # when everything is saved and the rows are to go
+    (OffloadedParameters, "__exit__", 0),  # when everything is saved and the rows are to go
 ):
     child = os.fork()
     if child == 0:

@@ -124,11 +124,11 @@ def test_memory_for_the_mixing_of_pictures_is_counted(
     assert mixed == job.store.splits["train"] * job.store.shape.size * 2  # all of them, in float16
     for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed)
-    fit.check_fit(job.recipe, job.store, job.run.path)
+    fit.check_resources(job.recipe, job.store, job.run.path)
     for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: needed + mixed - 1)
     with pytest.raises(MemoryLimitError):
-        fit.check_fit(job.recipe, job.store, job.run.path)
+        fit.check_resources(job.recipe, job.store, job.run.path)
 
 
 def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
@@ -144,7 +144,9 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
     monkeypatch.setattr(holder, "rooms", noted)
     for reading in (0, 1 << 20):
-        holder.HeldOnDisk(job.recipe, tmp_path / "offload", fresh=True, momentum_name=str, reading=reading)
+        holder.OffloadedParameters(
+            job.recipe, tmp_path / "offload", fresh=True, momentum_name=str, reading=reading
+        )
     assert given[0] - given[1] == TAKEN * (1 << 20)
 
 

@@ -81,7 +81,7 @@ def stack_pair(geometry: StackGeometry, room: int, folder: Path, threads: RowThr
         threads=threads,
     )
     streamed.reset_parameters()
-    streamed.rest()
+    streamed.zero_momentum()
     generator = torch.Generator().manual_seed(5)
 
     def maps(shape: MapShape) -> Tensor:
@@ -259,6 +259,6 @@ def test_a_stack_is_calibrated_and_comes_to_rest_whichever_way_the_last_sweep_we
         for _ in range(sweeps):
             both.streamed(both.batch)
     both.streamed.calibrate(both.batch)
-    both.streamed.rest()
+    both.streamed.zero_momentum()
     _, momentum = both.written()
     assert int(momentum.count_nonzero()) == 0

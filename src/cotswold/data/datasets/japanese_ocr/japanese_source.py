@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cotswold.data.datasets.japanese_ocr import MANIFEST
 from cotswold.data.sources.base import Labels, hashed
-from cotswold.data.sources.labels import Labelling
+from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import ByNumber, VectorArray, VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
@@ -61,7 +61,7 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
         for each, these in zip(parts, known, strict=True)
     ]
     identity = hashed(["japanese-ocr", found.identity, *(f"{each.part} {each.count}" for each in parts)])
-    labelling = Labelling(np.concatenate(known), found.classes) if labels == "file" else None
+    labelling = LabelArray(np.concatenate(known), found.classes) if labels == "file" else None
     return PatternSource(arrays, identity, labelling)
 
 

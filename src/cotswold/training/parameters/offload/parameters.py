@@ -28,7 +28,7 @@ from cotswold.training.parameters.offload.row_cache import RowThreads
 from cotswold.training.parameters.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
 
-class HeldOnDisk:
+class OffloadedParameters:
     """The parameter store of a recipe's stacks in a folder, which is emptied on entry and removed on exit.
 
     With ``fresh`` the stacks start with random filters; otherwise a checkpoint fills them. ``momentum_name``
@@ -69,7 +69,7 @@ class HeldOnDisk:
         self.network = StackNetwork(self._stacks)
         self._fresh = fresh
 
-    def __enter__(self) -> HeldOnDisk:
+    def __enter__(self) -> OffloadedParameters:
         try:
             for stack in self._stacks if self._fresh else ():
                 stack.reset_parameters()
@@ -84,13 +84,13 @@ class HeldOnDisk:
         self._threads.__exit__(kind, error, trace)
         shutil.rmtree(self._folder, ignore_errors=True)  # the last checkpoint holds all state
 
-    def rest(self, stacks: Collection[int]) -> None:
+    def zero_momentum(self, stacks: Collection[int]) -> None:
         """Set the momenta of these stacks to zero, and free the others."""
         for index, stack in enumerate(self._stacks):
             if index in stacks:
-                stack.rest()
+                stack.zero_momentum()
             else:
-                stack.let_go()
+                stack.free_momentum()
 
     def step(
         self,

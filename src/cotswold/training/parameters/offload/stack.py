@@ -75,7 +75,7 @@ class OffloadedStack(SparseAutoencoderStack):
         """True if momentum exists, even if it is zero."""
         return bool(self.momentum_rows.written)
 
-    def rest(self) -> None:
+    def zero_momentum(self) -> None:
         """Write a momentum of zeros."""
         cache = self.stream.momentum
         cache.clear()
@@ -84,7 +84,7 @@ class OffloadedStack(SparseAutoencoderStack):
             self.momentum_rows.arena.tensor[row].zero_()
             cache.put_back(row, changed=True)
 
-    def let_go(self) -> None:
+    def free_momentum(self) -> None:
         """Delete the momentum, in memory and on disk."""
         self.stream.momentum.clear()
         self.momentum_rows.remove()
@@ -213,7 +213,7 @@ class MomentumFiles:
     def chunks(self) -> list[SealedChunk]:
         """Return every row as a chunk, once all are written; zeros if there is no momentum yet."""
         if not self._stack.has_momentum:
-            self._stack.rest()
+            self._stack.zero_momentum()
         self._stack.stream.settle()
         return self._stack.momentum_rows.chunks()
 

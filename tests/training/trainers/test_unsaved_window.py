@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
-from cotswold.training.trainers.windows import Windows
+from cotswold.training.trainers.unsaved_window import UnsavedWindow
 from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 
@@ -14,12 +14,12 @@ def counts(unsaved: FlushBacklog | None) -> ServerCounters:
 
 
 def test_servers_without_disks_say_nothing() -> None:
-    windows = Windows()
+    windows = UnsavedWindow()
     assert windows.said([counts(None)]) == {} and windows.warning("events") is None
 
 
 def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> None:
-    windows = Windows()
+    windows = UnsavedWindow()
     windows.said([counts(FlushBacklog(10, 0.5, 7.0, 1.0)), counts(FlushBacklog(20, 0.8, 0.9, 1.0))])
     assert windows.said(
         [counts(FlushBacklog(10, 0.1, 0.2, 1.0)), counts(FlushBacklog(5, 0.3, 0.9, 1.0))]
@@ -36,6 +36,6 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
 
 
 def test_a_window_that_is_a_little_late_is_no_warning() -> None:
-    windows = Windows()
+    windows = UnsavedWindow()
     windows.said([counts(FlushBacklog(10, 0.5, 1.9, 1.0))])
     assert windows.warning("events") is None

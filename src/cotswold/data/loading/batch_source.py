@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from cotswold.data.loading.batching import Batch, Maker, Wanted
+from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRequest
 from cotswold.data.loading.order import Order, Split
 from cotswold.data.loading.shuffle_buffer import Buffer, Epoch
 
 
-class Feed(Protocol):
+class BatchSource(Protocol):
     """Produces the requested batches, possibly ahead of time."""
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
@@ -26,23 +26,23 @@ class Feed(Protocol):
         """Interrupt an iterator that waits in another thread."""
 
 
-class StoreFeed:
+class StoreBatchSource:
     """Build batches in the calling thread from shards that pass through a shuffle buffer."""
 
-    def __init__(self, maker: Maker, split: Split, batch: int) -> None:
+    def __init__(self, maker: BatchBuilder, split: Split, batch: int) -> None:
         """``batch`` is the maximum number of samples in a batch."""
         self._maker, self._split, self._batch = maker, split, batch
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
-        """See `Feed.batches`. Raises StoreError for a damaged chunk."""
+        """See `BatchSource.batches`. Raises StoreError for a damaged chunk."""
         handed, read = tee(epochs)
         buffer = Buffer(order, self._split.shard, self._batch, read, self._read)
         for epoch in handed:
             for rows in epoch.batches():
-                yield self._maker.batch(Wanted(epoch.number, rows), buffer.take(epoch.number, rows))
+                yield self._maker.batch(BatchRequest(epoch.number, rows), buffer.take(epoch.number, rows))
 
     def stop(self) -> None:
-        """See `Feed.stop`: this feed never waits."""
+        """See `BatchSource.stop`: this feed never waits."""
 
     def _read(self, shard: int) -> NDArray[Any]:
         rows = self._split.rows_of(shard)

@@ -14,7 +14,7 @@ from cotswold.errors import CheckpointError, DivergedError, UserError, told
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Phase
-from cotswold.training.trainers.sync import Position, Synchronous
+from cotswold.training.trainers.sync import Position, SyncTrainer
 
 
 class Numbers:
@@ -84,7 +84,7 @@ class Sums:
         self.taken = state["taken"]
 
 
-def runner_in(folder: Path, strategy: Sums, numbers: Numbers, stop: Stop, log: EventLog) -> Synchronous:
+def runner_in(folder: Path, strategy: Sums, numbers: Numbers, stop: Stop, log: EventLog) -> SyncTrainer:
     recorder = Recorder(
         log=log,
         checkpoints=CheckpointManager(folder / "checkpoints"),
@@ -92,7 +92,7 @@ def runner_in(folder: Path, strategy: Sums, numbers: Numbers, stop: Stop, log: E
         stop=stop,
         checkpoint_seconds=1e9,
     )
-    return Synchronous(strategy, numbers, recorder)
+    return SyncTrainer(strategy, numbers, recorder)
 
 
 def newest(folder: Path) -> Checkpoint:
@@ -248,7 +248,7 @@ def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) ->
 
     with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(StopIteration) as raised:
         runner_in(tmp_path, Broken(), Numbers(), Stop(), log).run()
-    assert "test_synchronous.py, line" in told(raised.value) and told(raised.value).endswith("train_step")
+    assert "test_sync.py, line" in told(raised.value) and told(raised.value).endswith("train_step")
 
 
 class Noisy(Sums):

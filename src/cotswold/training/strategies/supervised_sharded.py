@@ -18,10 +18,10 @@ from cotswold.mesh.modules.parameters import own_box
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.training.losses import Loss
 from cotswold.training.strategies.phases import Epochs
-from cotswold.training.strategies.supervised import Supervised, ValidationBatches
+from cotswold.training.strategies.supervised import MakeValidationBatches, Supervised
 
 
-class SupervisedOnMesh(Supervised):
+class SupervisedSharded(Supervised):
     """The strategy `supervised` on a grid of ranks, with a network made by `mesh.partition`.
 
     ``spread`` converts the inputs of a batch to the network's inputs.
@@ -34,7 +34,7 @@ class SupervisedOnMesh(Supervised):
         loss: Loss,
         epochs: Sequence[Epochs],
         epoch_steps: float,
-        validation: ValidationBatches,
+        validation: MakeValidationBatches,
         *,
         spread: Callable[[Tensor], Any],
     ) -> None:

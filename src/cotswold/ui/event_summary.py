@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from cotswold.ui.doing import listed
+from cotswold.ui.format import listed
 from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
@@ -28,7 +28,7 @@ _SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
 """Kinds whose sentences are shown unchanged."""
 
 
-class News:
+class EventSummary:
     """Converts events to lines; ``clock`` is a monotonic clock in seconds."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:

@@ -11,7 +11,7 @@ from cotswold.replicas.monitor import ReplicaMonitor
 from cotswold.replicas.replicas import Replicas
 from cotswold.run import Recorder, Stop
 from cotswold.training.trainers import async_status as showing
-from cotswold.training.trainers.async_status import Showing
+from cotswold.training.trainers.async_status import StatusReporter
 
 SILENT = "server-a, server-b have said nothing for 19 s"
 
@@ -22,12 +22,12 @@ class Desk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stop, self.said, self.unheard, self.now = Stop(), list[str](), "", 100.0
         monkeypatch.setattr(showing, "time", SimpleNamespace(monotonic=lambda: self.now))
-        monkeypatch.setattr(Showing, "_show", lambda self: None)
+        monkeypatch.setattr(StatusReporter, "_show", lambda self: None)
         recorder = SimpleNamespace(stop=self.stop, event=self._event)
         replicas = SimpleNamespace(
             watch=lambda tick: None, unheard=lambda: self.unheard, servers_patience=300.0
         )
-        self.showing = Showing(cast(Replicas, replicas), cast(Recorder, recorder), 3)
+        self.showing = StatusReporter(cast(Replicas, replicas), cast(Recorder, recorder), 3)
 
     def _event(self, kind: str, **more: object) -> None:
         self.said.append(f"{kind}: {more['sentence']}")

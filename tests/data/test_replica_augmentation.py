@@ -9,10 +9,10 @@ import numpy as np
 from cotswold.data import Augmentation, Store, keys
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import ParameterWork, samples_of
-from cotswold.training.async_sgd.hogwild_replica import HostWork
-from cotswold.training.async_sgd.replica_task import LearningWork
-from cotswold.training.data.indexed import StorePatterns
-from cotswold.training.model_parallel.replica import GangReplica
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica
+from cotswold.training.async_sgd.replica_task import ReplicaTask
+from cotswold.training.data.indexed import StoreSamples
+from cotswold.training.model_parallel.replica import ModelParallelReplica
 
 TURN = Augmentation.of([{"name": "rotation", "degrees": 30.0}])
 
@@ -29,16 +29,16 @@ def test_the_epoch_of_a_place_reaches_works_that_vary_and_no_others() -> None:
 
 
 def test_whatever_a_replica_is_can_say_whether_it_varies() -> None:
-    for kind in (LearningWork, HostWork, GangReplica):
+    for kind in (ReplicaTask, HogwildReplica, ModelParallelReplica):
         assert "varies" in vars(kind)
 
 
 def test_replicas_learn_from_the_variants_that_a_reader_hands_out(plain_store: Callable[..., Store]) -> None:
     store = plain_store(20)
-    patterns = StorePatterns(store, "train", varying=TURN, seed=7)
+    patterns = StoreSamples(store, "train", augmentation=TURN, seed=7)
     count = len(patterns)
     rows = np.array([3, 0, 11])
-    plain = StorePatterns(store, "train").batch(rows.tolist())
+    plain = StoreSamples(store, "train").batch(rows.tolist())
     seen = [patterns.batch((epoch * count + rows).tolist()) for epoch in range(3)]
     for epoch, batch in enumerate(seen):
         values = np.ascontiguousarray(plain.inputs.numpy())
@@ -50,7 +50,7 @@ def test_replicas_learn_from_the_variants_that_a_reader_hands_out(plain_store: C
 
 def test_epochs_that_meet_in_a_batch_keep_their_variants(plain_store: Callable[..., Store]) -> None:
     store = plain_store(20)
-    patterns = StorePatterns(store, "train", varying=TURN, seed=7)
+    patterns = StoreSamples(store, "train", augmentation=TURN, seed=7)
     both = patterns.batch([4, len(patterns) + 4]).inputs
     assert np.array_equal(both[:1], patterns.batch([4]).inputs)
     assert np.array_equal(both[1:], patterns.batch([len(patterns) + 4]).inputs)

@@ -12,7 +12,7 @@ from cotswold.errors import MismatchError
 from cotswold.training.models import network_tensors
 
 
-def check_module(module: nn.Module, checkpoint: Checkpoint) -> None:
+def check_state_matches(module: nn.Module, checkpoint: Checkpoint) -> None:
     """Raise MismatchError for the first tensor that differs, before any tensor is filled."""
     own = network_tensors(module)
     for name, tensor in own.items():

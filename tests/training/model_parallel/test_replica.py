@@ -12,14 +12,14 @@ import pytest
 import torch
 from tests.support.training.runs import events, finish, last, losses
 from tests.training.async_sgd.test_strategy import accounted, recipe_of
-from tests.training.model_parallel.test_gangs import children, runs
+from tests.training.model_parallel.test_full_batch_worker import children, runs
 
 from cotswold.bench.server.recorded import read
 from cotswold.host import ForkServer
 from cotswold.recipe import dump
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
 from cotswold.run import Stop
-from cotswold.training import Resume, StoreJob, open_job
+from cotswold.training import RecipeJob, Resume, open_job
 from cotswold.training.async_sgd.strategy import settings_of, work_of
 from cotswold.training.data.indexed import write_rows
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("cold_interpreters")  # as users start them
 WORK = "cotswold.training.model_parallel.replica"
 
 
-def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> StoreJob:
+def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> RecipeJob:
     """A job with so many neurons that layers have several shards, some with rows of two ranks."""
     recipe = recipe_of(folder, cluster, shard_kilobytes=1, **training)
     wide = recipe.read_text().replace("features = 8", "features = 250")
@@ -37,7 +37,7 @@ def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: 
 
 
 @contextmanager
-def opened(job: StoreJob, folder: Path) -> Iterator[Replicas]:
+def opened(job: RecipeJob, folder: Path) -> Iterator[Replicas]:
     rows = folder / "rows"
     write_rows(job.store, "train", rows)
     arguments = {

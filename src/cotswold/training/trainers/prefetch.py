@@ -30,7 +30,7 @@ class Drawn(Iterator[Batch]):
             raise
 
 
-class Fetching(Iterator[Batch]):
+class PeekableBatches(Iterator[Batch]):
     """The batches of a run in order, with one batch of lookahead."""
 
     def __init__(self, batches: Batches) -> None:

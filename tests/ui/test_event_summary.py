@@ -8,9 +8,9 @@ from io import StringIO
 import pytest
 
 from cotswold.run import Event
-from cotswold.ui import news
-from cotswold.ui.news import News
-from cotswold.ui.progress import TrainingDisplay
+from cotswold.ui import event_summary
+from cotswold.ui.event_summary import EventSummary
+from cotswold.ui.training_display import TrainingDisplay
 
 
 class Clock:
@@ -33,15 +33,15 @@ def ended(name: str, why: str) -> Event:
 STEP: Event = {"kind": "step"}
 
 
-def heard(clock: Clock, found: News, *events: Event) -> list[str]:
+def heard(clock: Clock, found: EventSummary, *events: Event) -> list[str]:
     """The lines, once the time has come."""
     lines = [line for event in events for line in found.take(event)]
-    clock.now += news.PAUSE_SECONDS
+    clock.now += event_summary.PAUSE_SECONDS
     return lines + found.take(STEP)
 
 
 def test_each_that_happens_has_a_line() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     assert heard(clock, found, told("joined", "replica-1", "session 1")) == ["replica-1 has joined"]
     lost = told("lost", "replica-1", "it is silent")
     assert heard(clock, found, lost) == [
@@ -51,11 +51,11 @@ def test_each_that_happens_has_a_line() -> None:
     assert heard(clock, found, again) == ["replica-1 has joined again"]
     left = told("left", "replica-1", "it was asked to end")
     assert heard(clock, found, left) == ["replica-1 leaves (it was asked to end)"]
-    assert heard(clock, found, ended("replica-1", news.ENDED_WELL)) == []
+    assert heard(clock, found, ended("replica-1", event_summary.ENDED_WELL)) == []
 
 
 def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     revived = [told("revived", f"run/{number}", "goes on from a disk") for number in range(3)]
     assert heard(clock, found, *revived) == [
         "every server with 3 parts of the parameters is lost; disks have an earlier state"
@@ -71,7 +71,7 @@ def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is()
 
 
 def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     why = "was killed by SIGKILL"
     died = [ended("replica-1", why), told("lost", "replica-1", why)]
     assert heard(clock, found, *died) == ["replica-1 was killed by SIGKILL"]
@@ -80,21 +80,23 @@ def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both(
 
 
 def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     lines: list[str] = []
     for number in range(1000):
         why = f"ended with exit code {number % 50 + 1}"
         lines += found.take(ended(f"replica-{number}", why))
         clock.now += 0.01
     lines += found.take({"kind": "end"})
-    assert len(lines) <= 3 * (news.LINES_MOST + 1), "in 10 s"
+    assert len(lines) <= 3 * (event_summary.LINES_MOST + 1), "in 10 s"
     assert lines[0] == "replica-0, replica-50 and replica-100, each: ended with exit code 1"
-    assert re.fullmatch(r"and \d+ more events of processes, see events.jsonl", lines[news.LINES_MOST])
+    assert re.fullmatch(
+        r"and \d+ more events of processes, see events.jsonl", lines[event_summary.LINES_MOST]
+    )
     assert re.fullmatch(r"replica-\d+, replica-\d+, replica-\d+ and \d more, each: .*", lines[5]), lines[5]
 
 
 def test_buckets_that_others_took_over_are_one_line() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     events: list[Event] = [
         {"kind": "cluster_copies", "name": f"server-{number % 2}", "what": what, "sentence": "whatever"}
         for number in range(5)
@@ -111,7 +113,7 @@ def test_buckets_that_others_took_over_are_one_line() -> None:
 
 
 def test_portions_that_are_refused_are_no_news_of_processes() -> None:
-    found = News(clock := Clock())
+    found = EventSummary(clock := Clock())
     refused = {**told("refused", "worker-1", "others were faster"), "portions": (3,)}
     assert heard(clock, found, refused) == []
 

@@ -11,9 +11,9 @@ from torch import nn
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
-from cotswold.training.flat_parameters import FlatModule
-from cotswold.training.trainers.async_sgd import ReplicaRuns
-from cotswold.training.trainers.refusals import BATCHES, Refusals, said
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.trainers.async_sgd import AsyncTrainer
+from cotswold.training.trainers.rejected_updates import BATCHES, RejectedUpdates, said
 from cotswold.wire.lifecycle import ServerCounters
 
 BATCH = 16
@@ -25,7 +25,7 @@ def counts(**refused: int) -> ServerCounters:
 
 
 def test_samples_that_only_some_servers_refuse_end_a_run_in_which_none_counts() -> None:
-    refusals = Refusals(BATCH)
+    refusals = RejectedUpdates(BATCH)
     assert refusals.all_of(SampleCounts(counted=48)) == 0
     assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH)) == 0
     assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH, refused=BATCH)) == ALL
@@ -33,7 +33,7 @@ def test_samples_that_only_some_servers_refuse_end_a_run_in_which_none_counts() 
 
 
 def test_a_run_that_goes_on_warns_once_of_samples_that_are_torn_since_they_are_not_finite() -> None:
-    refusals = Refusals(BATCH)
+    refusals = RejectedUpdates(BATCH)
 
     def finite() -> list[ServerCounters]:
         return [counts(), counts(finite=3)]
@@ -58,8 +58,8 @@ def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> Non
         event=lambda kind, **fields: written.append((kind, fields["warning"])),
     )
     training = DownpourTraining(strategy="downpour", epochs=2, batch_size=BATCH, learning_rate=0.1)
-    flat = FlatModule(nn.Linear(2, 1))
-    runs = ReplicaRuns(cast(Any, None), flat, 1000, training, cast(Any, recorder), {})
+    flat = FlatParameters(nn.Linear(2, 1))
+    runs = AsyncTrainer(cast(Any, None), flat, 1000, training, cast(Any, recorder), {})
     ledger = runs._ledger = SampleLedger(1000)
     ledger.accounts[0] = SampleCounts(counted=600, torn=ALL)
     runs._tell_means(cast(Any, SimpleNamespace(count=lambda: (counts(finite=3),))))

@@ -13,7 +13,7 @@ _LATE = 2.0
 """The factor over the promised seconds at which a window is too long."""
 
 
-class Windows:
+class UnsavedWindow:
     """The unsaved windows of one run."""
 
     def __init__(self) -> None:

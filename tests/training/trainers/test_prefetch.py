@@ -9,7 +9,7 @@ import torch
 
 from cotswold.errors import MachineError
 from cotswold.training.strategies.base import Batch
-from cotswold.training.trainers.fetching import Fetching
+from cotswold.training.trainers.prefetch import PeekableBatches
 
 
 class _Lost:
@@ -34,14 +34,14 @@ class _Lost:
 
 
 def test_the_place_is_that_of_the_batch_that_no_step_has_had() -> None:
-    found = Fetching(_Lost())
+    found = PeekableBatches(_Lost())
     assert found.fetch() and found.fetch() and found.place == {"given": 0}
     assert next(found).inputs.item() == 0 and found.place == {"given": 1}
     assert next(found).inputs.item() == 1, "also one that nobody has fetched"
 
 
 def test_whoever_asks_on_after_the_last_batch_hears_again_why_there_is_none() -> None:
-    found = Fetching(_Lost())
+    found = PeekableBatches(_Lost())
     assert [next(found).inputs.item() for _ in range(2)] == [0, 1]
     assert not found.fetch() and found.error is not None
     for _ in range(2):

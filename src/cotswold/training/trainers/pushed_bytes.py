@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from cotswold.errors import CheckpointError
 
 
-class Pushes:
+class PushedBytes:
     """Pushed bytes, by layer and kind of update.
 
     ``names`` maps modules to the recipe's names of layers.

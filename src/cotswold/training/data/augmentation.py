@@ -12,7 +12,7 @@ from cotswold.recipe.schema import PictureData
 from cotswold.recipe.schema.augment import Colour
 
 
-def varying_of(recipe: Recipe, store: Store) -> Augmentation | None:
+def augmentation_of(recipe: Recipe, store: Store) -> Augmentation | None:
     """Return the augmentation for a store's samples; None if there is none.
 
     Raises UserError for a missing custom transform, and for colour transforms of a store without colours.

@@ -14,7 +14,7 @@ BATCHES = 20
 """The number of consecutive batches of which none counts that ends a run."""
 
 
-class Refusals:
+class RejectedUpdates:
     """Track the ledger's totals of a run with ``batch`` samples per mini-batch.
 
     Some servers rejected a torn sample, so it counts as rejected here.

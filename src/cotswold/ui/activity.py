@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
 from cotswold.words import counted, short_in_words
 
 SILENT_SECONDS = 2.0
@@ -154,47 +155,3 @@ def server_does(row: Row) -> str:
     if waited:
         return f"waits for {listed(waited)}"
     return f"applies {counted(queued, 'update')}" if queued else "waits for updates"
-
-
-def listed(words: Sequence[str], most: int = 3) -> str:
-    """Join names to a list.
-
-    >>> listed(["a", "b", "c", "d", "e"])
-    'a, b, c and 2 more'
-    """
-    if len(words) > most:
-        return f"{', '.join(words[:most])} and {len(words) - most} more"
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
-
-
-def seconds_in_words(seconds: float) -> str:
-    """Format a duration.
-
-    >>> seconds_in_words(0.31), seconds_in_words(75.2), seconds_in_words(7300)
-    ('0.3 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def kinds_of(kind: object) -> str:
-    """Return the plural of a kind of update.
-
-    >>> kinds_of("gradient"), kinds_of("factors")
-    ('gradients', 'factors')
-    """
-    return f"{kind}" if str(kind).endswith("s") else f"{kind}s"
-
-
-def bytes_in_words(count: float) -> str:
-    """Format a number of bytes.
-
-    >>> bytes_in_words(800), bytes_in_words(2_500_000)
-    ('800 B', '2.5 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count:.0f} B"

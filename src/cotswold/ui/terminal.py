@@ -1,0 +1,128 @@
+"""Messages and progress bars on the terminal: bars if there is one, otherwise lines.
+
+Knows: streams, the texts of progress. Does not know: the work in progress, events.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, TextIO
+
+from cotswold.launch import rank_log
+
+LINE_SECONDS = 5.0
+"""Seconds between lines without a terminal."""
+
+
+def say(sentence: str) -> None:
+    """Write a message to standard error, and to the log of a rank."""
+    line = f"cotswold: {printable(sentence)}"
+    rank_log.append(line)
+    put(line, sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Return a text in one line without control characters; it may contain names from other users."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
+
+
+def put(line: str, stream: TextIO) -> None:
+    """Print a line; if the stream is closed (`| head`, a closed terminal), mute it instead of failing."""
+    try:
+        print(line, file=stream, flush=True)
+    except OSError:
+        mute(stream)
+
+
+def mute(stream: TextIO) -> None:
+    """Redirect a stream, including its buffer, to the null device."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    finally:
+        os.close(nowhere)
+
+
+class Progress(Protocol):
+    """Receives the progress of a job."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Report that ``done`` of ``total`` items are finished."""
+        ...
+
+
+@contextmanager
+def progress_bar(what: str, unit: str, stream: TextIO | None = None) -> Iterator[Progress]:
+    """Show the progress of a job of known size: a bar, or a line every few seconds and at the end."""
+    stream = stream or sys.stderr
+    if not stream.isatty():
+        yield _in_lines(what, unit, stream)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit + "{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(file=stream)) as bars:
+        task = bars.add_task(what, total=None, rate="")
+        started = time.monotonic()
+
+        def advance(done: int, total: int) -> None:
+            rate = done / max(time.monotonic() - started, 1e-9)
+            bars.update(task, completed=done, total=total, rate=f", {rate:.0f}/s")
+
+        yield advance
+
+
+class Stages(Protocol):
+    """Receives the current stage, and the number of samples done in it."""
+
+    def __call__(self, doing: str, done: int) -> None:
+        """Report the current stage."""
+        ...
+
+
+@contextmanager
+def show_stages(stream: TextIO | None = None) -> Iterator[Stages]:
+    """Show stages of unknown size: a changing line, or a line every few seconds if it is new."""
+    stream = stream or sys.stderr
+    if stream.isatty():
+        from rich.console import Console
+
+        with Console(file=stream).status("") as status:
+            yield lambda doing, done: status.update(f"{doing} {done or ''}".rstrip())
+        return
+    last, said = time.monotonic(), ""
+
+    def line(doing: str, done: int) -> None:
+        nonlocal last, said
+        text = f"{doing} {done or ''}".rstrip()
+        if text != said and time.monotonic() - last >= LINE_SECONDS:
+            last, said = time.monotonic(), text
+            put(text, stream)
+
+    yield line
+
+
+def _in_lines(what: str, unit: str, stream: TextIO) -> Progress:
+    started = last = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_SECONDS or (done == total and now - started > 2):
+            last = now
+            rate = done / max(now - started, 1e-9)
+            put(f"{what}: {done} of {total} {unit}, {rate:.0f}/s", stream)
+
+    return advance
