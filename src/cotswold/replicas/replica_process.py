@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 from cotswold import wire as m
@@ -296,8 +297,7 @@ class ReplicaProcess:
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-                    first = self._first
-                    self._working.call_in_main(lambda: self._post.send(m.COORDINATOR, first))
+                    self._working.call_in_main(partial(self._post.send, m.COORDINATOR, self._first))
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
                 self._working.step_finished()
