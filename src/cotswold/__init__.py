@@ -1,7 +1,7 @@
-"""Cotswold: deep, locally connected networks on the machines that people have.
+"""Cotswold trains PyTorch models across a handful of ordinary, unequal, unreliable machines.
 
-`train`, `evaluate`, `features` and the other names of docs/python.md, beside the sub-packages. Names load
-when they are first asked for, so that ``import cotswold`` costs nothing and loads no torch; `__init__.pyi`
+The package has `train`, `evaluate`, `features` and the other names of docs/python.md, and the sub-packages.
+Names load at their first use, so ``import cotswold`` is fast and does not load torch; `__init__.pyi`
 lists them.
 """
 

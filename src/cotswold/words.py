@@ -21,7 +21,7 @@ def counted(number: int, what: str) -> str:
 
 
 def short_in_words(buckets: int, members: int, least: int) -> str:
-    """Why updates of so many buckets wait, of which one has so few members; nothing where none does.
+    """Return why updates of some buckets wait, with the members of one of them; empty if none waits.
 
     >>> short_in_words(3, 1, 2)
     '3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)'

@@ -130,7 +130,7 @@ class StoreConnections:
 
     def open_another(self) -> Store:
         """Open a further connection to the same store."""
-        connection: Store = self.startup.within(self.store.clone)  # type: ignore[attr-defined]  # torch has no type for it
+        connection: Store = self.startup.call_with_timeout(self.store.clone)  # type: ignore[attr-defined]  # torch has no type for it
         connection.set_timeout(_CALL_TIMEOUT)
         return connection
 

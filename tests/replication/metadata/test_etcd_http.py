@@ -112,7 +112,7 @@ DOUBTS: dict[str, tuple[Reply, str]] = {
     "breaks off": (sending(200, b'{"header"', length=100), "IncompleteRead"),
     "trickles": (trickle, "did not answer in time"),
     "is no JSON": (sending(200, b"<html>"), "which is not JSON"),
-    "is no object": (sending(200, b"[]"), "no JSON object"),
+    "is no object": (sending(200, b"[]"), "instead of an object"),
     "has no header": (answering(200, {"succeeded": True}), "has no field 'header'"),
     "says yes in words": (answering(200, {"header": HEADER, "succeeded": "yes"}), "not bool"),
     "has timed out": (answering(503, {"error": "etcdserver: request timed out", "code": 14}), "timed out"),

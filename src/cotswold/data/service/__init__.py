@@ -1,1 +1,1 @@
-"""What a data server knows of a store: views and a cache of shards."""
+"""Views of a store and a cache of its shards, for data servers."""
