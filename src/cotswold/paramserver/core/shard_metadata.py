@@ -7,15 +7,54 @@ the other replicas.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from cotswold.paramserver.core.frozen_state import CheckpointState
 from cotswold.paramserver.core.sessions import Sessions
-from cotswold.shards.core.shard_server import Values
+from cotswold.shards.core.shard_server import Arithmetic, Values
 from cotswold.shards.core.versions import version_after_restarts
-from cotswold.wire import CoordinatorState, Ranges
+from cotswold.wire import CoordinatorState, FrozenPart, PullFrozen, Ranges
+
+
+@dataclass(frozen=True)
+class CheckpointState(Generic[Values]):
+    """The shards at a checkpoint: all updates before the markers, and none after them."""
+
+    checkpoint: int
+    vectors: Mapping[str, list[Values]]
+    """The weights and the state vectors of the rule, in the order of the shards."""
+    versions: tuple[int, ...]
+    samples: tuple[tuple[int, Ranges, Ranges], ...]
+    """(session, applied, permanently refused) of the sessions that were live since the checkpoint began."""
+
+
+def frozen_part(
+    frozen: CheckpointState[Values] | None,
+    server: str,
+    numbers: Sequence[int],
+    pull: PullFrozen,
+    arithmetic: Arithmetic[Values],
+) -> FrozenPart:
+    """Return the reply of ``server``, whose shards are ``numbers``, to a pull of its frozen state."""
+    place = {number: place for place, number in enumerate(numbers)}
+    if frozen is None or frozen.checkpoint != pull.checkpoint:
+        error = f"checkpoint {pull.checkpoint} is not kept"
+    elif pull.name not in frozen.vectors:
+        error = f"unknown vector {pull.name!r}"
+    elif not place.keys() >= set(pull.shards):
+        error = f"this server does not have shards {sorted(set(pull.shards) - place.keys())}"
+    else:
+        return FrozenPart(
+            server,
+            pull.checkpoint,
+            pull.name,
+            pull.shards,
+            tuple(frozen.versions[place[number]] for number in pull.shards),
+            tuple(arithmetic.write(frozen.vectors[pull.name][place[number]]) for number in pull.shards),
+        )
+    return FrozenPart(server, pull.checkpoint, pull.name, (), (), (), error)
+
 
 _ANY_SESSION = 1 << 62
 """Greater than the number of any session."""

@@ -10,9 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic
 
-from cotswold.paramserver.core.frozen_state import CheckpointState
 from cotswold.paramserver.core.settings import AsyncSettings
-from cotswold.paramserver.core.shard_metadata import ShardMetadata
+from cotswold.paramserver.core.shard_metadata import CheckpointState, ShardMetadata
 from cotswold.paramserver.core.staleness import StalenessHistogram
 from cotswold.paramserver.core.update_queue import QueuedUpdate, UpdateQueue
 from cotswold.shards.core.admission import (

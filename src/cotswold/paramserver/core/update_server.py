@@ -52,11 +52,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cotswold.optim.server_rules import AddUpdate
-from cotswold.paramserver.core.frozen_state import CheckpointState, frozen_part
 from cotswold.paramserver.core.partial_update import PartialUpdate
 from cotswold.paramserver.core.rank_fanout import is_from_named_rank, is_rank_of
 from cotswold.paramserver.core.sessions import Rejection, Session
 from cotswold.paramserver.core.settings import AsyncSettings
+from cotswold.paramserver.core.shard_metadata import CheckpointState, frozen_part
 from cotswold.paramserver.core.update_application import UpdateApplier
 from cotswold.paramserver.core.update_queue import QueuedUpdate
 from cotswold.shards.core.admission import (

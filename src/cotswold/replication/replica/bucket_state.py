@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
 
-from cotswold.paramserver.core.frozen_state import CheckpointState
+from cotswold.paramserver.core.shard_metadata import CheckpointState
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
