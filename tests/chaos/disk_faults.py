@@ -143,7 +143,9 @@ def _tells_nobody(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 DISK_FAULTS: Mapping[str, Fault] = {
-    "same-life": Fault("a revived bucket counts on where its disk was", ShardMetadata, "revived", _same_life),
+    "same-life": Fault(
+        "a revived bucket counts on where its disk was", ShardMetadata, "mark_restored", _same_life
+    ),
     "sessions-go-on": Fault(
         "sessions push on after a window was lost", ShardMetadata, "void_all", _nobody_is_void
     ),
@@ -171,7 +173,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
     "never-saved": Fault("nothing is put on a disk", GroupMember, "is_unsaved", _nothing_to_save),
     "seldom-saved": Fault("a disk is given something every few seconds", ReplicaServer, "saves", _seldom),
-    "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_tell_lost", _tells_nobody),
+    "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_report_lost", _tells_nobody),
     "own-disk": Fault("saved is what the disk of the primary has", BucketReplica, "_answering", _own_disk),
     "weights-on-disk": Fault("what rules keep is not put on the disk", BucketState, "save", _weights_alone),
     "oldest-disk": Fault(
