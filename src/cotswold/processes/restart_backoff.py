@@ -17,7 +17,7 @@ _WELL_SECONDS = 10.0
 class RestartBackoff:
     """Restart backoff of a process, independent of its changing name.
 
-    >>> life = Life(0.0)
+    >>> life = RestartBackoff(0.0)
     >>> for now in (1.0, 2.0, 3.0, 30.0):
     ...     life.ended(now)
     ...     print(life.due)

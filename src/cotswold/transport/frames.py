@@ -162,7 +162,7 @@ def as_bytes(buffer: Buffer) -> memoryview:
 def frame_runs(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Ranges of buffers that share a frame, as (start, stop).
 
-    >>> runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
+    >>> frame_runs([1 << 10, 1 << 17, 1 << 20, 1 << 10])
     [(0, 2), (2, 3), (3, 4)]
     """
     found, start, held = [], 0, 0
@@ -233,7 +233,7 @@ def join_frames(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memo
 def block_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Aligned offsets of buffers in one block, and the total length in bytes.
 
-    >>> places([10, 0, 100])
+    >>> block_offsets([10, 0, 100])
     ([0, 64, 64], 164)
     """
     starts, end = [], 0

@@ -145,7 +145,7 @@ class Pool:
         return bool(attend.store and self._store and attend.store != self._store)
 
     def _refusal(self, attend: JoinPool) -> Send:
-        why = f"the pool serves the store {self._store:.12}, and this trainer learns from {attend.store:.12}"
+        why = f"the pool serves the store {self._store:.12}, not {attend.store:.12}"
         return Send(attend.name, PoolMembers(self.name, 0, (), "", why))
 
     def _changed(self) -> list[Send]:
