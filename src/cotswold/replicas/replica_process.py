@@ -282,6 +282,10 @@ class ReplicaProcess:
 
     # --- steps: the computing thread ---
 
+    def _report(self, metrics: StepMetrics) -> None:
+        """Send metrics of steps to the coordinator."""
+        self._post.send(m.COORDINATOR, metrics)
+
     def _compute(self, task: StepTask | None) -> None:
         """Compute step after step, until none is assigned."""
         compute_on(self._device)
@@ -297,7 +301,7 @@ class ReplicaProcess:
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-                    self._working.call_in_main(partial(self._post.send, m.COORDINATOR, self._first))
+                    self._working.call_in_main(partial(self._report, self._first))
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
                 self._working.step_finished()
