@@ -40,13 +40,13 @@ def worker_context(
 
     Args:
         reach: Fields of `EndpointSettings`. The token is in the environment.
-        device: Device, as for `own_device`; it becomes this thread's device.
-        place: Place of the process, as for `own_device`.
+        device: Device, as for `select_device`; it becomes this thread's device.
+        place: Place of the process, as for `select_device`.
         make_post: Create the messenger over the endpoint; its endpoint is closed with the block.
 
     Raises:
         UserError: If there is no such work or no token, or if the work supports the CPU only.
-        CotswoldError: From `own_device` and the work.
+        CotswoldError: From `select_device` and the work.
     """
     torch.set_num_threads(threads)
     keep_freed_bytes()

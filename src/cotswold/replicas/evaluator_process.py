@@ -58,7 +58,7 @@ def main(
     Args:
         reach: Fields of `EndpointSettings`.
         silent_seconds: Seconds after which an evaluation without progress hangs.
-        device: As for `own_device`.
+        device: As for `select_device`.
         controllers: As for `messengers_of`.
         standing_run: As for `messengers_of`.
 

@@ -86,8 +86,8 @@ def main(
         pace: Fields of `Pace`.
         stepping: Fields of `StepSettings`.
         silent_seconds: Seconds after which a step without progress hangs.
-        device: As for `own_device`.
-        place: As for `own_device`.
+        device: As for `select_device`.
+        place: As for `select_device`.
         controllers: As for `messengers_of`.
         standing_run: As for `messengers_of`.
 

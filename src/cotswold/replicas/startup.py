@@ -91,7 +91,7 @@ class ReplicaSettings:
     order_seconds: float = 0.1
     """Seconds between two requests to servers for what they have applied."""
     device: str = "cpu"
-    """Device of replicas and the evaluator, as for `own_device`."""
+    """Device of replicas and the evaluator, as for `select_device`."""
     may_move: bool = True
     """Allow replicas to take local steps while a bucket moves to another server."""
     name: str = ""

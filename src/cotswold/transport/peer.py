@@ -223,7 +223,7 @@ class Peer:
         return bool(self._waiting)
 
     def loss_cause(self, end: LossCause) -> LossCause:
-        """The reason of the end; `End.OTHERWISE` if the peer had authenticated itself."""
+        """The reason of the end; `LossCause.OTHERWISE` if the peer had authenticated itself."""
         return LossCause.OTHERWISE if self.is_welcome else end
 
     def loss_reason(self, end: LossCause) -> str:

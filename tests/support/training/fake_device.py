@@ -28,7 +28,7 @@ def _the_cpu(wanted: str, name: str, place: int = 0) -> torch.device:
 
 def pretend_by(put: Callable[[ModuleType, str, object], None]) -> None:
     """Have ``put`` change what the processes that compute use."""
-    put(own_work, "own_device", _the_cpu)
+    put(own_work, "select_device", _the_cpu)
     put(replica, "vectors_like", DeviceVectors)
 
 

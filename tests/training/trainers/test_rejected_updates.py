@@ -53,7 +53,7 @@ def test_refused_and_torn_samples_make_one_sentence() -> None:
 def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> None:
     written = list[tuple[str, object]]()
     recorder = SimpleNamespace(
-        account=SimpleNamespace(),
+        usage=SimpleNamespace(),
         remedy="try a smaller learning rate",
         event=lambda kind, **fields: written.append((kind, fields["warning"])),
     )

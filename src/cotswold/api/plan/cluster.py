@@ -1,7 +1,7 @@
 """Plan of a run on an existing cluster of parameter servers.
 
 Knows: requests to the controllers, the message if none answers. Does not know: the run's memory
-(`plan_replicas`).
+(`async_sgd`).
 """
 
 from __future__ import annotations

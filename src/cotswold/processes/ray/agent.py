@@ -62,7 +62,7 @@ class Agent:
     async def start(self, key: int, call: Call, tokens: Sequence[str] = ()) -> int | StartRefusal:
         """Start a process, identified by ``key`` from now on, and return its process number.
 
-        ``tokens`` are fingerprints from `tokens_said`, of which this machine must have one.
+        ``tokens`` are fingerprints of tokens, of which this machine must have one.
         """
         loop = asyncio.get_running_loop()
         if self._is_leaving:

@@ -51,7 +51,7 @@ def open_networks(
     token: Token | Keyring | None = None,
 ) -> NetworkEndpoints:
     """Open the endpoints of a process; they close with ``held``. ``roads``: addresses of this machine for
-    `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `own_endpoint`."""
+    `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `open_endpoint`."""
     endpoints: dict[str | None, Endpoint] = {}
 
     def at(road: str) -> Endpoint:

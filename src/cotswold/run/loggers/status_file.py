@@ -27,7 +27,7 @@ _NEWS_KINDS = (
 
 
 class StatusFile:
-    """An observer of an EventLog that writes the status file; `status_in` reads it."""
+    """An observer of an EventLog that writes the status file; `read_status` reads it."""
 
     name = "status.json"
 
