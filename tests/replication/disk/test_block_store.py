@@ -59,6 +59,16 @@ def test_a_store_is_a_dictionary_of_buckets_that_outlives_its_process(
             assert (found.index, found.head, found.blocks) == expected
 
 
+def test_an_empty_block_that_was_alone_in_its_file_is_read_again(tmp_path: Path) -> None:
+    key = BlockKey("weights", 0)
+    with BlockStore(tmp_path, segment_bytes=1) as store:
+        store.write(Snapshot("bucket 1", 1, b"head", {key: b""}))
+    with BlockStore(tmp_path, segment_bytes=1) as store:
+        store.write()
+    with BlockStore(tmp_path, segment_bytes=1) as store:
+        assert store.read("bucket 1").blocks == {key: b""}
+
+
 def test_what_nobody_has_written_is_not_there(tmp_path: Path) -> None:
     with BlockStore(tmp_path) as store, pytest.raises(KeyError, match="bucket 17"):
         store.read("bucket 17")
