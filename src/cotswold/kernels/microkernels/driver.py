@@ -230,11 +230,9 @@ def _write_zeros(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir
 def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
     """Update the filters of the task's neurons, some vectors at a time."""
     functions = write_update(w.function.module, w.lanes)
-    build, widest = w.b, WIDEST * w.lanes.count
+    build, widest, fields = w.b, WIDEST * w.lanes.count, ProductJob
     place = w.field(task, Task.C)
-    filters, momentum = (
-        w.at(w.pointer_field(job, one), place) for one in (ProductJob.FILTERS, ProductJob.MOMENTUM)
-    )
+    filters, momentum = (w.at(w.pointer_field(job, one), place) for one in (fields.FILTERS, fields.MOMENTUM))
     norms = w.at(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
     count = w.field(task, Task.LANES)
     with loop(w, count, step=widest) as turn:
@@ -270,7 +268,8 @@ def _write_tiled(
     """Loops over k-blocks of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
     build, (b, b_pitch, c) = w.b, operands
     a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
-    a_pitch, k_block = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.K_BLOCK)
+    fields = ProductJob
+    a_pitch, k_block = w.field(job, fields.A_PITCH), w.field(job, fields.K_BLOCK)
     added_to = w.field(job, ProductJob.ADDING)
     offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
@@ -285,9 +284,7 @@ def _write_tiled(
             (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
         )
     )
-    biases = (
-        w.at(w.pointer_field(job, ProductJob.BIASES), w.field(task, Task.NORM)) if kind.epilogue else None
-    )
+    biases = w.at(w.pointer_field(job, fields.BIASES), w.field(task, Task.NORM)) if kind.epilogue else None
     k_blocks = build.sdiv(build.sub(build.add(count, k_block), integer(1)), k_block)
     at_least_one = build.select(build.icmp_signed(">", k_blocks, integer(0)), k_blocks, integer(1))
     with loop(w, at_least_one) as part:
