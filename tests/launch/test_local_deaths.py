@@ -18,7 +18,7 @@ from cotswold.launch import rank_group
 @pytest.fixture
 def grace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_group, "_GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(rank_group, "_TELL_SECONDS", 0.1)
+    monkeypatch.setattr(rank_group, "_REPORT_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(rank_group, "_TERM_SECONDS", 0.3)
 
 
