@@ -1,4 +1,4 @@
-"""Analysis of trained networks: selectivity, stimuli, extremes, features, plots, the report."""
+"""Analysis of trained networks: selectivity, stimuli, top activations, features, plots, the report."""
 
 from __future__ import annotations
 

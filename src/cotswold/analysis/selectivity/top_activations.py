@@ -1,6 +1,6 @@
 """Images with the largest and smallest responses of given neurons, found in one pass.
 
-Knows: a running list of extremes. Does not know: the content of images.
+Knows: a running list of the largest and smallest responses. Does not know: the content of images.
 """
 
 from __future__ import annotations
