@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cotswold.run import Stop
 
 ECHO_SECONDS = 0.3
-LEFT = "left at once; nothing since the last checkpoint is kept"
+LEFT = "left at once; progress since the last checkpoint is lost"
 STEP = "stopping after this step; press again to stop at once without saving"
 _OF_STRATEGIES = {
     "batch": "stopping after this portion; press again to stop at once without saving",
