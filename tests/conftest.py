@@ -23,6 +23,8 @@ from hypothesis import settings
 from tests import warm
 from tests.support.fork_server import fork_server as fork_server
 
+from cotswold.transport.address import this_host
+
 # on a busy machine the slowest example says nothing about the code, nor does one that compiles a kernel
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -103,7 +105,11 @@ def multiply_examples(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def interpreters() -> Iterator[None]:
-    """Fork the interpreters of all tests of this worker from one process."""
+    """Fork the interpreters of all tests of this worker from one process.
+
+    A process keeps the name of its host, so it asks for it before a test enters another network namespace.
+    """
+    this_host()
     with warm.warm_interpreters():
         yield
 
