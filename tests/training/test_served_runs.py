@@ -258,7 +258,7 @@ def test_a_pool_whose_servers_are_all_dead_ends_with_a_sentence(
         def befall(step: int) -> None:
             if step != 6:
                 return
-            servers = processes(command)[1:]  # the first is the fork server
+            servers = processes(command)[-2:]  # before them: the fork server, the resource tracker
             assert len(servers) == 2 and min(servers) > 0
             for each in servers:
                 os.kill(each, signal.SIGSTOP)
