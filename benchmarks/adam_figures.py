@@ -17,7 +17,7 @@ from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Json, main, rows
 from measures.downpour.growing import Growing, simulated_speed
-from measures.downpour.pictures import draw_adam_figures
+from measures.downpour.plots import draw_adam_figures
 from measures.mnist import recipe_here
 
 BEYOND = (1, 2, 4, 8, 16, 32, 64)
@@ -50,7 +50,7 @@ def adam_figures(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
     rounds
         Cells of each number of cores or replicas.
     seconds

@@ -60,7 +60,7 @@ def adam_mnist(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
     case
         accuracy or killed; both by default. May be given again.
     rate

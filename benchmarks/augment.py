@@ -1,4 +1,4 @@
-"""Augmentation beside SciPy and beside NumPy alone, pictures a second on one core.
+"""Augmentation beside SciPy and beside NumPy alone, images a second on one core.
 
 Knows: the words of the command, the transforms, tables. Does not know: kernels, how samples are timed.
 """
@@ -16,22 +16,22 @@ from measures.command import Json, command, main, spreads
 
 def augment(
     *,
-    pictures: int = 256,
+    images: int = 256,
     rounds: int = 15,
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """How fast pictures are augmented: MNIST's shape, 1 x 28 x 28, and CIFAR-10's, 3 x 32 x 32.
+    """How fast images are augmented: MNIST's shape, 1 x 28 x 28, and CIFAR-10's, 3 x 32 x 32.
 
-    SciPy does the same to each picture: its places are drawn, the field smoothed by gaussian_filter, values
+    SciPy does the same to each image: its places are drawn, the field smoothed by gaussian_filter, values
     interpolated by map_coordinates or affine_transform (order 1). One thread each, in turns. Example:
 
       python benchmarks/augment.py --out benchmarks/results
 
     Parameters
     ----------
-    pictures
-        Pictures of a batch.
+    images
+        Images of a batch.
     rounds
         How many times each, after one that does not count.
     out
@@ -40,11 +40,11 @@ def augment(
         Print JSON.
     """
     with progress_bar("measuring", "shapes") as advance:
-        measured = augmenting(at_least_one(pictures, "--pictures"), at_least_one(rounds, "--rounds"), advance)
-    found = document("augment", command(), pictures=pictures, **measured)
+        measured = augmenting(at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance)
+    found = document("augment", command(), images=images, **measured)
     leave(found, "augment", out, json_)
     if not json_:
-        spreads("pictures a second", found["pictures_per_second"])
+        spreads("images a second", found["samples_per_second"])
         spreads("times SciPy", found["of_scipy"])
         spreads("times NumPy", found["of_numpy"])
 

@@ -43,7 +43,7 @@ from cotswold.simulate.estimates.bunyip import (
     stage_seconds,
     stated_card_gbits,
 )
-from measures.batch.bunyip_pictures import draw
+from measures.batch.bunyip_plots import draw
 from measures.batch.figures import measured
 
 COUNTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, PROCESSORS)

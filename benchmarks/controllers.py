@@ -1,6 +1,6 @@
 """A controller of 10 to 1,000 servers with a hundred buckets each, three copies of every one.
 
-Knows: the words of the command, tables, where results and pictures go. Does not know: how anything is
+Knows: the words of the command, tables, where results and images go. Does not know: how anything is
 measured.
 """
 
@@ -16,7 +16,7 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.ui.terminal import progress_bar
 from measures.command import Json, command, main
 from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
-from measures.controlling_picture import draw
+from measures.controlling_plots import draw
 
 SERVERS = (10, 30, 100, 300, 1000)
 

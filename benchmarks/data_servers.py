@@ -20,7 +20,7 @@ from measures.cells import Cells, Plan
 from measures.command import Json, main
 from measures.feeding.cached import cached
 from measures.feeding.killed import trained
-from measures.feeding.picture import drawing
+from measures.feeding.plots import drawing
 from measures.feeding.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
 from measures.feeding.summary import best_workers, median_rate, single_rate, summary
 
@@ -49,7 +49,7 @@ def data_servers(
 ) -> None:
     """Data servers: samples a second and a core, memory, how long a trainer waits; their cache; kills.
 
-    Everybody does the same transforms of the same pictures with the same functions, Cotswold's own, called as
+    Everybody does the same transforms of the same images with the same functions, Cotswold's own, called as
     a library; tf.data service has TensorFlow's operation, as functions of NumPy cannot leave their process,
     and a Python that cannot import Cotswold with PyTorch has NumPy's. First each is tried with every number
     of workers, once; then rounds, in turns, with the best one; then again with a trainer that takes their

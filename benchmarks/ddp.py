@@ -64,7 +64,7 @@ def ddp(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
     rate
         Learning rates that everybody is tuned over; 0.0125, 0.025, 0.05 and 0.1 by default. May be given
         again.

@@ -1,4 +1,4 @@
-"""The picture network of Dean et al. 2012, section 5, from random filters and from learnt ones.
+"""The image network of Dean et al. 2012, section 5, from random filters and from learnt ones.
 
 Knows: the words of the command, which cell comes when, what is compared. Does not know: how a run is trained
 or judged, pages.
@@ -43,10 +43,10 @@ def distbelief_images(
 ) -> None:
     """Held-out accuracy on Caltech-101's categories from random filters and from learnt ones.
 
-    Four ways: filters at random, or learnt without labels from the training pictures; all layers tuned with
+    Four ways: filters at random, or learnt without labels from the training images; all layers tuned with
     labels, or the filters kept as they are and the logistic outputs learnt alone. For each the rate is chosen
-    on validation pictures, one run a rate, with a seed that is not used again. Then the seeds, in turns, each
-    with filters of its own; the parameters after the last epoch are judged once on held-out pictures. A cell
+    on validation images, one run a rate, with a seed that is not used again. Then the seeds, in turns, each
+    with filters of its own; the parameters after the last epoch are judged once on held-out images. A cell
     is one run; each is kept when it is finished; the same command goes on. One run takes some two minutes on
     one core. Examples:
 
@@ -76,7 +76,7 @@ def distbelief_images(
     stores
         Where samples are prepared.
     out
-        A directory for distbelief-images.json, which has the finished cells, and the page and picture of it.
+        A directory for distbelief-images.json, which has the finished cells, and the page and image of it.
     json_
         Print JSON.
     """
@@ -109,7 +109,7 @@ def distbelief_images(
     draw_images(found, out)
     report(found, out)
     if not json_ and told["rows"]:
-        table(f"{read.name}: held-out pictures", rows(told["rows"]))
+        table(f"{read.name}: held-out images", rows(told["rows"]))
 
 
 def tuned(cells: Mapping[str, Document], name: str) -> float:

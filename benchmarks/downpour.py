@@ -53,7 +53,7 @@ def downpour(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
     case
         two, quarter or killed; all by default. May be given again.
     rounds

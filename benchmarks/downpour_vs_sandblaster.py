@@ -1,7 +1,7 @@
 """Figures 4 and 5 of Dean et al. 2012: SGD, Downpour and Sandblaster on speech, from one warm start.
 
 Knows: the words of the command, which cell comes when, time to an accuracy. Does not know: how a cell is
-trained, pictures.
+trained, images.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Json, Overrides, main, rows
 from measures.downpour.figure_4 import WAYS, Experiment, Way
-from measures.downpour.pictures import draw_figure_4
+from measures.downpour.plots import draw_figure_4
 
 TUNING_SEED = 1_000
 SIMULATED = {

@@ -21,7 +21,7 @@ def evaluate(
     *,
     set: Overrides = None,
     part: Literal["filters", "pooled", "output"] = "output",
-    pictures: int = 4000,
+    images: int = 4000,
     rounds: int = 7,
     threads: int | None = None,
     out: Path | None = None,
@@ -29,7 +29,7 @@ def evaluate(
 ) -> None:
     """The rate of each pass of the selectivity test beside the forward pass alone.
 
-    On random pictures and the recipe's stacks with random filters. Examples:
+    On random images and the recipe's stacks with random filters. Examples:
 
       python benchmarks/evaluate.py
       python benchmarks/evaluate.py faces --part pooled --out benchmarks/results
@@ -42,8 +42,8 @@ def evaluate(
         Overrides a field, as in training.batch_size=50; may be given again.
     part
         Which map of every stack is tested.
-    pictures
-        How many pictures.
+    images
+        How many images.
     rounds
         How many times each.
     threads
@@ -57,12 +57,12 @@ def evaluate(
     check_stacks(chosen)
     use_threads(threads, chosen)
     measured = evaluation_passes(
-        chosen, part, at_least_one(pictures, "--pictures"), at_least_one(rounds, "--rounds")
+        chosen, part, at_least_one(images, "--images"), at_least_one(rounds, "--rounds")
     )
     found = document("evaluate", command(), **measured)
     leave(found, "evaluate", out, json_)
     if not json_:
-        spreads("pictures a second", found["pictures_per_second"])
+        spreads("images a second", found["samples_per_second"])
         spreads("of forward alone", found["of_forward"])
 
 

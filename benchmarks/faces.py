@@ -4,7 +4,7 @@ tests them.
     COTSWOLD_DATA=... python benchmarks/faces.py FOLDER [--out benchmarks/results]
 
 Writes faces.json: the processor; for each seed and object the held-out accuracy of the
-best neuron of every stack, beside random filters, k-means and the control, which is tested on pictures of
+best neuron of every stack, beside random filters, k-means and the control, which is tested on images of
 its own preparation; how the k-means dictionary was found; seconds of training on one thread; the fall of
 every stack's held-out objective; the correlation of the best face neuron's stimulus with the mean face. What
 is done already in FOLDER is not done again.
@@ -30,7 +30,7 @@ def cotswold(*words: str) -> str:
 
 
 def trained(recipe: str, folder: Path, seed: int) -> tuple[Path, dict[str, object]]:
-    """A run, its seconds and the fall of every stack's objective on held-out pictures."""
+    """A run, its seconds and the fall of every stack's objective on held-out images."""
     run = folder / f"{recipe}-{seed}"
     where = ("--run", str(run), "--stores", str(folder / "stores"), "--resume-if-started")
     cotswold("train", recipe, *where, "--set", f"training.seed={seed}", "--set", "training.threads=1")

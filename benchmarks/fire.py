@@ -22,8 +22,8 @@ from cotswold.files import replace_file
 from cotswold.testing import why_no_disks, why_not
 from cotswold.ui.terminal import say
 from measures.command import Flag, Json, Overrides, command, main, rows
-from measures.fire.picture import drawing
 from measures.fire.plan import Places, named
+from measures.fire.plots import drawing
 from measures.fire.running import Training, trained
 from measures.fire.summary import FAILOVER_BAR, THROUGHPUT_BAR, failovers, verdicts
 from measures.mnist import source
@@ -60,7 +60,7 @@ def fire(
     count its batches, in parameters that are whole numbers. Every so many seconds one of these is
     killed, stopped, cut off (also one way), its disk filled, or its link slowed, and
     healed. Afterwards: samples a second beside the training without faults, accuracy on
-    test pictures, the accounts of all samples, whether the counts are theirs, who led
+    test images, the accounts of all samples, whether the counts are theirs, who led
     which bucket in which term, processes that are left. Needs root, Linux, iproute2, etcd and Ray.
 
     Examples:

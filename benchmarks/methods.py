@@ -90,7 +90,7 @@ def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, C
             folder / "recipe.toml", folder / str(number), stores=folder / "stores", threads=threads
         )
         curves[name] = curve_of(run, None)
-    samples = next(int(str(e["pictures"])) for e in run.events if e["kind"] == "start")
+    samples = next(int(str(e["samples"])) for e in run.events if e["kind"] == "start")
     of_one = next(int(str(e["flops"])) / int(str(e["samples"])) for e in run.events if e["kind"] == "end")
     for rate in RATES:
         epochs = max(1.0, flops / (of_one * samples))

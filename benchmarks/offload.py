@@ -53,7 +53,7 @@ def offload(
     rows
         Only its first so many rows of blocks.
     batch
-        Pictures in a mini-batch.
+        Images in a mini-batch.
     limit
         GB of memory; a quarter of filters and momentum by default.
     largest

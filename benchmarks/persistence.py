@@ -19,7 +19,7 @@ from measures.cells import Cells, number
 from measures.command import Json, Overrides, main
 from measures.mnist import recipe_here
 from measures.persisting import LEAST_WANTED, Persisting
-from measures.persisting_picture import drawing
+from measures.persisting_plots import drawing
 
 NAME = "persistence"
 
@@ -50,7 +50,7 @@ def persistence(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn pictures of the same shape.
+        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
     copies
         Numbers of copies of each part of the parameters.
     servers

@@ -34,13 +34,13 @@ def prepare(
     Parameters
     ----------
     source
-        A source of pictures, as for `cotswold prepare`.
+        A source of images, as for `cotswold prepare`.
     size
         Height and width in pixels.
     jobs
         Processes; all cores by default.
     limit
-        Read at most so many pictures.
+        Read at most so many images.
     rounds
         How many times each, after one that does not count.
     out
@@ -60,7 +60,7 @@ def prepare(
     found = document("prepare", command(), **measured)
     leave(found, "prepare", out, json_)
     if not json_:
-        spreads("pictures a second", found["pictures_per_second"])
+        spreads("images a second", found["samples_per_second"])
         spreads("prepare", {"of Pillow alone": found["of_pillow"]})
 
 

@@ -16,7 +16,7 @@ from cotswold.ui.terminal import say
 from measures.command import Flag, Json, Only, command, main
 from measures.scaling.cases import GROUPS, cases, quick_cases
 from measures.scaling.cases import scaling as measured
-from measures.scaling.picture import PICTURES
+from measures.scaling.plots import PLOTS
 
 
 def scaling(
@@ -61,7 +61,7 @@ def scaling(
     found = measured(chosen, quick, command(), say, lambda so_far: write(so_far, "scaling", out))
     leave(found, "scaling", out, json_)
     if out is not None:
-        for name, draw in PICTURES.items():
+        for name, draw in PLOTS.items():
             draw(found, out / name)
     if not json_:
         _print(found)

@@ -3,7 +3,7 @@
 
     python benchmarks/simulate.py [FOLDER]
 
-Writes simulate.json and a picture (SVG) for each into the folder, benchmarks/results by default, and prints
+Writes simulate.json and an image (SVG) for each into the folder, benchmarks/results by default, and prints
 what the papers state in words beside what is predicted. Takes some two minutes; nothing is measured.
 """
 
@@ -22,8 +22,8 @@ from cotswold.recipe import load
 from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, predict, stages
 from cotswold.simulate.estimates.prediction import Workload
 from cotswold.simulate.workloads.layers import LayerWork
-from cotswold.simulate.workloads.papers import adam, ladder, pictures, speech
-from measures.predictions.pictures import draw_all
+from cotswold.simulate.workloads.papers import adam, image_network, ladder, speech
+from measures.predictions.plots import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)
@@ -31,8 +31,8 @@ SPEECH_MACHINES = (1, 2, 4, 8, 16, 32)
 BATCH = 100
 """Of Dean et al. 2012, figure 3, which does not say; assumed."""
 THREADS = 16
-"""Of Adam's machines, each with pictures of its own (section 3.2.1)."""
-PICTURES = 10_000_000
+"""Of Adam's machines, each with images of its own (section 3.2.1)."""
+IMAGES = 10_000_000
 DAY = 86_400
 Document = dict[str, object]
 
@@ -71,19 +71,19 @@ def large_network() -> Document:
     seconds = sum(predict(cluster, update, few).seconds for update in billion)
     return {
         "stages": [each.as_dict() for each in found],
-        "epoch_hours": [each.seconds * PICTURES / 96 / 3600 for each in found],
-        "days": 2 * sum(each.seconds for each in found[1:]) * PICTURES / 96 / DAY,
+        "epoch_hours": [each.seconds * IMAGES / 96 / 3600 for each in found],
+        "days": 2 * sum(each.seconds for each in found[1:]) * IMAGES / 96 / DAY,
         "billion_parameters": billion[-1].parameters,
-        "billion_days": 2 * seconds * PICTURES / 96 / DAY,
+        "billion_days": 2 * seconds * IMAGES / 96 / DAY,
     }
 
 
 def distbelief(name: str) -> Document:
-    """Figure 3: the speech network and three picture networks, speed-up over one machine."""
+    """Figure 3: the speech network and three image networks, speed-up over one machine."""
     cluster = load_cluster(name)
     networks = {
         "speech": (speech(BATCH), SPEECH_MACHINES),
-        **{f"pictures, {maps} maps": (pictures(maps, BATCH), MACHINES) for maps in (8, 18, 36)},
+        **{f"images, {maps} maps": (image_network(maps, BATCH), MACHINES) for maps in (8, 18, 36)},
     }
     rows: Document = {}
     for network, (work, counts) in networks.items():
@@ -137,7 +137,7 @@ def largest(holds: Callable[[float], bool]) -> float:
 
 
 def speed(cluster: Cluster, work: LayerWork, grid: Grid) -> Document:
-    """Connections, and how many a machine trains a second, picture by picture."""
+    """Connections, and how many a machine trains a second, image by image."""
     found = predict(cluster, work, grid)
     rate = work.connections / found.seconds / 1e9
     return {
@@ -194,16 +194,16 @@ def words(found: Mapping[str, Any]) -> list[Document]:
     return [
         row("Coates, 5.1", "stack 3 of 11.2 B: under 0.6 s an update",
             f"{third['seconds']:.3f} s; {0.6 - third['seconds']:.3f} s of the 0.6 are not explained"),
-        row("", "its epoch of 10 M pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
+        row("", "its epoch of 10 M images: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
         row("", "two epochs of stacks 2 and 3: about 3 days", f"{large['days']:.1f} days"),
         row("", "a billion on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"),
         row("", "many GPUs gain little for small networks", f"180 M: {gained('180 M')}, no"),
         row("", "and much for large ones", f"11.2 B: {gained('11.2 B')}"),
         row("Dean, figure 3", "speech: 2.2 times as fast on 8 machines", range_("speech", 8)),
         row("", "speech: slower on more than 8", f"no: {best:.1f} at most at 1 Gbit/s, flat from 2 on"),
-        row("", "1.7 B: more than 12 times on 81", range_("pictures, 36 maps", 81)),
+        row("", "1.7 B: more than 12 times on 81", range_("images, 36 maps", 81)),
         row("", "more machines go on helping it, less and less",
-            f"{gain(slow, 'pictures, 36 maps', 128):.1f} on 128 at 1 Gbit/s"),
+            f"{gain(slow, 'images, 36 maps', 128):.1f} on 128 at 1 Gbit/s"),
         row("Adam, figure 10", "16 machines train 36 billion connections",
             f"yes, {paper36['billion_connections_per_second']:.0f} billion a second, "
             f"{100 * number(paper36, 'waiting_for_messages'):.0f} % waiting"),

@@ -21,7 +21,7 @@ from cotswold.paramserver.core.replica_session import Pace
 from cotswold.training import open_store
 from measures.cells import Cells, Plan
 from measures.command import Flag, Json, main, rows
-from measures.downpour.pictures import draw_staleness
+from measures.downpour.plots import draw_staleness
 from measures.downpour.simulating import RULES, Simulating
 from measures.mnist import source
 from measures.simulated_replicas import Learning, Machines

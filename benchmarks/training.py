@@ -42,7 +42,7 @@ def training(
     set
         Overrides a field, as in training.epochs=0.5; may be given again.
     stores
-        Where prepared pictures are kept; they are made if they are not there.
+        Where prepared images are kept; they are made if they are not there.
     threads
         Threads of computation; the recipe's number, or all cores that this process is granted, by default.
     out
@@ -54,7 +54,7 @@ def training(
     chosen = load(recipe, overrides, say)
     check_stacks(chosen)
     use_threads(None, chosen)
-    with progress_bar("preparing", "pictures") as advance:
+    with progress_bar("preparing", "images") as advance:
         open_store(chosen, stores, advance)
     memory = peaks(chosen)
     with TrainingDisplay() as display:

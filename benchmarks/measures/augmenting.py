@@ -36,11 +36,11 @@ LEAST_ACCEPTED = {"elastic, 1 x 28 x 28": 10.0}
 """Times SciPy, on one core."""
 
 
-def augmenting(pictures: int, rounds: int, progress: Progress | None = None) -> Document:
-    """Pictures a second of each transform, round by round."""
+def augmenting(images: int, rounds: int, progress: Progress | None = None) -> Document:
+    """Images a second of each transform, round by round."""
     seconds: dict[str, dict[str, list[float]]] = {}
     for number, (shape_name, shape) in enumerate(SHAPES.items()):
-        values = np.random.default_rng(0).random((pictures, *shape), np.float32)
+        values = np.random.default_rng(0).random((images, *shape), np.float32)
         ways = {
             (f"{name}, {shape_name}", way): action
             for name, table in {"elastic": ELASTIC, **MOVES}.items()
@@ -56,8 +56,8 @@ def augmenting(pictures: int, rounds: int, progress: Progress | None = None) -> 
             progress(number + 1, len(SHAPES))
     return {
         "least_accepted_of_scipy": dict(LEAST_ACCEPTED),
-        "pictures_per_second": {
-            f"{name}, {way}": rates(pictures, found).as_dict()
+        "samples_per_second": {
+            f"{name}, {way}": rates(images, found).as_dict()
             for name, each in seconds.items()
             for way, found in each.items()
         },
@@ -96,12 +96,12 @@ def _elastic_by_scipy(values: Float32) -> Float32:
     height, width = values.shape[2:]
     grid = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).astype(np.float32)
     alpha, sigma = ELASTIC["alpha"], ELASTIC["sigma"]
-    for picture, target in zip(values, found, strict=True):
+    for image, target in zip(values, found, strict=True):
         drawn = 2 * chance.random((2, height, width), np.float32) - 1
         places = grid + alpha * np.stack(
             [ndimage.gaussian_filter(each, sigma, mode="constant") for each in drawn]
         )
-        for channel, into in zip(picture, target, strict=True):
+        for channel, into in zip(image, target, strict=True):
             ndimage.map_coordinates(channel, places, order=1, mode="nearest", output=into)
     return found
 
@@ -112,9 +112,9 @@ def _moved_by_scipy(table: Table, values: Float32) -> Float32:
     middle = np.array([(height - 1) / 2, (width - 1) / 2])
     move: Any = STEPS[table["name"]](**{key: one for key, one in table.items() if key != "name"})
     maps = move.before(keys(0, 0, np.arange(len(values))), 0, height, width)
-    for each, picture, target in zip(maps, values, found, strict=True):
+    for each, image, target in zip(maps, values, found, strict=True):
         square, shift = each[:, :2], each[:, 2] + middle
-        for channel, into in zip(picture, target, strict=True):
+        for channel, into in zip(image, target, strict=True):
             ndimage.affine_transform(
                 channel, square, shift - square @ middle, order=1, mode="nearest", output=into
             )

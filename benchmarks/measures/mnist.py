@@ -1,4 +1,4 @@
-"""MNIST, or pictures of the same shape where it is not at hand.
+"""MNIST, or images of the same shape where it is not at hand.
 
 Knows: the idx format, where COTSWOLD_DATA points. Does not know: networks.
 """
@@ -20,7 +20,7 @@ SIZES = {"train": 60_000, "t10k": 10_000}
 
 
 def source(folder: Path) -> Path:
-    """Where MNIST is, or drawn pictures in ``folder``."""
+    """Where MNIST is, or drawn images in ``folder``."""
     root = os.environ.get("COTSWOLD_DATA")
     if root is not None and (Path(root) / "mnist").is_dir():
         return Path(root) / "mnist"
@@ -29,14 +29,14 @@ def source(folder: Path) -> Path:
 
 
 def recipe_here(name: str, folder: Path, overrides: list[str]) -> Recipe:
-    """A recipe; adam-mnist, where MNIST is not at hand, on drawn pictures, and called so."""
+    """A recipe; adam-mnist, where MNIST is not at hand, on drawn images, and called so."""
     if name == "adam-mnist" and (found := source(folder)).name != "mnist":
         overrides = [f"data.source={found}", "name=adam-mnist-drawn", *overrides]
     return recipes.load(name, overrides)
 
 
 def draw(folder: Path, sizes: dict[str, int] = SIZES) -> None:
-    """Write ten classes of 28 x 28 grey pictures, a pattern of chance each with noise, as idx files."""
+    """Write ten classes of 28 x 28 grey images, a pattern of chance each with noise, as idx files."""
     if (folder / "t10k-labels-idx1-ubyte.gz").is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -45,8 +45,8 @@ def draw(folder: Path, sizes: dict[str, int] = SIZES) -> None:
     for split, count in sizes.items():
         labels = chance.integers(0, 10, count).astype(np.uint8)
         noise = chance.integers(-128, 128, (count, 28, 28))
-        pictures = np.clip(classes[labels] + noise, 0, 255).astype(np.uint8)
-        _write(folder / f"{split}-images-idx3-ubyte.gz", pictures)
+        images = np.clip(classes[labels] + noise, 0, 255).astype(np.uint8)
+        _write(folder / f"{split}-images-idx3-ubyte.gz", images)
         _write(folder / f"{split}-labels-idx1-ubyte.gz", labels)
 
 

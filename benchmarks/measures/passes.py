@@ -23,8 +23,8 @@ LEAST_ACCEPTED = 0.9
 
 
 @dataclass
-class _Pictures:
-    """Random pictures in memory, positives first, as `evaluate` streams them; notes when a pass runs."""
+class _Images:
+    """Random images in memory, positives first, as `evaluate` streams them; notes when a pass runs."""
 
     batches: list[tuple[Tensor, Tensor]]
     seconds: list[float] = field(default_factory=list)
@@ -36,37 +36,37 @@ class _Pictures:
 
 
 def evaluation_passes(recipe: Recipe, part: MapName, count: int, rounds: int) -> Document:
-    """Pictures a second of forward alone and of each pass, round by round, on the same pictures."""
+    """Images a second of forward alone and of each pass, round by round, on the same images."""
     network = build_stacks(recipe).eval()
     respond = StackLayers(network, top_layers(network, part))
-    pictures = _Pictures(_drawn(recipe, count))
-    count = sum(len(batch) for batch, _ in pictures.batches)
+    images = _Images(_drawn(recipe, count))
+    count = sum(len(batch) for batch, _ in images.batches)
     seconds: dict[str, list[float]] = {"forward alone": [], "first pass": [], "second pass": []}
-    _forward(respond, pictures)
+    _forward(respond, images)
     for _ in range(rounds):
-        pictures.seconds.clear()
-        _forward(respond, pictures)
-        selectivity(respond, pictures)
-        for name, taken in zip(seconds, pictures.seconds, strict=True):
+        images.seconds.clear()
+        _forward(respond, images)
+        selectivity(respond, images)
+        for name, taken in zip(seconds, images.seconds, strict=True):
             seconds[name].append(taken)
     alone = seconds["forward alone"]
     passes = [name for name in seconds if name != "forward alone"]
     return {
         "recipe": recipe.name,
         "layers": [str(layer) for layer in respond.layers],
-        "neurons": sum(responses[0].numel() for _, responses in respond(pictures.batches[0][0])),
-        "pictures": count,
+        "neurons": sum(responses[0].numel() for _, responses in respond(images.batches[0][0])),
+        "images": count,
         "batch": recipe.training.batch_size,
         "least_accepted": LEAST_ACCEPTED,
-        "pictures_per_second": {name: rates(count, taken).as_dict() for name, taken in seconds.items()},
+        "samples_per_second": {name: rates(count, taken).as_dict() for name, taken in seconds.items()},
         "of_forward": {name: ratios(alone, seconds[name]).as_dict() for name in passes},
         "seconds": {name: rounded_all(taken) for name, taken in seconds.items()},
     }
 
 
-def _forward(respond: StackLayers, pictures: _Pictures) -> None:
+def _forward(respond: StackLayers, images: _Images) -> None:
     with torch.no_grad():
-        for batch, _ in pictures():
+        for batch, _ in images():
             for _name, _responses in respond(batch):
                 pass
 

@@ -1,4 +1,4 @@
-"""What Pillow alone needs to decode and resize the pictures of a source.
+"""What Pillow alone needs to decode and resize the images of a source.
 
 Knows: a source, processes. Does not know: preparation, stores. It imports little, for every process that
 starts imports it.
@@ -20,7 +20,7 @@ _size: tuple[int, int]
 
 
 def pillow_alone(source: Source, size: tuple[int, int], jobs: int, count: int) -> int:
-    """Decode the first ``count`` pictures to ``size`` (height, width); how many of them could be read."""
+    """Decode the first ``count`` images to ``size`` (height, width); how many of them could be read."""
     chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
     if jobs == 1:
         _begin(source, size)
@@ -42,9 +42,9 @@ def _resized(indices: Sequence[int]) -> int:
 def _one(index: int, height: int, width: int) -> bool:
     """Draft and resize to the whole size, the centre cut out, as `prepare` wants it."""
     try:
-        with _source.read(index) as picture:
-            picture.draft("RGB", (width, height))
-            colours = picture.convert("RGB")
+        with _source.read(index) as image:
+            image.draft("RGB", (width, height))
+            colours = image.convert("RGB")
             across, down = colours.size
             scale = max(height / down, width / across)
             x, y = (across - width / scale) / 2, (down - height / scale) / 2

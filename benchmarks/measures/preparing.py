@@ -28,7 +28,7 @@ def preparing(
     rounds: int,
     progress: Progress | None = None,
 ) -> Document:
-    """Pictures a second of both, round by round; every store is thrown away.
+    """Images a second of both, round by round; every store is thrown away.
 
     The first round warms the file cache and does not count. Raises SourceError where nothing can be read.
     """
@@ -49,14 +49,14 @@ def preparing(
         if progress is not None:
             progress(number + 1, rounds + 1)
     if decoded == 0:
-        raise SourceError("not one picture can be read, so there is no rate to measure; give readable ones")
+        raise SourceError("not one image can be read, so there is no rate to measure; give readable ones")
     return {
-        "pictures": count,
+        "images": count,
         "broken": summary.broken,
         "size": list(size),
         "jobs": jobs,
         "least_accepted": LEAST_ACCEPTED,
-        "pictures_per_second": {
+        "samples_per_second": {
             "prepare": rates(count, whole).as_dict(),
             "Pillow alone": rates(count, pillow).as_dict(),
         },

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rivals.feeding import Feeding, measured, pictures, transform_name, transformed
+from rivals.feeding import Feeding, images, measured, transform_name, transformed
 
 
 def batches(feeding: Feeding) -> Iterator[NDArray[np.float32]]:
     """Epoch after epoch, shuffled."""
-    given, chance = pictures(feeding), np.random.default_rng(0)
+    given, chance = images(feeding), np.random.default_rng(0)
     while True:
         order = chance.permutation(len(given))
         for start in range(0, len(order) - feeding.batch + 1, feeding.batch):

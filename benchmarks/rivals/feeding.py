@@ -1,8 +1,8 @@
-"""What every rival of the data servers does alike: pictures, transform, the trainer that takes batches.
+"""What every rival of the data servers does alike: images, transform, the trainer that takes batches.
 
 Knows: NumPy, /proc, Cotswold's transforms where this Python has them. Does not know: data servers, who asks.
 
-A rival is a module of this folder, run in benchmarks/ as ``python -m rivals.NAME '{"pictures": PATH, ...}'``.
+A rival is a module of this folder, run in benchmarks/ as ``python -m rivals.NAME '{"images": PATH, ...}'``.
 It prints one line of JSON: samples and seconds measured, processor seconds of all its processes, their memory
 at the end.
 """
@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 _TICK = os.sysconf("SC_CLK_TCK")
 KERNELS, NUMPY = "Cotswold's kernels", "NumPy"
 DEGREES, SCALE, SHIFT = 15.0, 0.1, 1 / 14
-"""How far pictures are turned, by how much enlarged, by what part of a side shifted, either way."""
+"""How far images are turned, by how much enlarged, by what part of a side shifted, either way."""
 
 
 @dataclass(frozen=True)
 class Feeding:
     """What is measured."""
 
-    pictures: str
-    """An .npy file of pictures, uint8 (n, channel, y, x)."""
+    images: str
+    """An .npy file of images, uint8 (n, channel, y, x)."""
     batch: int
     workers: int
     warm_seconds: float
@@ -53,16 +53,16 @@ class Feeding:
         return cls(**json.loads(sys.argv[1]))
 
 
-def pictures(feeding: Feeding) -> NDArray[np.uint8]:
+def images(feeding: Feeding) -> NDArray[np.uint8]:
     """The set, mapped into memory, which its readers share."""
-    found: NDArray[np.uint8] = np.load(feeding.pictures, mmap_mode="r")
+    found: NDArray[np.uint8] = np.load(feeding.images, mmap_mode="r")
     return found
 
 
 def transformed(
     feeding: Feeding, given: NDArray[np.uint8], chance: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Variants of pictures (n, channel, y, x): float32, scaled, then transformed."""
+    """Variants of images (n, channel, y, x): float32, scaled, then transformed."""
     values = given.astype(np.float32)
     values *= np.float32(feeding.scale)
     values += np.float32(feeding.offset)
@@ -92,8 +92,8 @@ def transform_name(feeding: Feeding) -> str:
 
 
 def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-    """Of four numbers in 0 to 1 a picture (how far it is turned, enlarged, shifted): matrices (n, 2, 3) from
-    places (y, x, 1) of the result to places of the picture."""
+    """Of four numbers in 0 to 1 an image (how far it is turned, enlarged, shifted): matrices (n, 2, 3) from
+    places (y, x, 1) of the result to places of the image."""
     turn = (2 * draws[:, 0] - 1) * np.float32(np.radians(DEGREES))
     scale = 1 / (1 - SCALE + 2 * SCALE * draws[:, 1])
     cosine, sine = np.cos(turn) * scale, np.sin(turn) * scale
@@ -106,7 +106,7 @@ def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.fl
 
 
 def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Pictures (n, channel, y, x) turned, enlarged and shifted, between pixels bilinear, outside 0; by NumPy
+    """Images (n, channel, y, x) turned, enlarged and shifted, between pixels bilinear, outside 0; by NumPy
     alone."""
     count, _, height, width = given.shape
     matrix = affine(draws, height, width)

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import ray
 
-from rivals.feeding import Feeding, measured, pictures, transform_name, transformed
+from rivals.feeding import Feeding, images, measured, transform_name, transformed
 
 
 def batches(feeding: Feeding) -> Iterator[Any]:
     """Epoch after epoch, shuffled in blocks and in a local buffer, as its guide says is cheapest."""
-    whole = pictures(feeding)
+    whole = images(feeding)
     part = max(feeding.batch, (15 << 20) // whole[0].nbytes)
     parts = [whole[start : start + part] for start in range(0, len(whole), part)]
     data = ray.data.from_numpy([np.ascontiguousarray(each) for each in parts]).materialize()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rivals.feeding import DEGREES, SCALE, SHIFT, Feeding, measured, pictures
+from rivals.feeding import DEGREES, SCALE, SHIFT, Feeding, images, measured
 
 
 def dispatch(told: Queue[str]) -> None:
@@ -41,7 +41,7 @@ def batches(feeding: Feeding, dispatcher: str) -> Iterator[Any]:
     """Epoch after epoch; workers draw from the whole set, each in an order of its own."""
     import tensorflow as tf
 
-    whole = tf.constant(np.ascontiguousarray(pictures(feeding).transpose(0, 2, 3, 1)))
+    whole = tf.constant(np.ascontiguousarray(images(feeding).transpose(0, 2, 3, 1)))
     height, width = whole.shape[1:3]
     most = np.radians(DEGREES)
 

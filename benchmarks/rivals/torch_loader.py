@@ -11,30 +11,30 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, get_worker_info
 
-from rivals.feeding import Feeding, measured, pictures, transform_name, transformed
+from rivals.feeding import Feeding, images, measured, transform_name, transformed
 
 
-class Pictures(Dataset[torch.Tensor]):
-    """Batches by the numbers of their pictures, each time another variant."""
+class Images(Dataset[torch.Tensor]):
+    """Batches by the numbers of their images, each time another variant."""
 
     def __init__(self, feeding: Feeding) -> None:
         self._feeding = feeding
-        self._pictures = pictures(feeding)
+        self._images = images(feeding)
         self._chance: np.random.Generator | None = None
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._images)
 
     def __getitem__(self, numbers: list[int]) -> torch.Tensor:
         if self._chance is None:
             worker = get_worker_info()
             self._chance = np.random.default_rng(0 if worker is None else worker.id)
-        return torch.from_numpy(transformed(self._feeding, self._pictures[np.sort(numbers)], self._chance))
+        return torch.from_numpy(transformed(self._feeding, self._images[np.sort(numbers)], self._chance))
 
 
 def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
     """Epoch after epoch."""
-    data = Pictures(feeding)
+    data = Images(feeding)
     loader = DataLoader(
         data,
         batch_size=None,

@@ -8,8 +8,8 @@ import re
 def counted(number: int, what: str) -> str:
     """Format a number of things.
 
-    >>> counted(1, "broken picture"), counted(2000, "class"), counted(0, "number to predict")
-    ('1 broken picture', '2,000 classes', '0 numbers to predict')
+    >>> counted(1, "broken image"), counted(2000, "class"), counted(0, "number to predict")
+    ('1 broken image', '2,000 classes', '0 numbers to predict')
     >>> counted(2, "copy"), counted(2, "key")
     ('2 copies', '2 keys')
     """

@@ -44,8 +44,8 @@ def network(recipe: Recipe) -> StackNetwork:
 
 
 @pytest.fixture
-def pictures() -> torch.Tensor:
-    """40 pictures, images last."""
+def images() -> torch.Tensor:
+    """40 images, images last."""
     drawn = torch.randn(3, 16, 16, 40, generator=torch.Generator().manual_seed(0))
     return drawn.permute(3, 0, 1, 2)
 
@@ -55,11 +55,11 @@ def run(tmp_path: Path, recipe: Recipe) -> RunDirectory:
     """A run that is in the middle of its first stack."""
     run = RunDirectory.create(tmp_path / "run", dump(recipe), {"cores": 2, "processor": "a <fast> one"})
     with EventLog(run.events) as log:
-        log.write("start", name="small", strategy="greedy", pictures=1234, parameters=5_000_000)
+        log.write("start", name="small", strategy="greedy", images=1234, parameters=5_000_000)
         log.write("stack", stack=0, input="3 x 16 x 16", output="3 x 12 x 12", parameters=1)
         for step in range(1, 30):
             rates = {
-                "pictures_per_second": 100.0,
+                "samples_per_second": 100.0,
                 "gflops": 9.0,
                 "waited_seconds": 0.01,
                 "interval_seconds": 1.0,

@@ -81,7 +81,7 @@ def test_a_run_without_a_step_has_no_curves() -> None:
         curves([{"kind": "start", "strategy": "greedy"}])
 
 
-def test_filters_of_the_first_stack_are_shown_as_pictures_of_their_fields(network: StackNetwork) -> None:
+def test_filters_of_the_first_stack_are_shown_as_images_of_their_fields(network: StackNetwork) -> None:
     stack = network.stacks[0]
     layer = stack.geometry.filters
     with torch.no_grad():
@@ -104,8 +104,8 @@ def test_as_many_filters_are_shown_as_were_asked_for_and_always_the_same(network
     title = first.get_suptitle().replace("\n", " ")
     assert title.startswith("5 of 72 filters of the stack, from random positions of the map; ")
     for one, other in zip(first.axes, again.axes, strict=True):
-        pictures = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
-        assert pictures[0].shape == (8, 8, 3) and np.array_equal(pictures[0], pictures[1])
+        images = [np.asarray(axes.get_images()[0].get_array()) for axes in (one, other)]
+        assert images[0].shape == (8, 8, 3) and np.array_equal(images[0], images[1])
         assert not one.axison
     with pytest.raises(UserError, match="count must be at least 1, got 0"):
         filters(above, count=0)

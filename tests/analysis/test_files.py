@@ -14,8 +14,8 @@ from cotswold.errors import DiskFullError, RunError, SourceError, UserError
 
 
 def batches() -> list[Named]:
-    pictures = torch.arange(14.0).reshape(7, 2, 1, 1)
-    return [(pictures[:4], list("abcd"), [0, 1, 0, 1]), (pictures[4:], list("efg"), [1, 1, -1])]
+    images = torch.arange(14.0).reshape(7, 2, 1, 1)
+    return [(images[:4], list("abcd"), [0, 1, 0, 1]), (images[4:], list("efg"), [1, 1, -1])]
 
 
 def test_features_are_read_back_row_by_row_with_their_names(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_features_of_another_ending_or_of_nothing_are_refused_and_leave_nothing(
 
 def test_a_classification_counts_answers_and_survives_its_file(tmp_path: Path) -> None:
     outputs = torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 1.0]])
-    labels, pictures = torch.tensor([0, 1, 1]), torch.randn(3, 1, 4, 4)
-    found = classify(lambda x: outputs, [(pictures, labels)], ["cat", "dog"], step=3, split="test")
+    labels, images = torch.tensor([0, 1, 1]), torch.randn(3, 1, 4, 4)
+    found = classify(lambda x: outputs, [(images, labels)], ["cat", "dog"], step=3, split="test")
     assert found.confusion == ((1, 0), (1, 1))
     assert found.accuracy == pytest.approx(2 / 3)
     assert (found.wrong[0].truth, found.wrong[0].answer) == ("dog", "cat")

@@ -28,7 +28,7 @@ PUSHED = {"layer 1": {"gradient": 2_000_000, "factors": 500_000}}
 def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory.create(tmp_path / "run", dump(parse(RECIPE)), {})
     with EventLog(run.events) as log:
-        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+        log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
         log.write("stack", stack="layers", parameters=75)
         for second in range(1, 20):
             log.write(
@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> RunDirectory:
                 counted=90 * second,
                 refused=10 * second,
                 lost=second,
-                pictures_per_second=100.0,
+                samples_per_second=100.0,
                 gflops=0.1,
                 interval_seconds=1.0,
                 waited_seconds=0.0,
@@ -103,7 +103,7 @@ def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp
     recipe = RECIPE.replace("servers = 2", 'parameter_servers = "10.0.0.1,10.0.0.2"')
     run = RunDirectory.create(tmp_path / "run", dump(parse(recipe)), {})
     with EventLog(run.events) as log:
-        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+        log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
         log.write("stack", stack="layers", parameters=75)
         log.write("step", stack="layers", step=9, training_seconds=1.0, loss=0.5, counted=9, lost=3)
     page = section(run)
@@ -166,5 +166,5 @@ def test_ticks_of_many_samples_are_short_and_the_mean_of_staleness_is_seen_under
 def test_before_anything_is_learnt_there_is_no_such_section(tmp_path: Path) -> None:
     run = RunDirectory.create(tmp_path / "run", dump(parse(RECIPE)), {})
     with EventLog(run.events) as log:
-        log.write("start", name="x", strategy="downpour", parameters=75, pictures=1000)
+        log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
     assert 'id="replicas"' not in build_report(run).read_text()

@@ -27,7 +27,7 @@ def test_a_recipe_trains_over_processes_whose_events_the_program_hears(
     assert heard == run.events and heard[0]["grid"] == "1x2"
     assert sorted(path.name for path in (run.path / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
     assert capfd.readouterr() == ("", "")
-    assert len(cotswold.features(run, desk.pictures)) == 60
+    assert len(cotswold.features(run, desk.images)) == 60
 
 
 @pytest.mark.soak

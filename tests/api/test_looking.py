@@ -38,7 +38,7 @@ training = {{ strategy = "greedy", epochs = 0.5, batch_size = 10, threads = 1 }}
 
 
 def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: Desk, tmp_path: Path) -> None:
-    found = cotswold.features(desk.stacks, desk.pictures, labels="folders")
+    found = cotswold.features(desk.stacks, desk.images, labels="folders")
     assert found.features.shape == (60, 2, 10, 10) and found.features.dtype == np.float32
     assert len(found) == len(found.names) == len(found.labels) == 60
     assert found.layer == "2.output" and found.left_out == ()
@@ -46,7 +46,7 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
         "<Features of 60 samples: layer 2.output, float32 (60, 2, 10, 10); labels of 2 classes>"
     )
     assert repr(list(found.names[:2])) == "['level/000.png', 'level/001.png']"
-    written = cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npz", labels="folders")
+    written = cotswold.write_features(desk.stacks, desk.images, tmp_path / "f.npz", labels="folders")
     kept = np.load(written.path)
     for name in ("features", "names", "labels"):
         assert np.array_equal(kept[name], getattr(found, name)), name
@@ -54,28 +54,28 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
 
 
 def test_another_layer_is_named_as_in_the_command(desk: Desk) -> None:
-    found = cotswold.features(desk.stacks.path, str(desk.pictures), layer="1.pooled")
+    found = cotswold.features(desk.stacks.path, str(desk.images), layer="1.pooled")
     assert found.features.shape[1:] == (3, 12, 12) and found.layer == "1.pooled"
-    assert cotswold.features(desk.stacks, desk.pictures, layer=1).layer == "1.output"
+    assert cotswold.features(desk.stacks, desk.images, layer=1).layer == "1.output"
     with pytest.raises(UserError, match=r"layer 7\.pooled does not exist"):
-        cotswold.features(desk.stacks, desk.pictures, layer="7.pooled")
+        cotswold.features(desk.stacks, desk.images, layer="7.pooled")
 
 
 def test_features_are_what_the_network_answers(desk: Desk) -> None:
-    found = cotswold.features(desk.stacks, desk.pictures)
+    found = cotswold.features(desk.stacks, desk.images)
     trained = cotswold.training.trained_stacks(desk.stacks.directory)
-    source = cotswold.data.open_source(desk.pictures)
+    source = cotswold.data.open_source(desk.images)
     maps, _ = next(iter(cotswold.data.stream(source, trained.prepared.transform, 60)))
     assert torch.equal(desk.stacks.network(maps), torch.from_numpy(found.features))
 
 
-def test_a_picture_that_cannot_be_read_is_named_in_the_answer_and_logged(
+def test_a_image_that_cannot_be_read_is_named_in_the_answer_and_logged(
     desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shutil.copytree(desk.pictures, tmp_path / "pictures")
-    (tmp_path / "pictures" / "level" / "000.png").write_bytes(b"no picture")
+    shutil.copytree(desk.images, tmp_path / "images")
+    (tmp_path / "images" / "level" / "000.png").write_bytes(b"no image")
     with caplog.at_level(logging.WARNING, "cotswold"):
-        found = cotswold.predict(desk.layers, tmp_path / "pictures")
+        found = cotswold.predict(desk.layers, tmp_path / "images")
     assert len(found) == 59 and "000.png" in found.left_out[0]
     assert "left out: " in caplog.text and "000.png" in caplog.text
 
@@ -124,26 +124,26 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
 def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> None:
     shutil.copytree(desk.stacks.path, tmp_path / "run")
     run = cotswold.Run(tmp_path / "run")
-    pictures: dict[str, Any] = {"positives": desk.pictures / "level", "negatives": desk.pictures / "upright"}
-    table = cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"])
+    images: dict[str, Any] = {"positives": desk.images / "level", "negatives": desk.images / "upright"}
+    table = cotswold.evaluate(run, **images, name="level", weights=0.5, layers=["2.pooled"])
     assert isinstance(table, analysis.Evaluation)
     (row,) = table.objects
     assert "level: best held out: this network" in repr(table) and len(repr(table)) < 500
     assert len(repr(row)) < 300 and len(repr(row.portraits)) < 5000 and len(repr(row.best)) < 300
     assert "<td>level</td>" in table._repr_html_()
     assert (row.name, row.guess, row.best.layer) == ("level", 0.5, "2.pooled")
-    assert cotswold.evaluate(run, **pictures, name="level", weights=0.5, layers=["2.pooled"]) == table
+    assert cotswold.evaluate(run, **images, name="level", weights=0.5, layers=["2.pooled"]) == table
     assert analysis.Evaluation.read(run.directory.evaluation) == table
 
 
-def test_a_supervised_run_is_evaluated_on_its_own_pictures(desk: Desk) -> None:
+def test_a_supervised_run_is_evaluated_on_its_own_images(desk: Desk) -> None:
     found = cotswold.evaluate(desk.layers)
     assert isinstance(found, analysis.Classification) and found.accuracy > 0.9
     said = f"Classification of step {found.step}: {found.accuracy:.2%} of 12 samples of validation are "
     assert repr(found).startswith(f"{said}correct") and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="omit positives"):
-        cotswold.evaluate(desk.layers, positives=desk.pictures, negatives=desk.pictures)
+        cotswold.evaluate(desk.layers, positives=desk.images, negatives=desk.images)
     with pytest.raises(UserError, match="omit layers and control"):
         cotswold.evaluate(desk.layers, layers=["1.output"], control=desk.stacks)
 
@@ -162,10 +162,10 @@ def test_a_report_is_written_and_verification_says_what_is_damaged(desk: Desk, t
 def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> None:
     heard: list[cotswold.data.Summary] = []
     store = cotswold.prepare(
-        desk.pictures, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
+        desk.images, tmp_path / "store", size=12, labels="folders", on_summary=heard.append
     )
     assert repr(store) == (
-        f"<cotswold.data.Store '{tmp_path / 'store'}': pictures of 3 x 12 x 12; "
+        f"<cotswold.data.Store '{tmp_path / 'store'}': images of 3 x 12 x 12; "
         "train 57, validation 3; 2 classes>"
     )
     assert (store.shape.height, store.classes) == (12, ("level", "upright"))
@@ -182,12 +182,12 @@ def test_info_counts_without_training(desk: Desk) -> None:
 
 def test_what_is_looked_at_leaves_threads_and_environment_alone(desk: Desk) -> None:
     before, count = dict(os.environ), torch.get_num_threads()
-    cotswold.features(desk.stacks, desk.pictures, threads=count + 1)
+    cotswold.features(desk.stacks, desk.images, threads=count + 1)
     assert dict(os.environ) == before and torch.get_num_threads() == count
 
 
 def test_features_of_npy_are_listed_beside(desk: Desk, tmp_path: Path) -> None:
-    cotswold.write_features(desk.stacks, desk.pictures, tmp_path / "f.npy")
+    cotswold.write_features(desk.stacks, desk.images, tmp_path / "f.npy")
     with (tmp_path / "f.csv").open() as table:
         assert len(list(csv.DictReader(table))) == 60
 
@@ -225,10 +225,10 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     assert '<tr><th scope="row">0</th>' in page  # counted as in `squared_error` and by the command
     for each in (before, page):
         assert "One output layer, trained for regression on 240 samples of 4 features." in each
-        assert not re.search("pictures|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
+        assert not re.search("images|pixels|spectrum|classif", each.partition("</main>")[0], re.IGNORECASE)
 
 
-def test_neurons_of_vectors_are_not_tested_on_pictures(tmp_path: Path) -> None:
+def test_neurons_of_vectors_are_not_tested_on_images(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)))
     recipe = tmp_path / "vectors.toml"
     recipe.write_text(VECTOR_STACK.format(source=tmp_path / "x.npy"))

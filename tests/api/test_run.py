@@ -101,12 +101,12 @@ def test_training_in_a_notebook_fills_one_output_with_lines_and_bars(
 
 
 def test_counting_in_a_notebook_is_a_bar(desk: Desk, notebook: FakeNotebook) -> None:
-    cotswold.features(desk.stacks, desk.pictures)
-    assert "features: 60 of 60 pictures" in notebook.outputs[-1]
+    cotswold.features(desk.stacks, desk.images)
+    assert "features: 60 of 60 images" in notebook.outputs[-1]
 
 
 def test_a_notebook_can_be_kept_quiet(desk: Desk, notebook: FakeNotebook) -> None:
-    cotswold.features(desk.stacks, desk.pictures, progress=False)
+    cotswold.features(desk.stacks, desk.images, progress=False)
     assert notebook.outputs == []
 
 

@@ -26,7 +26,7 @@ STEP = {
     "at": 3,
     "of": 9,
     "loss": 0.5,
-    "pictures_per_second": 7.0,
+    "samples_per_second": 7.0,
     "gflops": 1.0,
 }
 PORTIONS = {"kind": "portions", "evaluation": 4, "portions": 20, "of": 30, "workers": 2}

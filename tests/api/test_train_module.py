@@ -52,7 +52,7 @@ def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Pat
     run = cotswold.train(network(), dataset=halves(), directory=tmp_path / "run", loss=squared, **SETTINGS)
     page = run.report(progress=False).read_text()
     assert "A module of a Python program" in page and "The page is without" not in page
-    for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "pictures/")):
+    for ask in (cotswold.evaluate, lambda each: cotswold.predict(each, "images/")):
         with pytest.raises(RunError, match=r"fill a module with run\.load\(module\)"):
             ask(run)
     with pytest.raises(RunError, match=r"resume it there: cotswold.train\(module, dataset, '.*run', resume"):

@@ -13,7 +13,7 @@ from cotswold.bench.server import exchanging, replicas
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.crowd import ASKED
 from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
-from cotswold.bench.server.picture import draw_replicas
+from cotswold.bench.server.plots import draw_replicas
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Model, Road, Served, endpoint_on, forked
 from cotswold.transport.address import Address

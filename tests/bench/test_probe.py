@@ -15,7 +15,7 @@ def stack(*, side: int, field: int, step: int = 1, block: int = 1, maps: int = 1
     return StackGeometry(filters, Smoothing(1), Smoothing(1))
 
 
-def test_a_batch_that_is_larger_than_memory_is_measured_by_some_of_its_pictures(
+def test_a_batch_that_is_larger_than_memory_is_measured_by_some_of_its_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(probe, "BYTES_MOST", 1 << 22)

@@ -13,7 +13,7 @@ from tests.training.async_sgd.test_strategy import job_of
 from cotswold.bench.row import OURS
 from cotswold.bench.server import replaying
 from cotswold.bench.server.crowd import ASKED
-from cotswold.bench.server.picture import draw_trace
+from cotswold.bench.server.plots import draw_trace
 from cotswold.bench.server.recorded import read
 from cotswold.bench.server.replaying import Replay
 from cotswold.cli.main import main

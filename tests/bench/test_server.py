@@ -15,7 +15,7 @@ from cotswold.bench.server.applying import MEMORY, Applying
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.links import Links
-from cotswold.bench.server.picture import draw
+from cotswold.bench.server.plots import draw
 from cotswold.bench.server.served import Model
 from cotswold.cli.main import main
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
@@ -70,7 +70,7 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     assert not draw({"rows": []}, tmp_path / "server.svg")
 
 
-def test_the_command_leaves_a_table_a_file_and_a_picture(
+def test_the_command_leaves_a_table_a_file_and_a_image(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:

@@ -28,9 +28,9 @@ def status(*words: object) -> object:
 
 def small(folder: Path) -> list[object]:
     """Words for a recipe that takes no time."""
-    draw_labelled(folder / "pictures", 30)
+    draw_labelled(folder / "images", 30)
     recipe = folder / "small.toml"
-    recipe.write_text(supervised(folder / "pictures", layers=LAYERS))
+    recipe.write_text(supervised(folder / "images", layers=LAYERS))
     return [
         recipe,
         "--stores",
@@ -187,7 +187,7 @@ def test_every_case_is_a_recipe_and_only_those_called_so_are_augmented(tmp_path:
     for case in CASES:
         recipe = load(case.recipe)
         assert Trained(case, recipe, tmp_path, tmp_path, None).epochs >= 30
-        assert recipe.data.type == "pictures"
+        assert recipe.data.type == "images"
         assert bool(recipe.data.augment) == case.name.endswith("-augmented")
 
 

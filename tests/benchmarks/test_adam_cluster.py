@@ -27,7 +27,7 @@ def test_more_machines_are_faster_and_larger_networks_slower() -> None:
     found: Any = simulated(5)
     machines = {each["replicas"]: each["machines"] for each in found["clusters"]}
     assert machines == {"12 of 4 machines": 62, "16 of 3 machines": 62, "16 of 4 machines": 78}
-    speeds = [each["pictures_a_second"] for each in found["replicas"]]
+    speeds = [each["images_a_second"] for each in found["replicas"]]
     assert speeds == sorted(speeds)
     days = [each["days_to_an_epoch"] for each in found["figure 12"]]
     assert days == sorted(days)

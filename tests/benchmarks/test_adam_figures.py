@@ -12,15 +12,15 @@ from adam_figures import summary
 from cotswold.recipe import parse
 from cotswold.training import open_store
 from measures.downpour.growing import Growing, simulated_speed
-from measures.downpour.pictures import draw_adam_figures
+from measures.downpour.plots import draw_adam_figures
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
 @pytest.mark.soak
 def test_processes_on_one_copy_and_replicas_are_measured(tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "pictures", 12)
-    text = supervised(tmp_path / "pictures", layers=LAYERS)
+    draw_labelled(tmp_path / "images", 12)
+    text = supervised(tmp_path / "images", layers=LAYERS)
     recipe = parse(text, overrides=["training.strategy=downpour", "training.epochs=1000000"])
     growing = Growing(recipe, open_store(recipe, tmp_path / "stores"), tmp_path / "rows", 0.2)
     shared: Any = growing.on_one_copy(1)

@@ -20,8 +20,8 @@ def test_a_rate_is_tuned_and_a_replica_is_killed_in_one_of_a_pair(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "small.toml"
-    draw_labelled(tmp_path / "pictures", 30)
-    recipe.write_text(supervised(tmp_path / "pictures", layers=LAYERS))
+    draw_labelled(tmp_path / "images", 30)
+    recipe.write_text(supervised(tmp_path / "images", layers=LAYERS))
     words = [str(recipe), "--rate", "0.01", "--epochs", "3", "--case", "killed", "--pairs", "1"]
     words += ["--seconds", "1.5", "--every", "1"]
     words += ["--stores", str(tmp_path / "stores"), "--out", str(tmp_path)]

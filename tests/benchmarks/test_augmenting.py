@@ -10,7 +10,7 @@ from measures import augmenting
 
 
 @pytest.mark.parametrize("name", augmenting.MOVES)
-def test_scipy_moves_pictures_to_the_same_places(name: str) -> None:
+def test_scipy_moves_images_to_the_same_places(name: str) -> None:
     values = np.random.default_rng(1).random((3, 2, 17, 20), np.float32)
     table = augmenting.MOVES[name]
     ours = Augmentation.of([table])(values, keys(0, 0, np.arange(3)))
@@ -19,7 +19,7 @@ def test_scipy_moves_pictures_to_the_same_places(name: str) -> None:
 
 def test_every_way_of_every_transform_has_a_rate() -> None:
     found = augmenting.augmenting(3, 1)
-    rates, ratios = found["pictures_per_second"], found["of_scipy"]
+    rates, ratios = found["samples_per_second"], found["of_scipy"]
     assert isinstance(rates, dict) and isinstance(ratios, dict)
     assert len(rates) == 2 * (5 * 3 + 2) and all(each["median"] > 0 for each in rates.values())
     assert set(ratios) == {

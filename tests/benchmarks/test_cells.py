@@ -1,4 +1,4 @@
-"""Cells that are kept one by one, and the pictures that stand in for MNIST."""
+"""Cells that are kept one by one, and the images that stand in for MNIST."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_cells_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
         Cells("some", tmp_path, 1, count, seconds=2)
 
 
-def test_drawn_pictures_are_read_as_mnist_is(tmp_path: Path) -> None:
+def test_drawn_images_are_read_as_mnist_is(tmp_path: Path) -> None:
     draw(tmp_path, {"train": 30, "t10k": 10})
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     draw(tmp_path, {"train": 30, "t10k": 10})

@@ -25,12 +25,12 @@ TABLES = json.dumps(feeding.MOVES)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """300 pictures of 12 x 10, in shards of 32."""
+    """300 images of 12 x 10, in shards of 32."""
     folder = tmp_path_factory.mktemp("fed")
     np.save(folder / "p.npy", np.random.default_rng(1).integers(0, 255, (300, 12, 10), np.uint8))
     plain = Preparation((12, 10), colour="grey", contrast=False, whiten=False, dtype="uint8")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 32)
+        patched.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 32)
         prepare(open_source(folder / "p.npy"), folder / "store", plain, validation=0.0, jobs=1)
     return Store(folder / "store")
 
@@ -86,8 +86,8 @@ def test_the_cache_is_measured_within_and_beyond_its_bound(store: Store) -> None
     assert full["cached_bytes_most"] == whole_pages and full["misses"] > 10  # type: ignore[operator]  # the same
 
 
-def test_numpy_moves_pictures_as_kernels_do() -> None:
-    """Where nothing is turned, enlarged or shifted, both leave pictures as they are."""
+def test_numpy_moves_images_as_kernels_do() -> None:
+    """Where nothing is turned, enlarged or shifted, both leave images as they are."""
     given = np.random.default_rng(0).integers(0, 255, (3, 2, 9, 8), np.uint8)
     values = given.astype(np.float32) / np.float32(255)
     assert np.abs(moved(values, np.full((3, 4), 0.5, np.float32)) - values).max() < 1e-5

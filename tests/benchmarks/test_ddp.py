@@ -21,8 +21,8 @@ LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 @pytest.mark.soak
 @pytest.mark.parametrize("name", NAMES)
 def test_each_rival_reaches_what_is_asked_of_it(name: str, tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "pictures", 30)
-    text = supervised(tmp_path / "pictures", layers=LAYERS)
+    draw_labelled(tmp_path / "images", 30)
+    text = supervised(tmp_path / "images", layers=LAYERS)
     overrides = ["training.strategy=downpour", "training.epochs=100000", "data.validation=0.3"]
     recipe = parse(text, overrides=overrides)
     store = open_store(recipe, tmp_path / "stores")

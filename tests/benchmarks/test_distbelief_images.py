@@ -16,12 +16,12 @@ from measures.distbelief.images import ARMS
 
 @pytest.mark.soak
 def test_four_ways_are_tuned_judged_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    draw_labelled(tmp_path / "pictures", 24)
+    draw_labelled(tmp_path / "images", 24)
     split = "whiten = false, test = 0.2, validation"
     filters, recipe = tmp_path / "filters.toml", tmp_path / "images.toml"
-    filters.write_text(greedy(tmp_path / "pictures").replace("validation", split))
+    filters.write_text(greedy(tmp_path / "images").replace("validation", split))
     text = supervised(
-        tmp_path / "pictures",
+        tmp_path / "images",
         layers="",
         network=f'start = "{filters}"\ntune = true',
         data="validation = 0.2\ntest = 0.2",
@@ -36,20 +36,20 @@ def test_four_ways_are_tuned_judged_and_kept(tmp_path: Path, capsys: pytest.Capt
             main(distbelief_images, words)
         assert left.value.code == 0
     said = capsys.readouterr()
-    assert said.err.count("filters; 0 ...") == 1 and "held-out pictures" in said.out
+    assert said.err.count("filters; 0 ...") == 1 and "held-out images" in said.out
     found = json.loads((tmp_path / "out" / "distbelief-images.json").read_text())
     assert len(found["cells"]) == 3 + 2 * len(ARMS) + 2 * len(ARMS)
     assert [row["way"] for row in found["summary"]["rows"]] == [*ARMS]
     for name in ARMS:
         cell = found["cells"][f"{name}; 1"]
         assert len(cell["accuracies"]) == 3 and cell["validation"] == cell["accuracies"][-1]
-        assert cell["pictures"] > 0 and 0 <= cell["test"] <= 1
+        assert cell["samples"] > 0 and 0 <= cell["test"] <= 1
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"filters-0", "filters-1", "filters-1000"}
     page = (tmp_path / "out" / "distbelief-images.html").read_text()
     assert page.count("<svg") == 1 and "random filters, kept" in page
 
 
-def test_the_rate_is_the_best_on_validation_pictures_and_gains_are_seed_by_seed() -> None:
+def test_the_rate_is_the_best_on_validation_images_and_gains_are_seed_by_seed() -> None:
     cells: dict[str, Any] = {}
     for name, (low, high) in zip(ARMS, ((0.3, 0.4), (0.3, 0.3), (0.2, 0.1), (0.1, 0.1)), strict=True):
         for rate, validation in ((0.1, low), (0.01, high)):

@@ -23,8 +23,8 @@ def status(words: list[str]) -> object:
 @pytest.mark.soak
 def test_a_round_of_two_replicas_is_kept_with_its_processor_time(tmp_path: Path) -> None:
     recipe = tmp_path / "small.toml"
-    draw_labelled(tmp_path / "pictures", 12)
-    recipe.write_text(supervised(tmp_path / "pictures", layers=LAYERS))
+    draw_labelled(tmp_path / "images", 12)
+    recipe.write_text(supervised(tmp_path / "images", layers=LAYERS))
     words = [str(recipe), "--rounds", "1", "--seconds", "1", "--every", "0.5"]
     words += [
         "--case",

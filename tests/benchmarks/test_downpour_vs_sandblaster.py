@@ -12,15 +12,15 @@ from cotswold.recipe import dump, load, parse
 from cotswold.training import open_store
 from downpour_vs_sandblaster import SIMULATED, summary
 from measures.downpour.figure_4 import WAYS, Experiment
-from measures.downpour.pictures import draw_figure_4
+from measures.downpour.plots import draw_figure_4
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
 
 @pytest.mark.soak
 def test_downpour_and_sandblaster_begin_with_the_same_warm_start(tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "pictures", 30)
-    text = supervised(tmp_path / "pictures", layers=LAYERS)
+    draw_labelled(tmp_path / "images", 30)
+    text = supervised(tmp_path / "images", layers=LAYERS)
     recipe = parse(text, overrides=["training.strategy=downpour", "training.learning_rate=0.01"])
     store = open_store(recipe, tmp_path / "stores")
     experiment = Experiment(dump(recipe), store, tmp_path / "rows", 64, 1.0)

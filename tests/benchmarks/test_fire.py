@@ -23,8 +23,8 @@ from fire import fire
 from measures.command import main
 from measures.fire import audit
 from measures.fire.acting import Spell
-from measures.fire.picture import rates
 from measures.fire.plan import KINDS, LINKS, Places, named, schedule
+from measures.fire.plots import rates
 from measures.fire.summary import verdicts
 from measures.fire.tally import BATCH, SHARD, counts_are_exact
 from measures.fire.watching import Seen
@@ -217,7 +217,7 @@ def training(rate: float, right: float, holds: bool = True) -> Document:
     [
         (training(950.0, 0.98), set()),
         (training(890.0, 0.98), {"throughput under fire"}),
-        (training(950.0, 0.97), {"accuracy on test pictures"}),
+        (training(950.0, 0.97), {"accuracy on test images"}),
         (training(950.0, 0.98, holds=False), {"every sample counts once"}),
     ],
 )

@@ -18,8 +18,8 @@ LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 @pytest.mark.soak
 def test_speeds_and_accuracies_are_left_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recipe = tmp_path / "small.toml"
-    draw_labelled(tmp_path / "pictures", 12)
-    recipe.write_text(supervised(tmp_path / "pictures", layers=LAYERS))
+    draw_labelled(tmp_path / "images", 12)
+    recipe.write_text(supervised(tmp_path / "images", layers=LAYERS))
     words = ["--rounds", "1", "--samples", "32", "--accuracy-samples", "64", "--rate", "0.01"]
     places = ["--stores", str(tmp_path / "stores"), "--out", str(tmp_path)]
     with pytest.raises(SystemExit) as left:
@@ -46,9 +46,9 @@ def test_samples_that_make_no_batch_are_refused(tmp_path: Path, capsys: pytest.C
 
 
 def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    draw_labelled(tmp_path / "pictures", 30)
+    draw_labelled(tmp_path / "images", 30)
     recipe = tmp_path / "small.toml"
-    text = supervised(tmp_path / "pictures").replace("[data]", '[data]\naugment = [{name = "reflection"}]')
+    text = supervised(tmp_path / "images").replace("[data]", '[data]\naugment = [{name = "reflection"}]')
     recipe.write_text(text)
     with pytest.raises(SystemExit) as left:
         main(hogwild, [str(recipe), "--stores", str(tmp_path)])

@@ -40,9 +40,9 @@ norm = 1
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    """Twenty small pictures, and one file that is none."""
-    folder = tmp_path / "pictures"
+def images(tmp_path: Path) -> Path:
+    """Twenty small images, and one file that is none."""
+    folder = tmp_path / "images"
     folder.mkdir()
     drawn = np.random.default_rng(0)
     for number in range(20):
@@ -51,9 +51,9 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, pictures: Path) -> Path:
+def recipe(tmp_path: Path, images: Path) -> Path:
     file = tmp_path / "tiny.toml"
-    file.write_text(RECIPE.replace("SOURCE", str(pictures)))
+    file.write_text(RECIPE.replace("SOURCE", str(images)))
     return file
 
 
@@ -108,31 +108,31 @@ def test_a_recipe_without_stacks_has_no_loop_to_measure(tmp_path: Path) -> None:
         loop_share("cifar10", [], tmp_path, lambda event: None)
 
 
-def test_each_pass_is_measured_beside_forward_alone(pictures: Path) -> None:
-    found: Any = evaluation_passes(parse(RECIPE.replace("SOURCE", str(pictures))), "output", 40, rounds=2)
-    assert found["pictures"] == 40
+def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
+    found: Any = evaluation_passes(parse(RECIPE.replace("SOURCE", str(images))), "output", 40, rounds=2)
+    assert found["samples"] == 40
     assert set(found["of_forward"]) == {"first pass", "second pass"}
     assert all(len(taken) == 2 for taken in found["seconds"].values())
     alone, first = (found["seconds"][name] for name in ("forward alone", "first pass"))
     shares = [a / b for a, b in zip(alone, first, strict=True)]
     assert found["of_forward"]["first pass"]["least"] == pytest.approx(min(shares), rel=1e-3)
-    rate = found["pictures_per_second"]["forward alone"]["greatest"]
+    rate = found["samples_per_second"]["forward alone"]["greatest"]
     assert rate == pytest.approx(40 / min(found["seconds"]["forward alone"]), rel=1e-3)
 
 
-def test_prepare_is_measured_beside_pillow_on_the_same_pictures(pictures: Path) -> None:
-    (pictures / "none.png").write_bytes(b"no picture")
-    found: Any = preparing(open_source(str(pictures)), (8, 8), jobs=1, limit=None, rounds=2)
-    assert (found["pictures"], found["broken"]) == (21, 1)
+def test_prepare_is_measured_beside_pillow_on_the_same_images(images: Path) -> None:
+    (images / "none.png").write_bytes(b"no image")
+    found: Any = preparing(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=2)
+    assert (found["samples"], found["broken"]) == (21, 1)
     seconds = found["seconds"]
     assert found["of_pillow"]["least"] <= seconds["Pillow alone"][0] / seconds["prepare"][0] * 1.001
 
 
-def test_pillow_alone_reading_nothing_is_no_rate(pictures: Path) -> None:
-    for file in pictures.iterdir():
-        file.write_bytes(b"no picture")
+def test_pillow_alone_reading_nothing_is_no_rate(images: Path) -> None:
+    for file in images.iterdir():
+        file.write_bytes(b"no image")
     with pytest.raises(SourceError):
-        preparing(open_source(str(pictures)), (8, 8), jobs=1, limit=None, rounds=1)
+        preparing(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=1)
 
 
 def test_importing_the_library_does_not_import_torch() -> None:

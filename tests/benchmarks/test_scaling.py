@@ -21,10 +21,10 @@ from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
 from measures.scaling import cases as scaling
 from measures.scaling import messages as scaling_messages
 from measures.scaling.messages import Waits, plans_of_step, without_messages
-from measures.scaling.picture import PICTURES
+from measures.scaling.plots import PLOTS
 from measures.scaling.shapes import PAPER, Fields
 from measures.scaling.speed import ONE, TWO_APART, Alone, Speed, alone, speed
-from measures.scaling.stacks import RULE, pictures, share_of
+from measures.scaling.stacks import RULE, random_images, share_of
 
 LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
 MEMORY_MOST = 6 << 30
@@ -33,7 +33,7 @@ MEMORY_MOST = 6 << 30
 def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
     """Bytes that a step sends, and those that it sends without messages."""
     geometry = LITTLE.stack(4, 4)
-    stack, x = share_of(rank, grid, geometry, pictures(geometry, LITTLE.images), first)
+    stack, x = share_of(rank, grid, geometry, random_images(geometry, LITTLE.images), first)
     send, counted = dist.batch_isend_irecv, [0]
 
     def counting(messages: list[dist.P2POp]) -> list[dist.Work]:
@@ -150,7 +150,7 @@ def test_what_needs_hosts_is_left_out_with_a_word_where_none_can_be_made(
 
 def test_a_result_is_drawn_where_it_has_rows(tmp_path: Path) -> None:
     rows = [row.as_dict() for group in ("weak", "hidden") for row in told(group, None)]
-    for name, draw in PICTURES.items():
+    for name, draw in PLOTS.items():
         assert draw({"rows": rows}, tmp_path / name)
         assert "a shape, an operation" in (tmp_path / name).read_text()
         assert not draw({"rows": []}, tmp_path / f"no-{name}")

@@ -66,12 +66,12 @@ def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.C
 
 
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status(evaluate, "demo", "--pictures", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
+    assert status(evaluate, "demo", "--images", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
     printed = capsys.readouterr().out
     assert "of forward alone" in printed and "second pass" in printed
 
 
-def test_a_part_is_measured_and_left_as_table_picture_and_file(
+def test_a_part_is_measured_and_left_as_table_image_and_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert status(scaling, "--quick", "--only", "exchange", "--out", str(tmp_path)) == 0
@@ -95,7 +95,7 @@ def test_what_measures_nothing_is_refused_in_a_sentence(
 
 
 MISUSED = [
-    (evaluate, ("demo", "--pictures", "0"), "--pictures must be at least 1, got 0"),
+    (evaluate, ("demo", "--images", "0"), "--images must be at least 1, got 0"),
     (prepare, (".", "--size", "0"), "--size must be at least 1, got 0"),
     *(
         (script, ("cifar10",), "trains no stacks; name a recipe with")
@@ -114,7 +114,7 @@ def test_the_sentence_names_what_to_write_instead(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "picture.png").write_bytes(b"")
+    (tmp_path / "image.png").write_bytes(b"")
     assert status(script, *words) == 2
     assert sentence in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""benchmarks/staleness.py: rates are tuned, seeds are judged, a picture and cells are left."""
+"""benchmarks/staleness.py: rates are tuned, seeds are judged, an image and cells are left."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_rates_are_tuned_and_the_best_is_run_with_other_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recipe = tmp_path / "small.toml"
-    draw_labelled(tmp_path / "pictures", 30)
-    recipe.write_text(supervised(tmp_path / "pictures", layers=LAYERS))
+    draw_labelled(tmp_path / "images", 30)
+    recipe.write_text(supervised(tmp_path / "images", layers=LAYERS))
     words = [str(recipe), "--replicas", "1", "--replicas", "9", "--rule", "adagrad", "--seeds", "2"]
     words += ["--stores", str(tmp_path / "stores"), "--out", str(tmp_path)]
     with pytest.raises(SystemExit) as left:

@@ -1,4 +1,4 @@
-"""`cotswold data augment`: pictures beside their variants."""
+"""`cotswold data augment`: images beside their variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.cli.command import cotswold
 
 @pytest.fixture
 def recipe(desk: Desk, tmp_path: Path) -> Path:
-    """A recipe that mirrors every picture up and down."""
+    """A recipe that mirrors every image up and down."""
     found = tmp_path / "augmented.toml"
     table = '\n[[data.augment]]\nname = "reflection"\nhorizontal = 0\nvertical = 1\n'
     found.write_text(desk.layers_recipe.read_text() + table)
@@ -26,8 +26,8 @@ def test_a_sheet_has_originals_and_their_variants(recipe: Path, desk: Desk, tmp_
     said = cotswold("data", "augment", recipe, *words)
     assert said.status == 0, said.err
     assert str(out) in said.out
-    with Image.open(out) as picture:
-        sheet = np.asarray(picture)
+    with Image.open(out) as image:
+        sheet = np.asarray(image)
     gaps = np.flatnonzero((sheet[:, :, 3] == 0).all(0))
     times = len(gaps) // 2
     small = sheet[::times, ::times]

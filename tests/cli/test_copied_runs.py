@@ -1,4 +1,4 @@
-"""Runs away from home: without their pictures or their store, beside pictures that have become others."""
+"""Runs away from home: without their images or their store, beside images that have become others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.training.small_recipes import draw, draw_labelled, greedy, su
 
 
 class Home(DemoFolder):
-    """Pictures, a finished run that learnt from them, and its store."""
+    """Images, a finished run that learnt from them, and its store."""
 
     @property
     def run(self) -> Path:
@@ -31,12 +31,12 @@ class Home(DemoFolder):
     def lose_store(self) -> None:
         shutil.rmtree(self.stores)
 
-    def lose_pictures(self) -> None:
-        shutil.rmtree(self.pictures)
+    def lose_images(self) -> None:
+        shutil.rmtree(self.images)
 
     def grow(self) -> None:
-        """More pictures, of one kind: another spectrum, another whitening."""
-        draw(self.pictures / "upright", 40, level=False, first=5000)
+        """More images, of one kind: another spectrum, another whitening."""
+        draw(self.images / "upright", 40, level=False, first=5000)
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     home = Home(tmp_path)
-    draw_labelled(home.pictures, 20)
-    home.train(greedy(home.pictures))
+    draw_labelled(home.images, 20)
+    home.train(greedy(home.images))
     draw(tmp_path / "new" / "level", 16, level=True, first=100)
     draw(tmp_path / "new" / "upright", 16, level=False, first=200)
     return home
@@ -75,19 +75,19 @@ def test_features_are_the_same_where_the_folder_has_grown_and_the_store_is_lost(
     assert np.array_equal(features(home), before)
 
 
-def test_a_run_that_came_without_its_pictures_gives_features_and_a_report(home: Home) -> None:
+def test_a_run_that_came_without_its_images_gives_features_and_a_report(home: Home) -> None:
     before = features(home)
     home.lose_store()
-    home.lose_pictures()
+    home.lose_images()
     assert np.array_equal(features(home), before)
     said = cotswold("report", home.run)
     assert said.status == 0 and said.err == ""
 
 
-def test_a_run_that_came_without_its_pictures_is_evaluated_and_what_is_left_out_is_said(home: Home) -> None:
+def test_a_run_that_came_without_its_images_is_evaluated_and_what_is_left_out_is_said(home: Home) -> None:
     before = json.loads(evaluate(home, "--json").out)["objects"][0]
     home.lose_store()
-    home.lose_pictures()
+    home.lose_images()
     said = evaluate(home, "--json")
     assert said.status == 0, said.err
     assert "k-means is skipped" in said.err
@@ -96,7 +96,7 @@ def test_a_run_that_came_without_its_pictures_is_evaluated_and_what_is_left_out_
     assert after["random"] and not after["dictionary"]
 
 
-def test_a_store_made_anew_of_other_pictures_takes_no_part_in_an_evaluation(home: Home) -> None:
+def test_a_store_made_anew_of_other_images_takes_no_part_in_an_evaluation(home: Home) -> None:
     before = json.loads(evaluate(home, "--json").out)["objects"][0]
     home.lose_store()
     home.grow()
@@ -108,7 +108,7 @@ def test_a_store_made_anew_of_other_pictures_takes_no_part_in_an_evaluation(home
     assert not after["dictionary"]
 
 
-def test_a_run_is_not_taken_up_with_other_pictures(home: Home) -> None:
+def test_a_run_is_not_taken_up_with_other_images(home: Home) -> None:
     home.lose_store()
     home.grow()
     said = cotswold("train", "--run", home.run, "--resume")
@@ -116,11 +116,11 @@ def test_a_run_is_not_taken_up_with_other_pictures(home: Home) -> None:
     assert "are not those that" in said.error
 
 
-def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(home: Home) -> None:
+def test_a_supervised_run_that_came_alone_says_which_images_it_is_tested_on(home: Home) -> None:
     shutil.rmtree(home.run)
-    home.train(supervised(home.pictures))
+    home.train(supervised(home.images))
     home.lose_store()
-    home.lose_pictures()
+    home.lose_images()
     said = cotswold("evaluate", home.run)
     assert said.status == 2 and "own labelled samples are not available" in said.error
     assert "--stores" in said.error and "--source" in said.error
@@ -128,7 +128,7 @@ def test_a_supervised_run_that_came_alone_says_which_pictures_it_is_tested_on(ho
 
 def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> None:
     shutil.rmtree(home.run)
-    home.train(supervised(home.pictures))
+    home.train(supervised(home.images))
 
     def predictions() -> list[dict[str, str]]:
         said = cotswold("predict", home.run, home.path / "new")
@@ -137,16 +137,16 @@ def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> No
 
     before = predictions()
     home.lose_store()
-    draw(home.pictures / "askew", 5, level=True)  # one class more
+    draw(home.images / "askew", 5, level=True)  # one class more
     assert predictions() == before
-    home.lose_pictures()
+    home.lose_images()
     assert predictions() == before
 
 
-def test_a_control_is_tested_on_pictures_of_its_own_preparation(home: Home) -> None:
+def test_a_control_is_tested_on_images_of_its_own_preparation(home: Home) -> None:
     other = Home(home.path / "other")
-    shutil.copytree(home.pictures, other.pictures)
-    other.train(greedy(other.pictures).replace("validation", "contrast = false, band = 0.3, validation"))
+    shutil.copytree(home.images, other.images)
+    other.train(greedy(other.images).replace("validation", "contrast = false, band = 0.3, validation"))
     found = json.loads(evaluate(home, "--json", "--control", other.run).out)["objects"][0]
     shutil.copytree(home.path / "new", other.path / "new")
     alone = json.loads(evaluate(other, "--json").out)["objects"][0]

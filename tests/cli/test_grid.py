@@ -87,7 +87,7 @@ def test_a_run_of_ranks_goes_on_in_one_process_and_any_command_reads_it(desk: De
     assert sorted(path.name for path in (run / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
     said_alone = cotswold("train", "--run", run, "--resume", "--grid", "none")
     assert said_alone.status == 0 and "resumed" in said_alone.err and " ranks" not in said_alone.err
-    assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
+    assert cotswold("features", run, desk.images, tmp_path / "features.npz").status == 0
 
 
 def test_a_killed_rank_is_named_and_the_run_goes_on_from_its_checkpoint(desk: Desk, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: 
     assert process.returncode == 1
     assert "rank 1 on" in said and "has been silent" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
-    assert cotswold("features", run, desk.pictures, tmp_path / "features.npz").status == 0
+    assert cotswold("features", run, desk.images, tmp_path / "features.npz").status == 0
 
 
 def test_torchrun_starts_ranks_whose_number_must_fit_the_grid(desk: Desk, tmp_path: Path) -> None:

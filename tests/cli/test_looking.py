@@ -34,7 +34,7 @@ def copy(desk: Desk, tmp_path: Path) -> Path:
 
 
 def evaluate(run: Path, desk: Desk, *words: object) -> Said:
-    tests = ("--positives", desk.pictures / "level", "--negatives", desk.pictures / "upright")
+    tests = ("--positives", desk.images / "level", "--negatives", desk.images / "upright")
     usual = () if "--splits" in words else ("--splits", 2, "--stores", desk.stores)
     return cotswold("evaluate", run, *tests, *usual, *words)
 
@@ -56,7 +56,7 @@ def test_an_evaluation_that_was_stopped_goes_on_with_the_tests_that_are_missing(
 ) -> None:
     recipe = (copy / "recipe.toml").read_text().replace("evaluate = []\n", "")
     for name, positives, negatives in (("level", "level", "upright"), ("steep", "upright", "level")):
-        sources = f'positives = "{desk.pictures / positives}"\nnegatives = "{desk.pictures / negatives}"'
+        sources = f'positives = "{desk.images / positives}"\nnegatives = "{desk.images / negatives}"'
         recipe += f'\n[[evaluate]]\nname = "{name}"\n{sources}\n'
     (copy / "recipe.toml").write_text(recipe)
 
@@ -88,7 +88,7 @@ def test_guessing_gives_what_the_weights_of_the_classes_say(desk: Desk, copy: Pa
         "--positives",
         tmp_path / "few",
         "--negatives",
-        desk.pictures / "upright",
+        desk.images / "upright",
         "--stores",
         desk.stores,
     )
@@ -118,7 +118,7 @@ def test_evaluate_without_tests_says_how_to_name_them(desk: Desk) -> None:
     said = cotswold("evaluate", desk.stacks, "--stores", desk.stores)
     assert said.status == 2
     assert "names no tests; give positives and negatives" in said.error
-    said = cotswold("evaluate", desk.stacks, "--positives", desk.pictures)
+    said = cotswold("evaluate", desk.stacks, "--positives", desk.images)
     assert said.status == 2
     assert "needs both positives and negatives" in said.error
 
@@ -261,9 +261,9 @@ def test_report_of_a_run_that_has_only_begun_still_writes_a_page(desk: Desk, tmp
     assert run.report.is_file()
 
 
-def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> None:
+def test_features_are_written_for_every_image(desk: Desk, tmp_path: Path) -> None:
     words = ("--labels", "folders")
-    said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.npz", *words)
+    said = cotswold("features", desk.stacks, desk.images, tmp_path / "features.npz", *words)
     assert said.status == 0, said.err
     with np.load(tmp_path / "features.npz", allow_pickle=False) as found:
         assert len(found["features"]) == len(found["names"]) == len(found["labels"]) == 60
@@ -271,7 +271,7 @@ def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> N
     said = cotswold(
         "features",
         desk.stacks,
-        desk.pictures,
+        desk.images,
         tmp_path / "pooled.npy",
         "--layer",
         "1.pooled",
@@ -282,19 +282,19 @@ def test_features_are_written_for_every_picture(desk: Desk, tmp_path: Path) -> N
 
 def test_features_and_predictions_want_the_right_kind_of_run(desk: Desk, tmp_path: Path) -> None:
     out = tmp_path / "features.npz"
-    said = cotswold("features", desk.layers, desk.pictures, out)
+    said = cotswold("features", desk.layers, desk.images, out)
     assert said.status == 2
     assert "is a run of layers; use a run of stacks" in said.error
-    said = cotswold("predict", desk.stacks, desk.pictures)
+    said = cotswold("predict", desk.stacks, desk.images)
     assert said.status == 2
     assert "is a run of stacks; use a supervised run" in said.error
     assert said.out == ""
-    said = cotswold("features", desk.stacks, desk.pictures, tmp_path / "features.mat")
+    said = cotswold("features", desk.stacks, desk.images, tmp_path / "features.mat")
     assert said.status == 2
     assert "features.mat" in said.error
 
 
-def test_a_single_picture_is_answered_as_in_its_folder(desk: Desk, tmp_path: Path) -> None:
+def test_a_single_image_is_answered_as_in_its_folder(desk: Desk, tmp_path: Path) -> None:
     draw(tmp_path / "new", 3, level=True, first=900)
     whole = cotswold("predict", desk.layers, tmp_path / "new").out.splitlines()
     one = sorted((tmp_path / "new").iterdir())[1]
@@ -305,17 +305,17 @@ def test_a_single_picture_is_answered_as_in_its_folder(desk: Desk, tmp_path: Pat
     assert np.load(tmp_path / "one.npy").shape[0] == 1
 
 
-def test_predictions_name_a_class_for_every_picture(desk: Desk, tmp_path: Path) -> None:
+def test_predictions_name_a_class_for_every_image(desk: Desk, tmp_path: Path) -> None:
     draw(tmp_path / "new", 9, level=True, first=500)
-    (tmp_path / "new" / "torn.png").write_bytes(b"no picture")
+    (tmp_path / "new" / "torn.png").write_bytes(b"no image")
     said = cotswold("predict", desk.layers, tmp_path / "new")
     assert said.status == 0
     assert "torn.png" in said.error
     rows = list(csv.DictReader(StringIO(said.out)))
-    assert [row["picture"] for row in rows] == [f"{number:03d}.png" for number in range(500, 509)]
+    assert [row["image"] for row in rows] == [f"{number:03d}.png" for number in range(500, 509)]
     assert {row["class"] for row in rows} == {"level"}
     (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / "torn.png").write_bytes(b"no picture")
+    (tmp_path / "torn" / "torn.png").write_bytes(b"no image")
     said = cotswold("predict", desk.layers, tmp_path / "torn")
     assert said.status == 2 and said.out == ""
     words = ("--top", 5, "--json")
@@ -337,7 +337,7 @@ def test_info_estimates_times_and_says_whether_a_recipe_fits(desk: Desk) -> None
         assert word in printed
 
 
-def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_needs_no_images_and_says_what_is_not_known_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COTSWOLD_DATA", raising=False)
     said = cotswold("info", "cifar10")
     assert said.status == 0
@@ -347,7 +347,7 @@ def test_info_needs_no_pictures_and_says_what_is_not_known_without(monkeypatch: 
     assert found["parameters"] == sum(layer["parameters"] for layer in found["layers"]) == 833_408
 
 
-def test_info_of_a_network_whose_pictures_are_there_counts_its_outputs(desk: Desk) -> None:
+def test_info_of_a_network_whose_images_are_there_counts_its_outputs(desk: Desk) -> None:
     found = json.loads(cotswold("info", desk.layers_recipe, "--json").out)
     assert found["layers"][-1]["output"] == "2" and "not_known" not in found
 
@@ -377,7 +377,7 @@ def test_data_make_writes_the_demonstration_as_files(tmp_path: Path, monkeypatch
     assert str(tmp_path / "demo") in said.error
 
 
-def test_info_says_where_pictures_are_missing(desk: Desk) -> None:
+def test_info_says_where_images_are_missing(desk: Desk) -> None:
     said = cotswold("info", desk.stacks_recipe, "--no-time", "--set", "data.source=nowhere")
     assert said.status == 0 and "nowhere does not exist; training needs it" in said.out
     assert "does not exist" not in cotswold("info", desk.stacks_recipe, "--no-time").out
@@ -391,6 +391,6 @@ def test_evaluate_says_which_stacks_have_not_begun_to_learn(desk: Desk, tmp_path
     (newest / "manifest.json").unlink()
     state = {**manifest.state, "position": {"phase": 0, "step": 1, "total": 1}}
     replace(manifest, state=state).write(newest)
-    words = "--positives", desk.pictures / "level", "--negatives", desk.pictures / "upright"
+    words = "--positives", desk.images / "level", "--negatives", desk.images / "upright"
     said = cotswold("evaluate", run, *words, "--stores", desk.stores)
     assert "the last 1 of the 2 stacks are untrained" in said.err

@@ -18,8 +18,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "speech").mkdir()
     for number in range(4):
         np.save(tmp_path / "speech" / f"{number}.npy", random.normal(size=(10, 3)))
-    (tmp_path / "pictures").mkdir()
-    Image.new("L", (8, 8)).save(tmp_path / "pictures" / "a.png")
+    (tmp_path / "images").mkdir()
+    Image.new("L", (8, 8)).save(tmp_path / "images" / "a.png")
     return tmp_path
 
 
@@ -52,10 +52,10 @@ def test_frames_have_a_context_of_five_unless_another_is_given(folder: Path) -> 
         ("table.npz", ["--no-whiten", "--colour", "grey"], "to which colour, whiten does not apply"),
         ("table.npz", ["--context", 2], "contains vectors, to which context does not apply"),
         ("speech", ["--unit"], "contains frames, to which unit does not apply"),
-        ("pictures", ["--context", 2], "contains pictures, to which context does not apply"),
-        ("pictures", ["--no-standardise"], "contains pictures, to which standardise does not apply"),
+        ("images", ["--context", 2], "contains images, to which context does not apply"),
+        ("images", ["--no-standardise"], "contains images, to which standardise does not apply"),
         ("table.npz", ["--dtype", "uint8"], "dtype must be float32 or float16"),
-        ("pictures", ["--dtype", "float32"], "dtype must be float16 or uint8"),
+        ("images", ["--dtype", "float32"], "dtype must be float16 or uint8"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_by_name(

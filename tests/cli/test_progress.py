@@ -21,7 +21,7 @@ def step(at: int, *, steps: int, seconds: float, stack: int = 0, of: int = 100) 
         "at": at,
         "of": of,
         "loss": 1.0,
-        "pictures_per_second": 10.0,
+        "samples_per_second": 10.0,
         "gflops": 1.0,
         "interval_steps": steps,
         "interval_seconds": seconds,
@@ -115,7 +115,7 @@ def test_what_has_no_length_is_announced_without_a_number() -> None:
         "name": "own",
         "strategy": "supervised",
         "parameters": 7,
-        "pictures": None,
+        "images": None,
     }
     assert describe(start) == "own: supervised, 7 weights"
 

@@ -51,7 +51,7 @@ STEP: Event = {
     "replicas": 2,
     "staleness": 1.25,
     "waiting_bytes": 2_500_000,
-    "pictures_per_second": 100.0,
+    "samples_per_second": 100.0,
     "gflops": 0.001,
     "interval_steps": 7,
     "interval_seconds": 4.8,

@@ -135,9 +135,9 @@ def test_a_cluster_file_of_ones_own_is_read(tmp_path: Path) -> None:
 
 
 def test_a_store_brings_its_own_size(tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "pictures", 6)
+    draw_labelled(tmp_path / "images", 6)
     store = tmp_path / "store"
-    assert cotswold("prepare", tmp_path / "pictures", store, "--size", "56").status == 0
+    assert cotswold("prepare", tmp_path / "images", store, "--size", "56").status == 0
     words = ("--set", "data.source=", "--set", f"data.store={store}", "--grid", "1x1", "--json")
     said = cotswold("simulate", "coates2013", "demo", *words)
     assert said.status == 0, said.err

@@ -1,4 +1,4 @@
-"""Pictures like photographs in what matters here: a steep spectrum and correlated colours."""
+"""Images like photographs in what matters here: a steep spectrum and correlated colours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cotswold.data.sources.base import SampleSource
 KILLED = """
 import os, signal, sys
 from cotswold.data.store import layout as store_layout
-store_layout._SHARD_PICTURES_MAX = 16
+store_layout._SHARD_IMAGES_MAX = 16
 import cotswold.data.store.journal as journal
 from cotswold.data import Preparation, open_source, prepare
 added = journal.Journal.add
@@ -59,7 +59,7 @@ def write_photographs(folder: Path, count: int, first: int = 0) -> None:
 class Named(SampleSource):
     """A source of which only names and splits matter."""
 
-    kind = "pictures"
+    kind = "images"
     identity = ""
 
     def __init__(self, splits: Sequence[str | None]) -> None:
@@ -69,7 +69,7 @@ class Named(SampleSource):
         return len(self._splits)
 
     def name(self, index: int) -> str:
-        return f"picture {index}"
+        return f"image {index}"
 
     def label(self, index: int) -> int:
         return -1
@@ -78,9 +78,9 @@ class Named(SampleSource):
         return self._splits[index]
 
 
-def png(picture: Image.Image) -> bytes:
+def png(image: Image.Image) -> bytes:
     file = io.BytesIO()
-    picture.save(file, "PNG")
+    image.save(file, "PNG")
     return file.getvalue()
 
 
@@ -90,7 +90,7 @@ def files(store: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 16)
 
 
 @pytest.fixture(scope="session")
@@ -113,10 +113,10 @@ def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def plain_store(tmp_path: Path) -> Callable[..., Store]:
-    """Makes a store whose pictures are numbered: every value of picture i is i / 255."""
+    """Makes a store whose images are numbered: every value of image i is i / 255."""
 
-    def make(pictures: int, size: tuple[int, int] = (4, 6), shard: int | None = None) -> Store:
-        numbered = np.broadcast_to(np.arange(pictures, dtype=np.uint8)[:, None, None], (pictures, *size))
+    def make(images: int, size: tuple[int, int] = (4, 6), shard: int | None = None) -> Store:
+        numbered = np.broadcast_to(np.arange(images, dtype=np.uint8)[:, None, None], (images, *size))
         np.save(tmp_path / "numbered.npy", numbered)
         source: Source = open_source(tmp_path / "numbered.npy")
         plain = Preparation(size, colour="grey", contrast=False, whiten=False, dtype="uint8")

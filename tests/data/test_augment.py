@@ -36,7 +36,7 @@ EVERY: Tables = [
 MODES = {"edge": "nearest", "reflect": "mirror", "zero": "constant"}
 
 
-def pictures(count: int, shape: tuple[int, int, int] = (3, 17, 22)) -> Float32:
+def images(count: int, shape: tuple[int, int, int] = (3, 17, 22)) -> Float32:
     smooth = ndimage.gaussian_filter(
         np.random.default_rng(1).standard_normal((count, *shape)), (0, 0, 1.5, 1.5)
     )
@@ -50,19 +50,19 @@ def some_keys(count: int, epoch: int = 0) -> NDArray[np.uint64]:
 
 @pytest.mark.parametrize("table", EVERY, ids=lambda each: "-".join(map(str, each.values()))[:30])
 def test_a_variant_depends_on_its_own_values_and_key_alone(table: dict[str, Any]) -> None:
-    values, drawn, one = pictures(9), some_keys(9), Augmentation.of([table])
+    values, drawn, one = images(9), some_keys(9), Augmentation.of([table])
     together = one(values, drawn)
     assert together.dtype == np.float32 and together.shape == values.shape
     assert not np.array_equal(together, values)
-    for picture in range(9):
-        alone = one(values[picture : picture + 1], drawn[picture : picture + 1])
-        assert alone.tobytes() == together[picture : picture + 1].tobytes()
+    for image in range(9):
+        alone = one(values[image : image + 1], drawn[image : image + 1])
+        assert alone.tobytes() == together[image : image + 1].tobytes()
     turned = one(values[::-1], drawn[::-1])
     assert turned[::-1].tobytes() == together.tobytes()
 
 
 def test_threads_that_vary_at_the_same_time_get_the_same_bits() -> None:
-    values, drawn, one = pictures(16), some_keys(16), Augmentation.of(EVERY)
+    values, drawn, one = images(16), some_keys(16), Augmentation.of(EVERY)
     expected, found = one(values, drawn), [np.empty(0, np.float32)] * 4
 
     def vary(number: int) -> None:
@@ -90,39 +90,39 @@ def test_threads_that_vary_at_the_same_time_get_the_same_bits() -> None:
     ids=lambda each: type(each).__name__,
 )
 def test_a_move_is_what_scipy_makes_of_its_map(move: Any, fill: str) -> None:
-    values, drawn = pictures(4), some_keys(4)
+    values, drawn = images(4), some_keys(4)
     table = {"name": type(move).__name__.lower(), **vars(move), "fill": fill}
     found = Augmentation.of([{key: one for key, one in table.items() if one is not None}])(values, drawn)
     middle = np.array([8.0, 10.5])
-    for picture, each in enumerate(move.before(drawn, 0, 17, 22)):
+    for image, each in enumerate(move.before(drawn, 0, 17, 22)):
         square, shift = each[:, :2], each[:, 2]
         grid = np.stack(np.meshgrid(np.arange(17.0), np.arange(22.0), indexing="ij")).reshape(2, -1)
         places = square @ (grid - middle[:, None]) + (shift + middle)[:, None]
         if fill == "zero":  # SciPy cuts off half a pixel earlier
-            padded = np.pad(values[picture], ((0, 0), (30, 30), (30, 30)))
+            padded = np.pad(values[image], ((0, 0), (30, 30), (30, 30)))
             places += 30
         else:
-            padded = values[picture]
+            padded = values[image]
         for channel in range(3):
             expected = ndimage.map_coordinates(padded[channel], places, order=1, mode=MODES[fill])
-            assert np.abs(found[picture, channel].reshape(-1) - expected).max() < 2e-5
+            assert np.abs(found[image, channel].reshape(-1) - expected).max() < 2e-5
 
 
 def test_an_elastic_distortion_is_what_scipy_makes_of_the_same_numbers() -> None:
-    values, drawn, sigma, alpha = pictures(5, (1, 28, 28)), some_keys(5), 4.0, 34.0
+    values, drawn, sigma, alpha = images(5, (1, 28, 28)), some_keys(5), 4.0, 34.0
     found = Augmentation.of([{"name": "elastic", "alpha": alpha, "sigma": sigma}])(values, drawn)
     numbers = uniform(drawn, 1, (2, 28, 28), -1.0, 1.0)
     grid = np.stack(np.meshgrid(np.arange(28.0), np.arange(28.0), indexing="ij"))
-    for picture in range(5):
-        smooth = [ndimage.gaussian_filter(each, sigma, mode="constant") for each in numbers[picture]]
+    for image in range(5):
+        smooth = [ndimage.gaussian_filter(each, sigma, mode="constant") for each in numbers[image]]
         expected = ndimage.map_coordinates(
-            values[picture, 0], grid + alpha * np.stack(smooth), order=1, mode="nearest"
+            values[image, 0], grid + alpha * np.stack(smooth), order=1, mode="nearest"
         )
-        assert np.abs(found[picture, 0] - expected).max() < 1e-4
+        assert np.abs(found[image, 0] - expected).max() < 1e-4
 
 
 def test_moves_that_follow_each_other_are_one_map_in_their_order() -> None:
-    """A picture whose values are places, so that interpolating twice would not show."""
+    """An image whose values are places, so that interpolating twice would not show."""
     y, x = np.meshgrid(np.arange(41.0), np.arange(41.0), indexing="ij")
     values = np.stack([y, x])[None].astype(np.float32)
     drawn = some_keys(1)
@@ -159,14 +159,14 @@ def test_seeds_epochs_and_rows_have_keys_of_their_own() -> None:
 
 
 def test_a_probability_is_how_many_are_moved() -> None:
-    values, drawn = pictures(2000, (1, 4, 4)), some_keys(2000)
+    values, drawn = images(2000, (1, 4, 4)), some_keys(2000)
     one = Augmentation.of([{"name": "rotation", "degrees": 90.0, "probability": 0.25}])
     moved = (one(values, drawn) != values).any((1, 2, 3)).mean()
     assert 0.21 < moved < 0.29
 
 
-def test_pictures_whose_colours_are_not_changed_keep_their_bits() -> None:
-    values, drawn = pictures(400), some_keys(400)
+def test_images_whose_colours_are_not_changed_keep_their_bits() -> None:
+    values, drawn = images(400), some_keys(400)
     table = {"name": "colour", "brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 90.0}
     never = Augmentation.of([{**table, "probability": 0.0}])
     assert np.array_equal(never(values, drawn), values)
@@ -176,7 +176,7 @@ def test_pictures_whose_colours_are_not_changed_keep_their_bits() -> None:
 
 
 def test_hue_leaves_grey_and_brightness_as_they_are() -> None:
-    values, drawn = pictures(6), some_keys(6)
+    values, drawn = images(6), some_keys(6)
     found = Augmentation.of([{"name": "colour", "hue": 120.0}])(values, drawn)
     assert np.abs(found - values).max() > 0.05
     assert np.abs(found.sum(1) - values.sum(1)).max() < 1e-5
@@ -239,7 +239,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_an_own_transform_gets_its_parameters_and_keys_of_its_own(own_module: str) -> None:
     table = {"name": "own", "function": f"{own_module}:ink", "strength": 0.5}
-    values, drawn = pictures(3), some_keys(3)
+    values, drawn = images(3), some_keys(3)
     once, twice = Augmentation.of([table]), Augmentation.of([table, table])
     factor = once(values, drawn) / values
     assert np.abs(factor - factor[:, :1, :1, :1]).max() < 1e-5
@@ -262,7 +262,7 @@ def test_an_own_transform_that_gives_nothing_usable_is_named(
 ) -> None:
     one = Augmentation.of([{"name": "own", "function": f"{own_module}:{function}"}])
     with pytest.raises(UserError, match=f"{own_module}:{function}.*{words}"):
-        one(pictures(2), some_keys(2))
+        one(images(2), some_keys(2))
 
 
 def test_a_reader_hands_out_other_variants_each_epoch_and_the_same_labels(store: Store) -> None:
@@ -345,7 +345,7 @@ def test_a_data_set_for_other_loaders_hands_out_the_readers_variants(store: Stor
 
 @pytest.mark.parametrize("tables", [*[[each] for each in EVERY], EVERY], ids=lambda each: each[0]["name"])
 def test_kernels_and_numpy_alone_give_the_same_bits(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    values, drawn, one = pictures(5), some_keys(5), Augmentation.of(tables)
+    values, drawn, one = images(5), some_keys(5), Augmentation.of(tables)
     found = one(values, drawn)
     monkeypatch.setenv("COTSWOLD_KERNELS", "torch")
     assert one(values, drawn).tobytes() == found.tobytes()
@@ -362,8 +362,8 @@ def test_a_field_goes_through_the_moves_before_it() -> None:
     ]
     found = Augmentation.of(tables)(values, drawn)
     numbers = uniform(drawn, 9, (2, 41, 41), -1.0, 1.0)
-    for picture, turn in enumerate(Rotation(80.0).before(drawn, 0, 41, 41)):
-        smooth = [ndimage.gaussian_filter(each, sigma, mode="constant") for each in numbers[picture]]
+    for image, turn in enumerate(Rotation(80.0).before(drawn, 0, 41, 41)):
+        smooth = [ndimage.gaussian_filter(each, sigma, mode="constant") for each in numbers[image]]
         place = np.array([26.0, 16.0]) + alpha * np.array([each[26, 16] for each in smooth])
         expected = turn[:, :2] @ (place - 20) + 20
-        assert np.abs(found[picture, :, 26, 16] - expected).max() < 1e-3
+        assert np.abs(found[image, :, 26, 16] - expected).max() < 1e-3

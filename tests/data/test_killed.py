@@ -14,7 +14,7 @@ from tests.data.conftest import KILLED, files
 from tests.warm import PYTHON
 
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
-from cotswold.data.store.image_shards import PictureWork
+from cotswold.data.store.image_shards import ImageWork
 from cotswold.data.store.layout import ShardSize
 from cotswold.data.store.shard import Shard
 from cotswold.data.store.worker_pool import WorkerPool
@@ -25,7 +25,7 @@ SMALL = Preparation((16, 20))
 
 def test_a_process_that_dies_is_told_whenever_it_does(photographs: Path, tmp_path: Path) -> None:
     plain = Preparation((16, 20), whiten=False)
-    one, work = ShardSize(1, 1), PictureWork(open_source(photographs), tmp_path, plain)
+    one, work = ShardSize(1, 1), ImageWork(open_source(photographs), tmp_path, plain)
     with WorkerPool(work, 2) as pool:
         shards = [Shard("train", n, n, one, np.array([n])) for n in range(300)]
         written = pool.write(shards, Transform(plain), {})
@@ -57,7 +57,7 @@ def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
 POOL = """
 import os, sys
 from cotswold.data.store import layout as store_layout
-store_layout._SHARD_PICTURES_MAX = 16
+store_layout._SHARD_IMAGES_MAX = 16
 from cotswold.data import Preparation, open_source, prepare
 if __name__ == "__main__":
     def progress(done, total):

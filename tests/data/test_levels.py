@@ -15,7 +15,7 @@ from PIL import Image
 
 from cotswold.data import Preparation, Source, Store, Transform, open_source, prepare, stream
 from cotswold.data.formats import intensity_range as grey_levels
-from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.image import BrokenImageError
 from cotswold.data.formats.intensity_range import Range, Ranges, range_of
 from cotswold.errors import SourceError
 from cotswold.files import MalformedError
@@ -33,17 +33,17 @@ def grey(source: Source, index: int) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint16", "int32"])
-def test_blank_pictures_at_the_beginning_do_not_brighten_the_others(dtype: str, tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (80, 16, 16)).astype(dtype)
-    pictures[:70] = 0
-    assert (grey(of_array(tmp_path, pictures), 75) == pictures[75]).all()
+def test_blank_images_at_the_beginning_do_not_brighten_the_others(dtype: str, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (80, 16, 16)).astype(dtype)
+    images[:70] = 0
+    assert (grey(of_array(tmp_path, images), 75) == images[75]).all()
 
 
-def test_one_picture_that_is_not_finite_is_left_out_by_name_and_harms_no_other(tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).random((30, 16, 16), np.float32)
-    expected = [grey(of_array(tmp_path, pictures), index) for index in range(30)]
-    pictures[5, 3, 3], pictures[9, 0, 0] = np.nan, np.inf
-    source = of_array(tmp_path, pictures)
+def test_one_image_that_is_not_finite_is_left_out_by_name_and_harms_no_other(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).random((30, 16, 16), np.float32)
+    expected = [grey(of_array(tmp_path, images), index) for index in range(30)]
+    images[5, 3, 3], images[9, 0, 0] = np.nan, np.inf
+    source = of_array(tmp_path, images)
     for index in set(range(30)) - {5, 9}:
         assert (grey(source, index) == expected[index]).all()
     summary = prepare(source, tmp_path / "s", PLAIN, validation=0, jobs=1)
@@ -54,8 +54,8 @@ def test_one_picture_that_is_not_finite_is_left_out_by_name_and_harms_no_other(t
 
 @pytest.mark.parametrize(("bits", "kept"), [(8, 256), (10, 256), (12, 256), (14, 256), (16, 256)])
 def test_arrays_of_fewer_than_16_bits_keep_256_grey_levels(bits: int, kept: int, tmp_path: Path) -> None:
-    pictures = np.arange(1 << bits, dtype=np.uint16).reshape(1, -1, 16)
-    found = grey(of_array(tmp_path, pictures), 0)
+    images = np.arange(1 << bits, dtype=np.uint16).reshape(1, -1, 16)
+    found = grey(of_array(tmp_path, images), 0)
     assert len(np.unique(found)) == kept
     assert (np.diff(found.reshape(-1).astype(int)) >= 0).all()
 
@@ -73,7 +73,7 @@ def test_a_folder_of_12_bit_microscopy_keeps_256_grey_levels_by_one_range(kind: 
     assert said == "grey levels: integers from 0 to 4095 are read as 12 bits"
 
 
-def test_a_zip_of_deep_pictures_has_one_range_too(tmp_path: Path) -> None:
+def test_a_zip_of_deep_images_has_one_range_too(tmp_path: Path) -> None:
     import zipfile
 
     for name, value in (("a", 4095), ("b", 256)):
@@ -94,14 +94,14 @@ def test_a_float_tiff_with_an_infinite_pixel_is_left_out_by_name_and_does_not_be
     ramp[3, 4] = np.inf
     Image.fromarray(ramp).save(tmp_path / "in" / "bad.tif")
     source = open_source(tmp_path / "in")
-    with pytest.raises(BrokenPictureError, match=r"bad\.tif: contains infinite"):
+    with pytest.raises(BrokenImageError, match=r"bad\.tif: contains infinite"):
         source.read(0)
     assert grey(source, 1).max() == 255
     summary = prepare(source, tmp_path / "s", PLAIN, validation=0, jobs=1)
     assert summary.broken == 1 and "bad.tif" in summary.broken_files[0]
 
 
-def test_pictures_of_8_bits_are_neither_looked_through_nor_spoken_of(tmp_path: Path) -> None:
+def test_images_of_8_bits_are_neither_looked_through_nor_spoken_of(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for kind in ("jpg", "png", "gif"):
         Image.new("RGB", (4, 4), (9, 9, 9)).save(tmp_path / "in" / f"a.{kind}")
@@ -133,15 +133,15 @@ def test_what_was_decided_is_said_by_prepare_and_kept_in_the_store(tmp_path: Pat
 
 
 def test_every_process_and_thread_has_the_same_levels(tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 1 << 12, (200, 16, 16), np.uint16)
-    pictures[:150] >>= 6
-    source = of_array(tmp_path, pictures)
+    images = np.random.default_rng(0).integers(0, 1 << 12, (200, 16, 16), np.uint16)
+    images[:150] >>= 6
+    source = of_array(tmp_path, images)
     one = prepare(source, tmp_path / "one", PLAIN, jobs=1)
-    two = prepare(of_array(tmp_path, pictures), tmp_path / "two", PLAIN, jobs=2)
+    two = prepare(of_array(tmp_path, images), tmp_path / "two", PLAIN, jobs=2)
     assert one.identity == two.identity
     transform = Store(tmp_path / "one").transform
-    for batch, indices in stream(of_array(tmp_path, pictures), transform, 50, threads=2):
-        expected = (pictures[indices.numpy()] >> 4) / np.float32(255)
+    for batch, indices in stream(of_array(tmp_path, images), transform, 50, threads=2):
+        expected = (images[indices.numpy()] >> 4) / np.float32(255)
         assert np.allclose(batch[:, 0].numpy(), expected, atol=1e-6)
 
 
@@ -184,10 +184,10 @@ def test_levels_keep_the_order_of_numbers_and_never_wrap_around(values: NDArray[
 
 def test_a_range_over_blocks_is_the_range_over_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grey_levels, "_BLOCK_BYTES", 100)
-    pictures = np.random.default_rng(0).normal(size=(40, 3, 3)).astype(np.float32)
-    pictures[7] = np.nan
-    low, high = float(np.nanmin(pictures)), float(np.nanmax(pictures))
-    assert range_of(pictures) == Range(low, high, integers=False)
+    images = np.random.default_rng(0).normal(size=(40, 3, 3)).astype(np.float32)
+    images[7] = np.nan
+    low, high = float(np.nanmin(images)), float(np.nanmax(images))
+    assert range_of(images) == Range(low, high, integers=False)
     assert range_of(np.full((2, 3, 3), np.nan)) is None
 
 
@@ -198,14 +198,14 @@ def deep_folder(path: Path, *values: int) -> Source:
     return open_source(path)
 
 
-def test_other_pictures_are_black_and_white_where_the_training_pictures_were(tmp_path: Path) -> None:
+def test_other_images_are_black_and_white_where_the_training_images_were(tmp_path: Path) -> None:
     prepare(deep_folder(tmp_path / "in", 1000, 4095), tmp_path / "s", PLAIN, validation=0, jobs=1)
     transform = Transform.from_state(json.loads(json.dumps(Store(tmp_path / "s").transform.state())))
     darker = deep_folder(tmp_path / "darker", 1000)
-    for pictures, _ in stream(darker, transform, 1):
-        assert pictures[0, 0, 0, 0].item() * 255 == pytest.approx(1000 >> 4, abs=1)
-    with Image.open(tmp_path / "darker" / "0.png") as picture:
-        assert transform(picture)[0, 0, 0] * 255 == pytest.approx(1000 >> 4, abs=1)
+    for images, _ in stream(darker, transform, 1):
+        assert images[0, 0, 0, 0].item() * 255 == pytest.approx(1000 >> 4, abs=1)
+    with Image.open(tmp_path / "darker" / "0.png") as image:
+        assert transform(image)[0, 0, 0] * 255 == pytest.approx(1000 >> 4, abs=1)
     assert darker.settle() == ("grey levels: integers from 1000 to 1000 are read as 10 bits",)
 
 
@@ -224,5 +224,5 @@ def test_a_transform_with_ranges_that_are_none_is_malformed(state: object) -> No
 
 @pytest.mark.parametrize("high", [1.02, 2.0, 15.9])
 def test_floats_that_end_a_little_above_1_keep_256_grey_levels(high: float, tmp_path: Path) -> None:
-    pictures = np.linspace(0, high, 256, dtype=np.float32).reshape(1, 16, 16)
-    assert len(np.unique(grey(of_array(tmp_path, pictures), 0))) == 256
+    images = np.linspace(0, high, 256, dtype=np.float32).reshape(1, 16, 16)
+    assert len(np.unique(grey(of_array(tmp_path, images), 0))) == 256

@@ -15,31 +15,31 @@ from PIL import Image
 from tests.data.conftest import KILLED, files, photograph, write_photographs
 from tests.warm import PYTHON
 
-from cotswold.data import Preparation, Store, of_pictures, open_source, prepare
+from cotswold.data import Preparation, Store, of_images, open_source, prepare
 from cotswold.data.store.splits import Request, assigned
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
 SMALL = Preparation((16, 20))
 
 
-def test_a_store_holds_every_picture_once_as_its_transform_makes_it(photographs: Path, store: Store) -> None:
+def test_a_store_holds_every_image_once_as_its_transform_makes_it(photographs: Path, store: Store) -> None:
     source = open_source(photographs)
     assert store.splits == {"train": 210, "validation": 60, "test": 30}
-    transform = of_pictures(store.transform)
+    transform = of_images(store.transform)
     expected = {
         i: transform.restored(transform.stored(transform(source.read(i))[None]))[0]
         for i in range(len(source))
     }
     found = []
     for split, count in store.splits.items():
-        for picture in store.read(split, 0, count):
-            distances = [float(np.abs(picture - other).max()) for other in expected.values()]
+        for image in store.read(split, 0, count):
+            distances = [float(np.abs(image - other).max()) for other in expected.values()]
             found.append(int(np.argmin(distances)))
             assert min(distances) < 0.02
     assert sorted(found) == list(range(300))
 
 
-def test_labels_follow_their_pictures(photographs: Path, store: Store) -> None:
+def test_labels_follow_their_images(photographs: Path, store: Store) -> None:
     source = open_source(photographs, labels="folders")
     request = Request(source.identity, True, store.transform.preparation, "random", 0.2, 0.1, 0, None)
     for split, order in assigned(source, request).items():
@@ -57,14 +57,14 @@ def test_the_store_is_the_same_for_every_number_of_processes(
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
-def test_progress_ends_with_every_picture_done(photographs: Path, tmp_path: Path, small_shards: None) -> None:
+def test_progress_ends_with_every_image_done(photographs: Path, tmp_path: Path, small_shards: None) -> None:
     seen: list[tuple[int, int]] = []
     prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1, progress=lambda *now: seen.append(now))
     assert seen[-1] == (300, 300) and sorted(seen) == seen and len(seen) > 10
 
 
 @pytest.mark.parametrize("broken", [[0], [3, 4, 5, 150, 299], list(range(0, 300, 3)), list(range(299))])
-def test_broken_pictures_are_counted_named_and_leave_no_gap(
+def test_broken_images_are_counted_named_and_leave_no_gap(
     broken: list[int], photographs: Path, tmp_path: Path, small_shards: None
 ) -> None:
     source = open_source(photographs, labels="folders")
@@ -83,17 +83,17 @@ def test_broken_pictures_are_counted_named_and_leave_no_gap(
     originals = {photograph(i).tobytes(): i for i in range(300)}
     seen = []
     for split, count in store.splits.items():
-        assert zarr.open_array(tmp_path / "s" / "arrays" / split / "pictures").shape[0] == count
+        assert zarr.open_array(tmp_path / "s" / "arrays" / split / "images").shape[0] == count
         stored = store.read_stored(split, 0, count).transpose(0, 2, 3, 1)
-        for picture, label in zip(stored, store.labels(split), strict=True):
-            number = originals[np.ascontiguousarray(picture).tobytes()]
+        for image, label in zip(stored, store.labels(split), strict=True):
+            number = originals[np.ascontiguousarray(image).tobytes()]
             assert label == (number >= 150)
             seen.append(number)
     assert sorted(seen) == sorted(set(range(300)) - set(broken))
     store.verify()
 
 
-def test_a_source_without_one_readable_picture_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_source_without_one_readable_image_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for name in "ab":
         (tmp_path / "in" / f"{name}.jpg").write_bytes(b"no jpeg")
@@ -128,7 +128,7 @@ def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
     whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
     command = [*PYTHON, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
     subprocess.run(command, check=False)
-    shard = tmp_path / "s" / "arrays" / "train" / "pictures" / "c" / "2" / "0" / "0" / "0"
+    shard = tmp_path / "s" / "arrays" / "train" / "images" / "c" / "2" / "0" / "0" / "0"
     data = bytearray(shard.read_bytes())
     data[500] ^= 1
     shard.write_bytes(data)
@@ -157,7 +157,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
     with pytest.raises(DiskFullError, match="run the same command again"):
         prepare(source, tmp_path / "s", SMALL, jobs=1)
     monkeypatch.undo()
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 16)
     resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
     assert resumed.found == 5 * 16
     assert resumed.identity == prepare(source, tmp_path / "whole", SMALL, jobs=1).identity
@@ -165,7 +165,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
 
 LIMITED = """
 import resource, sys
-from cotswold.data import Preparation, of_pictures, open_source, prepare
+from cotswold.data import Preparation, of_images, open_source, prepare
 from cotswold.errors import DiskFullError
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -234,13 +234,13 @@ def test_an_unfinished_store_of_another_kind_is_not_mixed_with_this_one(
         prepare(open_source(photographs), tmp_path / "s", SMALL, seed=5, jobs=1)
 
 
-def test_one_picture_is_enough(tmp_path: Path) -> None:
+def test_one_image_is_enough(tmp_path: Path) -> None:
     write_photographs(tmp_path / "in", 1)
     prepare(open_source(tmp_path / "in"), tmp_path / "s", Preparation((5, 3)))
     store = Store(tmp_path / "s")
     assert store.splits == {"train": 1}
     assert np.isfinite(store.read("train", 0, 1)).all()
-    assert store.whiteness("train").pictures == 1
+    assert store.whiteness("train").images == 1
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (130, 70)])
@@ -255,7 +255,7 @@ def test_any_size_can_be_prepared_and_read_back(size: tuple[int, int], colour: s
     assert (store.shape.height, store.shape.width) == size
 
 
-def test_pictures_of_all_kinds_in_one_folder_are_prepared_raise_on_all(tmp_path: Path) -> None:
+def test_images_of_all_kinds_in_one_folder_are_prepared_raise_on_all(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     write_photographs(folder, 4)
     Image.fromarray(photograph(9)).convert("L").save(folder / "grey.jpg")
@@ -271,6 +271,6 @@ def test_the_manifest_says_how_the_store_was_made(store: Store) -> None:
     manifest = json.loads((store.path / "manifest.json").read_text())
     assert manifest["request"]["preparation"]["size"] == [24, 32]
     assert set(manifest["chunks"]) | {"manifest.json"} == set(files(store.path))
-    described = json.loads((store.path / "arrays" / "train" / "pictures" / "zarr.json").read_text())
+    described = json.loads((store.path / "arrays" / "train" / "images" / "zarr.json").read_text())
     inner = described["codecs"][0]["configuration"]["codecs"]
     assert [codec["name"] for codec in inner] == ["bytes", "crc32c"]

@@ -15,7 +15,7 @@ from PIL import Image
 from tests.data.conftest import photograph, png, write_photographs
 
 from cotswold.data import open_source
-from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.image import BrokenImageError
 from cotswold.errors import SourceError
 
 
@@ -32,12 +32,12 @@ def idx(path: Path, array: NDArray[np.uint8]) -> None:
 
 
 def mnist(folder: Path, suffix: str = "") -> NDArray[np.uint8]:
-    pictures = np.random.default_rng(0).integers(0, 256, (30, 7, 5), dtype=np.uint8)
-    idx(folder / f"train-images-idx3-ubyte{suffix}", pictures[:20])
+    images = np.random.default_rng(0).integers(0, 256, (30, 7, 5), dtype=np.uint8)
+    idx(folder / f"train-images-idx3-ubyte{suffix}", images[:20])
     idx(folder / f"train-labels-idx1-ubyte{suffix}", np.arange(20, dtype=np.uint8) % 10)
-    idx(folder / f"t10k-images-idx3-ubyte{suffix}", pictures[20:])
+    idx(folder / f"t10k-images-idx3-ubyte{suffix}", images[20:])
     idx(folder / f"t10k-labels-idx1-ubyte{suffix}", np.arange(10, dtype=np.uint8))
-    return pictures
+    return images
 
 
 def cifar(path: Path, count: int, seed: int) -> NDArray[np.uint8]:
@@ -46,7 +46,7 @@ def cifar(path: Path, count: int, seed: int) -> NDArray[np.uint8]:
     return records
 
 
-def test_a_folder_and_its_zip_hold_the_same_pictures_in_the_same_order(
+def test_a_folder_and_its_zip_hold_the_same_images_in_the_same_order(
     photographs: Path, tmp_path: Path
 ) -> None:
     files = {p.relative_to(photographs).as_posix(): p.read_bytes() for p in photographs.rglob("*.png")}
@@ -62,7 +62,7 @@ def test_a_folder_and_its_zip_hold_the_same_pictures_in_the_same_order(
 
 def test_hidden_files_texts_and_loops_are_passed_over(tmp_path: Path) -> None:
     write_photographs(tmp_path / "a", 2)
-    (tmp_path / "README.txt").write_text("no picture")
+    (tmp_path / "README.txt").write_text("no image")
     (tmp_path / ".DS_Store").write_bytes(b"x")
     (tmp_path / "__MACOSX").mkdir()
     (tmp_path / "__MACOSX" / "._x.png").write_bytes(b"x")
@@ -96,7 +96,7 @@ def test_top_folders_are_splits_where_they_are_called_so(tmp_path: Path) -> None
     }
 
 
-def test_identity_follows_the_pictures_and_not_the_place(tmp_path: Path) -> None:
+def test_identity_follows_the_images_and_not_the_place(tmp_path: Path) -> None:
     write_photographs(tmp_path / "a", 3)
     write_photographs(tmp_path / "b", 3)
     first = open_source(tmp_path / "a").identity
@@ -122,7 +122,7 @@ def test_missing_empty_and_unknown_sources_are_refused_with_a_remedy(
         open_source(tmp_path / "it")
 
 
-def test_a_damaged_zip_and_a_single_picture_are_refused(tmp_path: Path) -> None:
+def test_a_damaged_zip_and_a_single_image_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.zip").write_bytes(b"PK\3\4 not really")
     with pytest.raises(SourceError, match="cannot be read as a zip"):
         open_source(tmp_path / "bad.zip")
@@ -133,7 +133,7 @@ def test_a_damaged_zip_and_a_single_picture_are_refused(tmp_path: Path) -> None:
         open_source(tmp_path / "one.png")
 
 
-def test_a_damaged_member_of_a_zip_is_one_broken_picture(tmp_path: Path) -> None:
+def test_a_damaged_member_of_a_zip_is_one_broken_image(tmp_path: Path) -> None:
     path = zipped(
         tmp_path / "all.zip",
         {"a.png": png(Image.fromarray(photograph(0))), "b.png": png(Image.new("L", (9, 9)))},
@@ -142,7 +142,7 @@ def test_a_damaged_member_of_a_zip_is_one_broken_picture(tmp_path: Path) -> None
     data[200] ^= 0xFF
     path.write_bytes(data)
     source = open_source(path)
-    with pytest.raises(BrokenPictureError, match=r"a\.png"):
+    with pytest.raises(BrokenImageError, match=r"a\.png"):
         source.read(0).load()
     assert source.read(1).size == (9, 9)
 
@@ -172,13 +172,13 @@ def test_labels_need_folders_or_a_file(photographs: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_idx_files_give_pictures_labels_and_splits(suffix: str, tmp_path: Path) -> None:
-    pictures = mnist(tmp_path, suffix)
+def test_idx_files_give_images_labels_and_splits(suffix: str, tmp_path: Path) -> None:
+    images = mnist(tmp_path, suffix)
     source = open_source(tmp_path, labels="file")
     splits = [source.split_of(i) for i in range(30)]
     assert splits == ["test"] * 10 + ["train"] * 20
-    assert (np.asarray(source.read(0)) == pictures[20]).all()
-    assert (np.asarray(source.read(12)) == pictures[2]).all()
+    assert (np.asarray(source.read(0)) == images[20]).all()
+    assert (np.asarray(source.read(12)) == images[2]).all()
     assert [source.label(i) for i in (3, 10, 21)] == [3, 0, 1]
     assert source.classes == tuple("0123456789")
     single = open_source(tmp_path / f"train-images-idx3-ubyte{suffix}")
@@ -201,7 +201,7 @@ def test_damaged_idx_files_are_refused(tmp_path: Path) -> None:
     assert len(open_source(tmp_path)) == 30
 
 
-def test_cifar_batches_give_pictures_labels_and_splits(tmp_path: Path) -> None:
+def test_cifar_batches_give_images_labels_and_splits(tmp_path: Path) -> None:
     test, train = cifar(tmp_path / "test_batch.bin.gz", 3, 1), cifar(tmp_path / "data_batch_1.bin", 4, 0)
     source = open_source(tmp_path, labels="file")
     assert [source.split_of(i) for i in range(7)] == ["train"] * 4 + ["test"] * 3
@@ -219,19 +219,19 @@ def test_npy_files_may_have_channels_first_last_or_none(
     channels: int | None, first: bool, tmp_path: Path
 ) -> None:
     shape = (5, 8, 6) if channels is None else (5, 8, 6, channels)
-    pictures = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
-    stored = pictures.transpose(0, 3, 1, 2) if first and channels else pictures
+    images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    stored = images.transpose(0, 3, 1, 2) if first and channels else images
     np.save(tmp_path / "a.npy", stored)
-    expected = pictures[3] if channels == 3 else pictures[3].reshape(8, 6)
+    expected = images[3] if channels == 3 else images[3].reshape(8, 6)
     assert (np.asarray(open_source(tmp_path / "a.npy").read(3)) == expected).all()
 
 
 @pytest.mark.parametrize("dtype", ["bool", "uint16", "float32", "float64", "int64"])
 def test_npy_files_of_other_types_are_brought_to_eight_bits(dtype: str, tmp_path: Path) -> None:
     dark, light = {"bool": (0, 1), "uint16": (0, 65535), "int64": (0, 255)}.get(dtype, (0.0, 1.0))
-    pictures = np.full((2, 4, 4), dark, dtype)
-    pictures[1] = light
-    np.save(tmp_path / "a.npy", pictures)
+    images = np.full((2, 4, 4), dark, dtype)
+    images[1] = light
+    np.save(tmp_path / "a.npy", images)
     source = open_source(tmp_path / "a.npy")
     assert np.asarray(source.read(0)).max() == 0 and np.asarray(source.read(1)).min() == 255
 
@@ -246,9 +246,7 @@ def test_npy_files_of_other_types_are_brought_to_eight_bits(dtype: str, tmp_path
         (np.zeros((3, 4, 4), complex), "type complex"),
     ],
 )
-def test_arrays_that_are_no_pictures_are_refused(
-    array: NDArray[np.generic], says: str, tmp_path: Path
-) -> None:
+def test_arrays_that_are_no_images_are_refused(array: NDArray[np.generic], says: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(SourceError, match=says):
         open_source(tmp_path / "a.npy").settle()
@@ -274,7 +272,7 @@ class Trap:
         return os.system, ("touch sprung",)
 
 
-def test_an_npz_whose_names_do_not_tell_pictures_from_other_arrays_is_refused(tmp_path: Path) -> None:
+def test_an_npz_whose_names_do_not_tell_images_from_other_arrays_is_refused(tmp_path: Path) -> None:
     planes = np.zeros((5, 8, 8), np.uint8)
     np.savez(tmp_path / "one.npz", anything=planes)
     assert len(open_source(tmp_path / "one.npz")) == 5

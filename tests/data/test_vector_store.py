@@ -174,7 +174,7 @@ def test_a_sample_is_a_frame_with_its_neighbours_across_shards_and_never_across_
             start += length
         for first, last in ((0, 1), (count // 2, count), (count, count)):
             np.testing.assert_array_equal(store.read(split, first, last), whole[first:last])
-    frame_bytes = sum(path.stat().st_size for path in (tmp_path / "s").rglob("pictures/c/*/0/0/0"))
+    frame_bytes = sum(path.stat().st_size for path in (tmp_path / "s").rglob("images/c/*/0/0/0"))
     assert frame_bytes < 1.5 * 266 * 3 * 4 + 4000, "frames are kept once"
     assert verify_store(tmp_path / "s") == []
 
@@ -226,18 +226,18 @@ def test_other_data_are_read_as_the_training_data_were(tmp_path: Path) -> None:
         UserError, match="learnt from frames of 3 features, but the source contains vectors of 4"
     ):
         stream(open_vectors(vectors(tmp_path)), transform, 16)
-    write_photographs(tmp_path / "pictures", 1)
-    with pytest.raises(UserError, match="learnt from frames, but the source contains pictures"):
-        stream(open_source(tmp_path / "pictures"), transform, 16)
+    write_photographs(tmp_path / "images", 1)
+    with pytest.raises(UserError, match="learnt from frames, but the source contains images"):
+        stream(open_source(tmp_path / "images"), transform, 16)
 
 
 def test_a_preparation_for_other_data_is_refused(tmp_path: Path) -> None:
     source = open_vectors(vectors(tmp_path))
-    with pytest.raises(UserError, match="for pictures, but the source contains vectors"):
+    with pytest.raises(UserError, match="for images, but the source contains vectors"):
         prepare(source, tmp_path / "s", Preparation())
     with pytest.raises(UserError, match="for 5 features, but the source has 4"):
         prepare(source, tmp_path / "s", VectorPreparation(5))
-    for wrong in ({"context": 1}, {"features": 0}, {"dtype": "uint8"}, {"kind": "pictures"}):
+    for wrong in ({"context": 1}, {"features": 0}, {"dtype": "uint8"}, {"kind": "images"}):
         with pytest.raises(UserError):
             VectorPreparation(**{"features": 4, **wrong})  # type: ignore[arg-type]  # wrong on purpose
 

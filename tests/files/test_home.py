@@ -38,7 +38,7 @@ def test_a_tilde_that_stands_for_no_user_is_part_of_a_name() -> None:
 @pytest.mark.usefixtures("homeless")
 @pytest.mark.parametrize(
     "words",
-    ["info ~/store", "prepare ~/pictures out", "prepare . ~/out", "data make ~/out"],
+    ["info ~/store", "prepare ~/images out", "prepare . ~/out", "data make ~/out"],
 )
 def test_commands_answer_a_user_without_a_home_in_a_sentence(words: str) -> None:
     Path("a.png").write_bytes(b"")

@@ -60,7 +60,7 @@ def coates(padding: int, keep: bool, fields: list[int], maps: int) -> list[Stack
     below, stacks = MapShape(3, 200, 200), []
     for field in fields:
         window = Window(field, 4, padding, padding)
-        padding = 0  # the picture alone is padded
+        padding = 0  # the image alone is padded
         filters = BlockLocal(below, window, window, rows=4, columns=4, depth=maps)
         stacks.append(StackGeometry(filters, Smoothing(5, keep), Smoothing(5, keep)))
         below = stacks[-1].output

@@ -148,7 +148,7 @@ def test_the_products_are_each_others_adjoints(run: Runner, layer: BlockLocal) -
 
 
 def amid(values: Tensor, around: float) -> Tensor:
-    """The same map as a slice of a larger batch in a larger picture, which holds ``around`` elsewhere."""
+    """The same map as a slice of a larger batch in a larger image, which holds ``around`` elsewhere."""
     images, channels, height, width = values.shape
     large = torch.full((height + 2, width + 3, channels, images + 5), around, dtype=values.dtype)
     view = large.permute(3, 2, 0, 1)[2:-3, :, 1:-1, 1:-2]
@@ -158,7 +158,7 @@ def amid(values: Tensor, around: float) -> Tensor:
 
 @pytest.mark.parametrize("layer", [ODD, SPARSE, DEEP])
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_slices_of_batches_and_pictures_are_read_and_written_in_place(
+def test_slices_of_batches_and_images_are_read_and_written_in_place(
     run: Runner, operation: str, layer: BlockLocal
 ) -> None:
     handed = operands(layer, operation, 3)

@@ -66,7 +66,7 @@ def test_nothing_is_touched_beyond_maps_and_filters_that_are_smoothed_and_measur
 
 
 @pytest.mark.slow
-def test_nothing_is_touched_beyond_pictures_whose_pixels_are_moved() -> None:
+def test_nothing_is_touched_beyond_images_whose_pixels_are_moved() -> None:
     done = guarded("fifth", str(FUZZ * CASES), script="guarded_warp")
     assert done.returncode == 0 and done.stdout.endswith("alive\n"), (
         done.returncode,

@@ -23,7 +23,7 @@ GRIDS = ("1x2", "2x1", "2x2")
 
 
 class _Depth(nn.Module):
-    """Stochastic depth: whole pictures are left out, by numbers that the module draws itself."""
+    """Stochastic depth: whole images are left out, by numbers that the module draws itself."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.empty(x.shape[0], 1, 1, 1).bernoulli_(0.5)
@@ -48,15 +48,15 @@ def _linear(grid: str) -> Any:
     return partition(nn.Linear(5, 3), grid)
 
 
-def _more_pictures(grid: str, last: int) -> None:
+def _more_images(grid: str, last: int) -> None:
     _conv(grid)(_batch(4 + _on(last)))
 
 
-def _other_pictures(grid: str, last: int) -> None:
+def _other_images(grid: str, last: int) -> None:
     _conv(grid)(_batch() if not _on(last) else 1 - _batch())
 
 
-def _order_of_pictures(grid: str, last: int) -> None:
+def _order_of_images(grid: str, last: int) -> None:
     _conv(grid)(_batch() if not _on(last) else _batch().flip(0))
 
 
@@ -134,7 +134,7 @@ def _of_its_own(grid: str, last: int) -> None:
 
 
 class _Noisy(nn.Module):
-    """A network of a diffusion: pictures, how much noise is in each, and a plain number."""
+    """A network of a diffusion: images, how much noise is in each, and a plain number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,14 +179,14 @@ OTHERWISE = (
 )
 
 CASES: dict[str, tuple[Callable[[str, int], None], str]] = {
-    "more pictures": (_more_pictures, "got a batch of other sizes than rank 0"),
-    "other pictures": (_other_pictures, "got another batch than rank 0"),
-    "pictures in another order": (_order_of_pictures, "got another batch than rank 0"),
+    "more images": (_more_images, "got a batch of other sizes than rank 0"),
+    "other images": (_other_images, "got another batch than rank 0"),
+    "images in another order": (_order_of_images, "got another batch than rank 0"),
     "other features": (_other_features, "got another batch than rank 0"),
     "a little brighter": (_brightness, "got another batch than rank 0"),
     "what is no number": (_not_a_number, "got another batch than rank 0"),
-    "other pictures beside what is no number": (_beside_no_number, "got another batch than rank 0"),
-    "other pictures later": (_later, "got another batch than rank 0"),
+    "other images beside what is no number": (_beside_no_number, "got another batch than rank 0"),
+    "other images later": (_later, "got another batch than rank 0"),
     "a few numbers beside many": (_few_numbers_beside_many, "got another batch than rank 0"),
     "a learning rate of its own": (_own_parameters, "has other values of replicated parameters than rank 0"),
     "a plain number": (_plain_number, OTHERWISE),

@@ -80,7 +80,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "wide dilation": lambda: nn.Sequential(
         nn.Conv2d(4, 4, 3, padding=12, dilation=12), nn.Conv2d(4, 4, 3, padding=5, dilation=5)
     ),
-    "pictures from one pixel": lambda: nn.Sequential(
+    "images from one pixel": lambda: nn.Sequential(
         nn.Conv2d(4, 4, (8, 9)), nn.ConvTranspose2d(4, 4, 4), nn.ReLU(), nn.ConvTranspose2d(4, 4, 4, 2, 1)
     ),
     "dropout": lambda: Between(lambda _, x: F.dropout(x, 0.3)),
@@ -126,7 +126,7 @@ class _Patches(nn.Module):
 
 
 def _notices() -> list[list[str]]:
-    """Warnings about a view in a part, a view before a matrix, and a picture, each called twice."""
+    """Warnings about a view in a part, a view before a matrix, and an image, each called twice."""
     patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Patches(), nn.LayerNorm(4))
     ending = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 3))
     calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (conv(), torch.rand(SHAPE)[0])]
@@ -143,10 +143,10 @@ def _notices() -> list[list[str]]:
 
 
 def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
-    (first, ending, picture), others = on_ranks(2, _notices)
+    (first, ending, image), others = on_ranks(2, _notices)
     assert [re.search("^flatten in _Patches '1' gathers a map", one) is not None for one in first] == [True]
     assert ending == []
-    assert [re.search("^PartitionedConv2d got an image", one) is not None for one in picture] == [True]
+    assert [re.search("^PartitionedConv2d got an image", one) is not None for one in image] == [True]
     assert others == [[], [], []]  # the first rank speaks for all
 
 
@@ -184,7 +184,7 @@ def test_hooks_on_tensors_in_parts_get_their_gradients() -> None:
 
 
 def _parts_of_outputs() -> list[tuple[int, int]]:
-    """Extents of this rank's part of a map behind a view, and of pictures that grow from one pixel."""
+    """Extents of this rank's part of a map behind a view, and of images that grow from one pixel."""
     torch.manual_seed(0)
     shuffled = partition(Between(_shuffled), "1x2")
     grown = partition(nn.Sequential(nn.ConvTranspose2d(4, 4, 4), nn.ConvTranspose2d(4, 4, 4, 2, 1)), "1x2")

@@ -246,7 +246,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "a function of whole features": _features(lambda x: F.rrelu(x, training=True, inplace=True)),
     "a batch that needs a gradient": lambda x: F.relu(_with_gradient(x.mesh), inplace=True),
     "a parameter beside": lambda x: x.add_(torch.ones(1, dtype=torch.float64, requires_grad=True)),
-    "one picture set": _then(_set(0, 1)),
+    "one image set": _then(_set(0, 1)),
     "pixels set": _then(_set((ALL, ALL, slice(0, 2)), 1)),
 }  # fmt: skip
 

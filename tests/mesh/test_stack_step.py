@@ -56,7 +56,7 @@ def start(geometry: StackGeometry, blocks: Box) -> ops.StackState:
     return ops.StackState(filters, filters[:, :, 0, 0].clone(), torch.zeros_like(filters), one, one.clone())
 
 
-def pictures(geometry: StackGeometry, index: int) -> Tensor:
+def images(geometry: StackGeometry, index: int) -> Tensor:
     generator = torch.Generator().manual_seed(index)
     shape = geometry.input
     x = torch.rand(5, shape.channels, shape.height, shape.width, generator=generator, dtype=torch.float64)
@@ -73,11 +73,11 @@ def losses_above(geometry: StackGeometry, index: int) -> Tensor:
 
 def alone(geometry: StackGeometry) -> dict[str, Tensor]:
     state = start(geometry, Box.whole(geometry.filters.grid))
-    ops.calibrate(state, pictures(geometry, 0), geometry, OBJECTIVE)
+    ops.calibrate(state, images(geometry, 0), geometry, OBJECTIVE)
     reports = [
         ops.stack_step(
             state,
-            pictures(geometry, index),
+            images(geometry, index),
             geometry,
             OBJECTIVE,
             RULE,
@@ -98,7 +98,7 @@ def together(grid: str, geometry: StackGeometry) -> dict[str, Tensor]:
     state = start(geometry, partition.blocks.box(mesh.rank))
 
     def seen(index: int) -> Tensor:
-        return pictures(geometry, index)[:, :, *partition.windows[mesh.rank].slices]
+        return images(geometry, index)[:, :, *partition.windows[mesh.rank].slices]
 
     steps.calibrate(share, state, seen(0), OBJECTIVE)
     losses = []
@@ -149,7 +149,7 @@ def forward(grid: str, geometry: StackGeometry) -> tuple[Tensor, Tensor]:
     mesh, partition = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
     share, state = Share(mesh, partition), start(geometry, partition.blocks.box(mesh.rank))
     state = replace(state, filters=state.filters.float(), norms=torch.ones_like(state.norms).float())
-    x = pictures(geometry, 0)[:, :, *partition.windows[mesh.rank].slices].float()
+    x = images(geometry, 0)[:, :, *partition.windows[mesh.rank].slices].float()
     z, _ = steps.responses(share, state, x)
     return z.own.clone(), steps.output(share, state, x, OBJECTIVE.epsilon)
 

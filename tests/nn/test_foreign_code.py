@@ -266,9 +266,9 @@ def test_optimisers_step_and_gradients_are_clipped(name: str, kind: type[torch.o
 
 def test_a_foreign_network_with_a_local_layer_learns() -> None:
     torch.manual_seed(0)
-    pictures, labels = torch.randn(64, 1, 10, 10), torch.arange(64) % 4
+    images, labels = torch.randn(64, 1, 10, 10), torch.arange(64) % 4
     for label in range(4):
-        pictures[labels == label, 0, 2 * label : 2 * label + 3, 3:6] += 1.5
+        images[labels == label, 0, 2 * label : 2 * label + 3, 3:6] += 1.5
     network = nn.Sequential(
         nn.Conv2d(1, 4, 3),
         nn.ReLU(),
@@ -282,7 +282,7 @@ def test_a_foreign_network_with_a_local_layer_learns() -> None:
     losses = []
     for _ in range(40):
         optimiser.zero_grad()
-        loss = F.cross_entropy(network(pictures), labels)
+        loss = F.cross_entropy(network(images), labels)
         loss.backward()  # type: ignore[no-untyped-call]  # torch has it untyped
         optimiser.step()
         losses.append(float(loss.detach()))
@@ -298,8 +298,8 @@ def test_every_refusal_is_one_of_the_errors_that_the_command_knows() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_what_follows_a_layer_may_change_its_output_in_place(block: tuple[int, int], bias: bool) -> None:
     layer = LocallyConnected2d(2, 3, 8, 3, block=block, bias=bias, dtype=torch.float64)
-    pictures = torch.rand(5, 2, 8, 8, dtype=torch.float64)
-    for x in (pictures, pictures[0]):
+    images = torch.rand(5, 2, 8, 8, dtype=torch.float64)
+    for x in (images, images[0]):
         layer.zero_grad()
         layer(x).relu().sum().backward()
         expected = [one.grad.clone() for one in layer.parameters() if one.grad is not None]

@@ -89,7 +89,7 @@ def test_the_reprs_show_the_arguments() -> None:
     assert repr(LocalContrastNorm2d(5)) == "LocalContrastNorm2d(5, padding=0, floor=0.01)"
 
 
-def test_both_are_compiled_for_any_number_of_pictures() -> None:
+def test_both_are_compiled_for_any_number_of_images() -> None:
     both = torch.nn.Sequential(L2Pool2d(3, padding="same"), LocalContrastNorm2d(3, padding="same"))
     compiled = torch.compile(both, fullgraph=True, dynamic=True)
     for images in (6, 9):

@@ -72,14 +72,14 @@ def dense_objective(autoencoder: SparseAutoencoderStack, x: Tensor) -> Tensor:
     return (error + autoencoder.sparsity * (sums + autoencoder.epsilon).sqrt().sum()) / x.shape[0]
 
 
-def pictures(images: int = 4, geometry: StackGeometry = GEOMETRY) -> Tensor:
+def random_images(images: int = 4, geometry: StackGeometry = GEOMETRY) -> Tensor:
     shape = geometry.input
     torch.manual_seed(7)
     return torch.randn(images, shape.channels, shape.height, shape.width, dtype=torch.float64)
 
 
 def test_the_objective_and_its_gradients_are_those_of_dense_matrices() -> None:
-    autoencoder, x = stack(sparsity=0.3, epsilon=1e-4), pictures().requires_grad_()
+    autoencoder, x = stack(sparsity=0.3, epsilon=1e-4), random_images().requires_grad_()
     leaves = (autoencoder.filters, autoencoder.alpha, x)
     mine, expected = autoencoder.objective(x), dense_objective(autoencoder, x)
     torch.testing.assert_close(mine, expected)
@@ -87,7 +87,7 @@ def test_the_objective_and_its_gradients_are_those_of_dense_matrices() -> None:
 
 
 def test_the_objective_is_the_sum_of_its_two_terms() -> None:
-    autoencoder, x = stack(sparsity=0.3), pictures()
+    autoencoder, x = stack(sparsity=0.3), random_images()
     whole, error, penalty = autoencoder.objective_parts(x)
     torch.testing.assert_close(whole, error + penalty)
     torch.testing.assert_close(error, (autoencoder.reconstruct(x) - x).square().sum() * 1.5**2 / 4)
@@ -95,7 +95,7 @@ def test_the_objective_is_the_sum_of_its_two_terms() -> None:
 
 
 def test_the_objective_does_not_feel_the_length_of_the_filters() -> None:
-    autoencoder, x = stack(), pictures()
+    autoencoder, x = stack(), random_images()
     (gradient,) = torch.autograd.grad(autoencoder.objective(x), autoencoder.filters)
     along = (gradient * autoencoder.filters).sum((2, 3))
     torch.testing.assert_close(along, torch.zeros_like(along))
@@ -105,7 +105,7 @@ def test_the_objective_does_not_feel_the_length_of_the_filters() -> None:
     torch.testing.assert_close(autoencoder.objective(x), before)
 
 
-def test_pictures_of_another_dtype_are_refused_with_the_remedy() -> None:
+def test_images_of_another_dtype_are_refused_with_the_remedy() -> None:
     stack = SparseAutoencoderStack(GEOMETRY)
     shape = stack.geometry.input
     x = torch.zeros(2, shape.channels, shape.height, shape.width, dtype=torch.float64)
@@ -116,13 +116,13 @@ def test_pictures_of_another_dtype_are_refused_with_the_remedy() -> None:
             function(x)
 
 
-def test_the_objective_of_one_picture_is_that_of_a_batch_of_one() -> None:
-    autoencoder, x = stack(), pictures()
+def test_the_objective_of_one_image_is_that_of_a_batch_of_one() -> None:
+    autoencoder, x = stack(), random_images()
     torch.testing.assert_close(autoencoder.objective(x[2]), autoencoder.objective(x[2:3]))
 
 
 def test_each_layer_has_the_shape_that_the_geometry_says() -> None:
-    autoencoder, x = stack(), pictures()
+    autoencoder, x = stack(), random_images()
     for answer, shape in (
         (autoencoder.responses(x), GEOMETRY.responses),
         (autoencoder.pooled(x), GEOMETRY.pooled),
@@ -133,19 +133,19 @@ def test_each_layer_has_the_shape_that_the_geometry_says() -> None:
 
 
 def test_a_normalisation_window_of_one_leaves_the_pooled_map_as_it_is() -> None:
-    autoencoder, x = stack(replace(GEOMETRY, norm=Smoothing(1))), pictures()
+    autoencoder, x = stack(replace(GEOMETRY, norm=Smoothing(1))), random_images()
     assert torch.equal(autoencoder(x), autoencoder.pooled(x))
 
 
-def test_a_reconstruction_is_in_the_units_of_the_picture() -> None:
-    autoencoder, x = stack(), pictures()
+def test_a_reconstruction_is_in_the_units_of_the_image() -> None:
+    autoencoder, x = stack(), random_images()
     W = dense(autoencoder.filters, GEOMETRY.filters)
     expected = (autoencoder.alpha * x.flatten(1) @ W.T @ W).view(x.shape)
     torch.testing.assert_close(autoencoder.reconstruct(x), expected)
 
 
 def test_evaluation_answers_with_recorded_norms_as_training_does() -> None:
-    autoencoder, x = stack(), pictures()
+    autoencoder, x = stack(), random_images()
     expected = autoencoder(x)
     with torch.no_grad():
         torch.testing.assert_close(autoencoder.eval()(x), expected)
@@ -155,13 +155,13 @@ def test_evaluation_answers_with_recorded_norms_as_training_does() -> None:
 
 
 def test_filters_that_take_a_gradient_are_normalised_anew_even_in_evaluation() -> None:
-    autoencoder, x = stack().eval(), pictures()
+    autoencoder, x = stack().eval(), random_images()
     autoencoder.norms.fill_(99)
     torch.testing.assert_close(autoencoder(x), stack()(x))
 
 
 def test_any_optimiser_lowers_the_objective() -> None:
-    autoencoder, x = stack(), pictures(16)
+    autoencoder, x = stack(), random_images(16)
     autoencoder.calibrate(x)
     optimiser = torch.optim.Adam(autoencoder.parameters(), lr=0.02)
     first = autoencoder.objective(x).item()
@@ -193,7 +193,7 @@ def test_a_stack_built_on_the_meta_device_is_filled_after_it_has_got_memory() ->
 
 
 def test_calibration_scales_inputs_to_one_and_finds_the_best_alpha() -> None:
-    autoencoder, x = stack(), 40 * pictures()
+    autoencoder, x = stack(), 40 * random_images()
     autoencoder.calibrate(x)
     torch.testing.assert_close((x * autoencoder.gain).square().mean(), torch.ones((), dtype=torch.float64))
     best, alpha = autoencoder.objective(x).item(), autoencoder.alpha.clone()
@@ -219,7 +219,7 @@ def test_the_state_shares_its_memory_with_the_module() -> None:
 
 
 def test_a_step_of_training_sees_the_module_s_objective_and_changes_the_module() -> None:
-    autoencoder, x = stack(sparsity=0.3).eval(), pictures()
+    autoencoder, x = stack(sparsity=0.3).eval(), random_images()
     expected = autoencoder.objective_parts(x)
     before = autoencoder.filters.clone()
     settings, momentum = autoencoder.objective_settings, torch.zeros_like(autoencoder.filters)
@@ -233,18 +233,18 @@ def test_a_step_of_training_sees_the_module_s_objective_and_changes_the_module()
 
 def test_filters_in_half_precision_keep_their_few_companions_in_float32() -> None:
     autoencoder = SparseAutoencoderStack(GEOMETRY, dtype=torch.bfloat16)
-    autoencoder.calibrate(pictures().bfloat16())
+    autoencoder.calibrate(random_images().bfloat16())
     assert {name: value.dtype for name, value in autoencoder.state_dict().items()} == {
         "filters": torch.bfloat16,
         "alpha": torch.float32,
         "norms": torch.float32,
         "gain": torch.float32,
     }
-    assert autoencoder(pictures().bfloat16()).dtype == torch.bfloat16
+    assert autoencoder(random_images().bfloat16()).dtype == torch.bfloat16
 
 
 def test_a_filter_of_zeros_gives_zeros() -> None:
-    autoencoder, x = stack(), pictures()
+    autoencoder, x = stack(), random_images()
     with torch.no_grad():
         autoencoder.filters[:, :, :, :, 0] = 0
     assert not autoencoder.responses(x)[:, 0, ::2].any()
@@ -266,7 +266,7 @@ ABOVE = StackGeometry(
 
 
 def test_a_network_hands_each_output_to_the_next_stack() -> None:
-    first, second, x = stack(), stack(ABOVE, seed=1), pictures()
+    first, second, x = stack(), stack(ABOVE, seed=1), random_images()
     network = StackNetwork([first, second])
     torch.testing.assert_close(network(x), second(first(x)))
     torch.testing.assert_close(network.forward_to(x, 0, "filters"), first.responses(x))
@@ -293,7 +293,7 @@ def test_stacks_that_do_not_fit_on_each_other_are_refused() -> None:
 
 
 def test_a_stack_or_layer_that_is_not_there_is_refused() -> None:
-    network, x = StackNetwork([stack()]), pictures()
+    network, x = StackNetwork([stack()]), random_images()
     for index in (1, -2):
         with pytest.raises(GeometryError, match=f"stack_index {index} is out of range for 1 stacks"):
             network.forward_to(x, index, "output")

@@ -120,12 +120,12 @@ def test_products_map_over_any_operand(name: str, dims: tuple[int | None, int | 
 def test_per_image_gradients_by_torch_func_equal_gradients_one_by_one() -> None:
     x, filters = random_map(ODD.input, 3), random_weights(ODD)
 
-    def loss(filters: Tensor, picture: Tensor) -> Tensor:
-        z = ops.local_product(picture[None], filters, ODD)
+    def loss(filters: Tensor, image: Tensor) -> Tensor:
+        z = ops.local_product(image[None], filters, ODD)
         return ops.contrast_norm(ops.l2_pool(z, Smoothing(2)), Smoothing(2, keep=True)).square().sum()
 
     got = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(filters, x)
-    torch.testing.assert_close(got, torch.stack([torch.func.grad(loss)(filters, picture) for picture in x]))
+    torch.testing.assert_close(got, torch.stack([torch.func.grad(loss)(filters, image) for image in x]))
     leaf = filters.clone().requires_grad_()
     torch.testing.assert_close(got[0], torch.autograd.grad(loss(leaf, x[0]), leaf)[0])
 

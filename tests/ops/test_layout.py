@@ -17,7 +17,7 @@ from cotswold.kernels.maps import layout as copies
 from cotswold.kernels.operands import MapStrides, map_strides
 
 
-def test_a_contiguous_picture_is_copied_so_that_its_images_are_last() -> None:
+def test_a_contiguous_image_is_copied_so_that_its_images_are_last() -> None:
     x = torch.randn(3, 2, 4, 5)
     y = ops.images_last(x)
     assert torch.equal(x, y)
@@ -43,7 +43,7 @@ def test_shapes_with_single_or_no_elements_have_a_layout(shape: tuple[int, ...])
     assert y.shape == shape
 
 
-def test_expanded_pictures_are_copied_because_their_images_share_memory() -> None:
+def test_expanded_images_are_copied_because_their_images_share_memory() -> None:
     x = torch.randn(1, 2, 3, 4).expand(5, 2, 3, 4)
     y = ops.images_last(x)
     assert torch.equal(x, y)
@@ -131,7 +131,7 @@ def test_a_slice_of_a_batch_and_a_padded_map_come_back_in_torchs_order() -> None
         assert found.is_contiguous() and torch.equal(found, part)
 
 
-def test_pictures_of_a_larger_tensor_are_read_where_they_lie() -> None:
+def test_images_of_a_larger_tensor_are_read_where_they_lie() -> None:
     parent = torch.randn(9, 4, 6, 5)
     for part in (parent[::2], parent[1:], parent[:, 1:3], parent[..., 1:]):
         assert torch.equal(ops.images_last(part), part)

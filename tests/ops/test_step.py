@@ -61,12 +61,12 @@ def test_a_step_follows_the_gradient_of_the_objective(geometry: StackGeometry, a
     state, batch = new_state(geometry), 3 * random_map(geometry.input, 5)
     state.filters.mul_(1.7)
     ops.calibrate(state, batch, geometry, OBJECTIVE)
-    filters, pictures = state.filters.clone().requires_grad_(), batch.clone().requires_grad_()
+    filters, random_images = state.filters.clone().requires_grad_(), batch.clone().requires_grad_()
     alpha = state.alpha.clone()
-    loss, output = autograd_loss(state, filters, pictures, geometry)
+    loss, output = autograd_loss(state, filters, random_images, geometry)
     upstream = 0.1 * random_map(geometry.output, 5, seed=4) if above else None
     total = loss if upstream is None else loss + (upstream * output).sum()
-    by_filters, by_batch = torch.autograd.grad(total, (filters, pictures))
+    by_filters, by_batch = torch.autograd.grad(total, (filters, random_images))
 
     report = ops.stack_step(state, batch, geometry, OBJECTIVE, STILL, upstream=upstream, input_gradient=True)
     torch.testing.assert_close(report.loss, loss.detach())
@@ -133,19 +133,19 @@ def test_steps_bring_alpha_back_to_its_best_value() -> None:
     torch.testing.assert_close(state.alpha, best, rtol=0.01, atol=0)
 
 
-def test_learning_lowers_the_objective_on_pictures_not_seen() -> None:
+def test_learning_lowers_the_objective_on_images_not_seen() -> None:
     geometry = replace(PLAIN, filters=replace(PLAIN.filters, depth=2))
     basis = random_map(geometry.input, 4, seed=9).flatten(1)
 
-    def pictures(seed: int, images: int) -> Tensor:
+    def random_images(seed: int, images: int) -> Tensor:
         mixing = torch.randn(images, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return (mixing @ basis).view(images, 3, 14, 13)
 
-    state, held_out = new_state(geometry), pictures(1000, 64)
+    state, held_out = new_state(geometry), random_images(1000, 64)
     ops.calibrate(state, held_out, geometry, OBJECTIVE)
     first = ops.stack_step(replace_state(state), held_out, geometry, OBJECTIVE, STILL).loss
     for step in range(60):
-        ops.stack_step(state, pictures(step, 32), geometry, OBJECTIVE, ops.StepRule(rate=0.05))
+        ops.stack_step(state, random_images(step, 32), geometry, OBJECTIVE, ops.StepRule(rate=0.05))
     last = ops.stack_step(replace_state(state), held_out, geometry, OBJECTIVE, STILL).loss
     assert last < 0.8 * first
 

@@ -4,7 +4,7 @@ import pytest
 
 from cotswold import recipe as recipes
 from cotswold.errors import RecipeError
-from cotswold.recipe.schema import PictureData
+from cotswold.recipe.schema import ImageData
 
 TEXT = """
 name = "varied"
@@ -32,7 +32,7 @@ def test_transforms_stand_in_their_order_with_their_parameters() -> None:
         '[[data.augment]]\nname = "affine"\nscale = [0.9, 1.1]\n'
         '[[data.augment]]\nname = "own"\nfunction = "ink:drop"\nstrength = 2'
     ).data
-    assert isinstance(data, PictureData)
+    assert isinstance(data, ImageData)
     first, second = (each.model_dump(exclude_none=True) for each in data.augment)
     assert first["name"] == "affine" and first["scale"] == (0.9, 1.1)
     assert second == {"name": "own", "function": "ink:drop", "strength": 2}
@@ -57,13 +57,13 @@ def test_a_transform_that_cannot_be_says_why(table: str, words: str) -> None:
         parsed(f"[[data.augment]]\n{table}")
 
 
-def test_colours_of_whitened_pictures_are_refused() -> None:
+def test_colours_of_whitened_images_are_refused() -> None:
     with pytest.raises(RecipeError, match="whiten"):
         parsed('[[data.augment]]\nname = "colour"\nbrightness = 0.1', whiten="true")
 
 
 @pytest.mark.parametrize("name", ["hue", "saturation"])
-def test_colours_of_grey_pictures_are_refused(name: str) -> None:
+def test_colours_of_grey_images_are_refused(name: str) -> None:
     table = f'[[data.augment]]\nname = "colour"\nbrightness = 0.1\n{name} = 0.5'
     with pytest.raises(RecipeError, match=f"colour transform with {name}, but grey images have none"):
         parsed(table)

@@ -23,7 +23,7 @@ SECONDS_MOST = 20.0
 STACK = """
 name = "a"
 [data]
-source = "pictures"
+source = "images"
 [[network.stacks]]
 field = 10
 [training]

@@ -11,7 +11,7 @@ from cotswold.recipe.schema import DownpourTraining
 TEXT = """
 name = "mine"
 [data]
-source = "pictures"
+source = "images"
 [[network.stacks]]
 field = 12
 [[network.stacks]]
@@ -75,7 +75,7 @@ def test_stacks_that_are_overridden_whole_keep_their_own() -> None:
 
 
 def test_another_strategy_takes_whole_epochs_however_they_are_written() -> None:
-    text = TEXT[: TEXT.index("[[")].replace('"pictures"', '"rows.npz"\ntype = "vectors"\nlabels = "file"')
+    text = TEXT[: TEXT.index("[[")].replace('"images"', '"rows.npz"\ntype = "vectors"\nlabels = "file"')
     layers = (
         "[[network.layers]]\ntype = 'linear'\nfeatures = 3\n[training]\nstrategy = 'supervised'\nepochs = "
     )

@@ -12,9 +12,9 @@ from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, expand, load, parse, shipped
 from cotswold.recipe.schema import (
     GivenData,
+    ImageData,
     LossObjective,
     Network,
-    PictureData,
     StackObjective,
     SupervisedTraining,
 )
@@ -23,7 +23,7 @@ TEXT = """\
 name = "mine"
 
 [data]
-source = "pictures"
+source = "images"
 size = [40, 60]
 
 [[network.stacks]]
@@ -47,7 +47,7 @@ def test_a_file_is_read_with_the_defaults_of_what_it_leaves_out(tmp_path: Path) 
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
     recipe = load(path)
-    assert isinstance(recipe.data, PictureData) and recipe.data.size == (40, 60)
+    assert isinstance(recipe.data, ImageData) and recipe.data.size == (40, 60)
     assert (recipe.relative_rate(0), recipe.training.batch_size) == (1.0, 96)
     assert recipe == load(str(path))
 
@@ -72,11 +72,11 @@ def test_a_missing_file_lists_the_shipped_recipes_and_guesses() -> None:
 
 
 def test_a_folder_and_a_file_of_another_kind_are_no_recipes(tmp_path: Path) -> None:
-    (tmp_path / "picture").write_bytes(b"\xff\xd8\xff")
+    (tmp_path / "image").write_bytes(b"\xff\xd8\xff")
     with pytest.raises(RecipeError, match="is a folder"):
         load(tmp_path)
     with pytest.raises(RecipeError, match="not a text in UTF-8"):
-        load(tmp_path / "picture")
+        load(tmp_path / "image")
 
 
 def test_a_mistake_in_toml_is_located() -> None:
@@ -200,7 +200,7 @@ def test_later_overrides_win() -> None:
         ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
         ("name.first=1", "names a key inside a value that is not a table"),
         ("data.size=[3", "has an invalid TOML value"),
-        ("data.source=pictures\udcff", "not valid UTF-8, as a recipe must be; rename"),
+        ("data.source=images\udcff", "not valid UTF-8, as a recipe must be; rename"),
         ("training.batch_size=1\nname='x'", "has more than one value"),
     ],
 )
@@ -211,7 +211,7 @@ def test_an_override_that_means_nothing_is_quoted(override: str, expected: str) 
 
 
 def test_variables_stay_as_written_until_they_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = parse(TEXT.replace('"pictures"', '"${COTSWOLD_TEST}/a.zip"'))
+    recipe = parse(TEXT.replace('"images"', '"${COTSWOLD_TEST}/a.zip"'))
     assert recipe.data.source == "${COTSWOLD_TEST}/a.zip"
     monkeypatch.setenv("COTSWOLD_TEST", "/data")
     assert expand(recipe.data.source) == "/data/a.zip"
@@ -228,7 +228,7 @@ def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch, va
 
 
 def test_nothing_in_a_recipe_is_executed() -> None:
-    recipe = parse(TEXT.replace('"pictures"', '"$(touch here) {0} %s `x`"'))
+    recipe = parse(TEXT.replace('"images"', '"$(touch here) {0} %s `x`"'))
     assert expand(str(recipe.data.source)) == "$(touch here) {0} %s `x`"
 
 
@@ -260,7 +260,7 @@ def test_the_papers_networks_are_trained_as_the_paper_says(name: str) -> None:
     assert (recipe.sparsity(0), recipe.training.strategy) == (0.1, "greedy")
 
 
-def test_the_last_stack_of_the_faces_recipe_sees_the_whole_picture() -> None:
+def test_the_last_stack_of_the_faces_recipe_sees_the_whole_image() -> None:
     last = load("faces").stack_geometries()[-1]
     assert last.filters.grid == (1, 1)
     assert (last.filters.y.size, last.filters.x.size) == (last.input.height, last.input.width)
@@ -268,7 +268,7 @@ def test_the_last_stack_of_the_faces_recipe_sees_the_whole_picture() -> None:
 
 LABELLED = """\
 name = "mine"
-data = { source = "pictures", labels = "folders" }
+data = { source = "images", labels = "folders" }
 network = { layers = [{ type = "linear", features = 3 }] }
 training = { strategy = "supervised" }
 """
@@ -328,7 +328,7 @@ training = { strategy = "supervised" }
             "objective.loss=log",
             'objective.loss must be "cross_entropy", "squared", "logistic" or "custom", not \'log\'',
         ),
-        (VECTORS, "data.size=3", "data.size belongs to type pictures; remove it for vectors"),
+        (VECTORS, "data.size=3", "data.size belongs to type images; remove it for vectors"),
         (VECTORS, "data.context=3", "data.context belongs to type frames; remove it for vectors"),
         (VECTORS, "data.type=vector", "data.type is 'vector'; did you mean vectors?"),
         (VECTORS, "data=3", "data must be a table, not 3"),
@@ -365,7 +365,7 @@ def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() 
         ),
         (GIVEN, ["network.start=run"], "network.module replaces layers and start"),
         (VECTORS, ["network.module=mine"], "layers, start and module belong to strategy supervised"),
-        (VECTORS, ["data={type='dataset'}"], "stacks learn from pictures, vectors or frames"),
+        (VECTORS, ["data={type='dataset'}"], "stacks learn from images, vectors or frames"),
         (LABELLED, ["objective.loss=custom"], "belongs to network.module; name a loss"),
         (
             LABELLED,

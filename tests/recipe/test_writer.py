@@ -15,11 +15,11 @@ from cotswold.recipe.schema import (
     FrameData,
     GivenData,
     GreedyTraining,
+    ImageData,
     JointTraining,
     Linear,
     LossObjective,
     Network,
-    PictureData,
     Price,
     Section,
     Stack,
@@ -48,7 +48,7 @@ stacks = st.builds(
 about_files: dict[str, Any] = {"source": st.none(), "store": texts}
 patterns = st.lists(texts, max_size=3)
 sourced = st.one_of(
-    st.builds(PictureData, **about_files, type=st.just("pictures"), include=patterns, size=pairs),
+    st.builds(ImageData, **about_files, type=st.just("images"), include=patterns, size=pairs),
     st.builds(
         VectorData, **about_files, type=st.just("vectors"), features=st.none() | pixels, limit=st.none()
     ),

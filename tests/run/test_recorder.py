@@ -59,7 +59,7 @@ def test_evaluations_of_unequal_size_weigh_in_means_by_their_samples(tmp_path: P
         clock.now += 5
         means = recorder.means(waited_seconds=1.5)
         assert (means.count, means.values["loss"], means.values["slope"]) == (2, 1.8, 1.4)
-        assert (means.values["pictures_per_second"], means.values["waited_seconds"]) == (250, 1.5)
+        assert (means.values["samples_per_second"], means.values["waited_seconds"]) == (250, 1.5)
         recorder.add_elapsed()
         recorder.end("finished", Price())
     (end,) = events(tmp_path, "end")

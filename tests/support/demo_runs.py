@@ -1,6 +1,6 @@
 """A folder with a demo run of each kind, and fixtures that tests of runs share.
 
-Knows: drawn pictures, small recipes, what a run changes in its process. Does not know: how a run is trained.
+Knows: drawn images, small recipes, what a run changes in its process. Does not know: how a run is trained.
 
 A conftest imports the fixtures that its tests need. `hasty_disk` and `threads` then apply to all tests below
 the conftest.
@@ -20,13 +20,13 @@ from tests.support.training.small_recipes import draw_labelled, greedy, supervis
 
 @dataclass(frozen=True)
 class DemoFolder:
-    """A folder with pictures and stores."""
+    """A folder with images and stores."""
 
     path: Path
 
     @property
-    def pictures(self) -> Path:
-        return self.path / "pictures"
+    def images(self) -> Path:
+        return self.path / "images"
 
     @property
     def stores(self) -> Path:
@@ -35,7 +35,7 @@ class DemoFolder:
 
 @dataclass(frozen=True)
 class DemoRuns(DemoFolder):
-    """A folder with pictures, a recipe of each kind, and the places of a run of each."""
+    """A folder with images, a recipe of each kind, and the places of a run of each."""
 
     @property
     def stacks_recipe(self) -> Path:
@@ -46,10 +46,10 @@ class DemoRuns(DemoFolder):
         return self.path / "layers.toml"
 
     def write(self) -> None:
-        """Draw the pictures and write the recipes."""
-        draw_labelled(self.pictures, 30)
-        self.stacks_recipe.write_text(greedy(self.pictures))
-        self.layers_recipe.write_text(supervised(self.pictures))
+        """Draw the images and write the recipes."""
+        draw_labelled(self.images, 30)
+        self.stacks_recipe.write_text(greedy(self.images))
+        self.layers_recipe.write_text(supervised(self.images))
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ from tests.support.training.small_recipes import draw_labelled
 
 
 @pytest.fixture(scope="session")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 60 pictures in two classes."""
-    folder = tmp_path_factory.mktemp("pictures")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 60 images in two classes."""
+    folder = tmp_path_factory.mktemp("images")
     draw_labelled(folder, 30)
     return folder
 

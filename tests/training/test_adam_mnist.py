@@ -33,7 +33,7 @@ def test_valid_convolutions_would_have_756_000() -> None:
     assert sum(plan.forward_flops for plan in planned_layers(valid, 10)) == 2 * 756_000
 
 
-def test_nothing_is_learnt_from_the_test_pictures_and_choices_have_a_split_of_their_own() -> None:
+def test_nothing_is_learnt_from_the_test_images_and_choices_have_a_split_of_their_own() -> None:
     recipe = load("adam-mnist")
-    assert recipe.data.type == "pictures" and recipe.data.splits == "folders"
+    assert recipe.data.type == "images" and recipe.data.splits == "folders"
     assert recipe.data.validation == 0.1

@@ -36,10 +36,10 @@ class LaterRecipe(Recipe):
 
 
 def test_a_new_field_with_a_default_leaves_runs_usable(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    assert not stop_after(started(greedy(pictures), run, stores), 5, monkeypatch)
+    assert not stop_after(started(greedy(images), run, stores), 5, monkeypatch)
     identity = RunDirectory.open(run).identity
 
     class Greedy(LaterTraining):
@@ -56,9 +56,9 @@ def test_a_new_field_with_a_default_leaves_runs_usable(
 
 
 def test_a_migration_step_renames_a_field_of_an_older_run(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     written = run.recipe.read_text()
     monkeypatch.setattr(reader, "Recipe", LaterRecipe)
     monkeypatch.setattr(migration, "FORMAT", 2)
@@ -86,8 +86,8 @@ def test_a_recipe_without_a_format_is_current(monkeypatch: pytest.MonkeyPatch) -
     assert migration.migrated({"name": "x"}, "here") == {"name": "x"}
 
 
-def test_what_a_newer_version_wrote_is_refused_by_name(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+def test_what_a_newer_version_wrote_is_refused_by_name(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     record = run.path / "run.json"
     record.write_text(record.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(
@@ -120,9 +120,9 @@ def test_a_format_that_is_none_is_refused(format: str, words: str) -> None:
 
 
 def test_a_checkpoint_of_another_run_of_the_same_recipe_is_refused(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    one, other = (finish(started(greedy(pictures), tmp_path / name, stores)) for name in ("one", "other"))
+    one, other = (finish(started(greedy(images), tmp_path / name, stores)) for name in ("one", "other"))
     assert one.identity != other.identity
     shutil.rmtree(one.checkpoints)
     shutil.copytree(other.checkpoints, one.checkpoints)
@@ -132,14 +132,14 @@ def test_a_checkpoint_of_another_run_of_the_same_recipe_is_refused(
         finish(resumed(one.path, stores))
 
 
-def test_a_copied_run_is_the_same_run(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+def test_a_copied_run_is_the_same_run(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     shutil.copytree(run.path, tmp_path / "copy")
     assert finish(resumed(tmp_path / "copy", stores)).identity == run.identity
 
 
-def test_an_edited_recipe_is_found_out_field_by_field(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+def test_an_edited_recipe_is_found_out_field_by_field(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     run.recipe.write_text(run.recipe.read_text().replace("momentum = 0.9", "momentum = 0.8"))
     words = r"was written with another recipe, which differs in training\.momentum \(0\.9 there, 0\.8 here\)"
     with pytest.raises(RunError, match=words):
@@ -148,8 +148,8 @@ def test_an_edited_recipe_is_found_out_field_by_field(pictures: Path, stores: Pa
         finish(resumed(run.path, stores))
 
 
-def test_a_run_whose_record_is_lost_or_damaged_says_so(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+def test_a_run_whose_record_is_lost_or_damaged_says_so(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     record = run.path / "run.json"
     for text in (
         "",
@@ -168,9 +168,9 @@ def test_a_run_whose_record_is_lost_or_damaged_says_so(pictures: Path, stores: P
 
 
 def test_a_run_that_was_killed_before_it_had_a_recipe_begins_with_the_id_that_it_got(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    run = started(greedy(pictures), tmp_path / "run", stores).run
+    run = started(greedy(images), tmp_path / "run", stores).run
     identity = run.identity
     run.recipe.unlink()
     (run.path / "environment.json").unlink()

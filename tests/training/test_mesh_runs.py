@@ -60,16 +60,16 @@ def near(first: RunDirectory, second: RunDirectory) -> None:
     torch.testing.assert_close(losses(first), losses(second), rtol=2e-3, atol=0)
     one, other = last(first.checkpoints), last(second.checkpoints)
     assert sorted(one.names) == sorted(other.names)
-    assert one.state["pictures"] == other.state["pictures"]
+    assert one.state["samples"] == other.state["samples"]
     for name in one.names:
         assert one.shape(name) == other.shape(name)
         torch.testing.assert_close(one.read(name), other.read(name), rtol=0.05, atol=0.02)
 
 
 @pytest.fixture(params=STRATEGIES)
-def recipe(request: Any, pictures: Path, tmp_path: Path) -> Path:
+def recipe(request: Any, images: Path, tmp_path: Path) -> Path:
     path = tmp_path / f"{request.param}.toml"
-    whole = recipe_of(request.param, pictures)
+    whole = recipe_of(request.param, images)
     path.write_text(whole.replace("epochs = 4", "epochs = 2").replace("epochs = 2.4", "epochs = 1.4"))
     return path
 
@@ -106,9 +106,9 @@ def _refused(recipe: str, run: str, stores: str) -> str:
     return "nothing was refused"
 
 
-def test_every_rank_hears_what_the_first_one_refuses(pictures: Path, stores: Path, tmp_path: Path) -> None:
+def test_every_rank_hears_what_the_first_one_refuses(images: Path, stores: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "greedy.toml"
-    recipe.write_text(recipe_of("greedy", pictures))
+    recipe.write_text(recipe_of("greedy", images))
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "recipe.toml").write_text("")
     said = on_ranks(2, _refused, str(recipe), str(tmp_path / "run"), str(stores))

@@ -38,11 +38,11 @@ def damage(file: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_named(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    whole = finish(started(greedy(images), tmp_path / "whole", stores))
     run = tmp_path / "run"
-    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    assert not stop_after(started(greedy(images), run, stores), 3, monkeypatch)
     assert not stop_after(resumed(run, stores), 7, monkeypatch)
     damage(run / "checkpoints" / "00000007" / "00000.safetensors")
     job = resumed(run, stores)
@@ -54,10 +54,10 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_named(
 
 
 def test_a_run_whose_every_checkpoint_is_damaged_is_not_begun_anew(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    assert not stop_after(started(greedy(images), run, stores), 3, monkeypatch)
     (run / "checkpoints" / "00000003" / "manifest.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"every checkpoint in .* is damaged: .*manifest\.json"):
         finish(resumed(run, stores))
@@ -65,11 +65,11 @@ def test_a_run_whose_every_checkpoint_is_damaged_is_not_begun_anew(
 
 
 def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    whole = finish(started(greedy(images), tmp_path / "whole", stores))
     run = tmp_path / "run"
-    job = started(greedy(pictures), run, stores)
+    job = started(greedy(images), run, stores)
     assert not stop_after(job, 5, monkeypatch)
     before, write, room = bits(job.run), os.write, 20_000
 
@@ -89,20 +89,18 @@ def test_a_full_disk_stops_the_run_and_leaves_the_last_checkpoint(
 
 
 def test_a_second_run_in_the_directory_is_refused_while_the_first_goes_on(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(greedy(pictures), tmp_path / "run", stores)
+    job = started(greedy(images), tmp_path / "run", stores)
     with job.run.lock(), pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
         finish(resumed(tmp_path / "run", stores))
     finish(resumed(tmp_path / "run", stores))
 
 
-def test_a_directory_that_holds_a_run_is_not_begun_again(
-    pictures: Path, stores: Path, tmp_path: Path
-) -> None:
-    finish(started(greedy(pictures), tmp_path / "run", stores))
+def test_a_directory_that_holds_a_run_is_not_begun_again(images: Path, stores: Path, tmp_path: Path) -> None:
+    finish(started(greedy(images), tmp_path / "run", stores))
     with pytest.raises(RunError, match="already holds a run; resume it with --resume"):
-        started(greedy(pictures), tmp_path / "run", stores)
+        started(greedy(images), tmp_path / "run", stores)
     for how in (Resume.ALWAYS, Resume.IF_STARTED):
         with pytest.raises(RunError, match=r"there is no run in .*elsewhere to resume; name a recipe"):
             open_job(None, tmp_path / "elsewhere", stores=stores, resume=how)
@@ -117,20 +115,20 @@ def test_a_directory_that_holds_a_run_is_not_begun_again(
     ],
 )
 def test_a_device_that_is_not_there_is_refused_before_a_directory_is_made(
-    pictures: Path, tmp_path: Path, device: str, error: type[CotswoldError], words: str
+    images: Path, tmp_path: Path, device: str, error: type[CotswoldError], words: str
 ) -> None:
-    text = greedy(pictures, more=f'device = "{device}"')
+    text = greedy(images, more=f'device = "{device}"')
     with pytest.raises(error, match=rf'training\.device = "{device}" {words}'):
         started(text, tmp_path / "run", tmp_path / "stores")
     assert not (tmp_path / "run").exists() and not (tmp_path / "stores").exists()
 
 
 def test_what_no_result_depends_on_may_change_when_a_run_is_taken_up(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = finish(started(greedy(pictures), tmp_path / "whole", stores))
+    whole = finish(started(greedy(images), tmp_path / "whole", stores))
     run = tmp_path / "run"
-    assert not stop_after(started(greedy(pictures), run, stores), 5, monkeypatch)
+    assert not stop_after(started(greedy(images), run, stores), 5, monkeypatch)
 
     def again(*overrides: str) -> Job:
         return open_job(None, run, overrides=overrides, resume=Resume.ALWAYS)
@@ -152,19 +150,17 @@ def test_what_no_result_depends_on_may_change_when_a_run_is_taken_up(
 
 
 def test_a_run_remembers_its_store_and_does_without_it_where_it_has_gone(
-    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "link").symlink_to(pictures)
+    (tmp_path / "link").symlink_to(images)
     job = started(greedy(tmp_path / "link"), tmp_path / "run", tmp_path / "elsewhere")
     (tmp_path / "link").unlink()
     (tmp_path / "desk").mkdir()
     monkeypatch.chdir(tmp_path / "desk")
     found = open_job(None, tmp_path / "run", resume=Resume.ALWAYS).store
     assert found.path == job.store.path and list(Path.cwd().iterdir()) == []
-    (tmp_path / "link").symlink_to(pictures)
-    other = started(
-        greedy(pictures, more="seed = 1").replace("0.2", "0.3"), tmp_path / "other", tmp_path / "s"
-    )
+    (tmp_path / "link").symlink_to(images)
+    other = started(greedy(images, more="seed = 1").replace("0.2", "0.3"), tmp_path / "other", tmp_path / "s")
     for replace in (lambda: None, lambda: shutil.copytree(other.store.path, job.store.path)):
         shutil.rmtree(job.store.path)
         replace()
@@ -173,11 +169,9 @@ def test_a_run_remembers_its_store_and_does_without_it_where_it_has_gone(
         assert prepared.identity == job.store.identity
 
 
-def test_resuming_with_another_recipe_names_what_differs(
-    pictures: Path, stores: Path, tmp_path: Path
-) -> None:
+def test_resuming_with_another_recipe_names_what_differs(images: Path, stores: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(greedy(pictures))
+    recipe.write_text(greedy(images))
     open_job(recipe, tmp_path / "run", stores=stores)
     with pytest.raises(RunError, match=r"training\.batch_size \(8 there, 6 here\)"):
         open_job(
@@ -202,13 +196,13 @@ def test_resuming_with_another_recipe_names_what_differs(
 
 @pytest.mark.parametrize("kind", ["greedy", "joint", "supervised"])
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_prepared_or_allocated(
-    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     layers = '[[network.layers]]\ntype = "linear"\nfeatures = 2000000000\n'
     huge = {
-        "greedy": greedy(pictures).replace("channels = 3", "channels = 90000000"),
-        "joint": greedy(pictures, strategy="joint").replace("channels = 3", "channels = 90000000"),
-        "supervised": supervised(pictures, layers=layers),
+        "greedy": greedy(images).replace("channels = 3", "channels = 90000000"),
+        "joint": greedy(images, strategy="joint").replace("channels = 3", "channels = 90000000"),
+        "supervised": supervised(images, layers=layers),
     }
     with pytest.raises(MemoryLimitError, match=r"needs [\d.]+ GB .* GB are free; not even"):
         started(huge[kind], tmp_path / "run", tmp_path / "stores")
@@ -217,9 +211,9 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_prepared_or_alloc
 
 
 def test_stacks_that_do_not_fit_in_memory_are_not_built_to_be_looked_at(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = finish(started(greedy(pictures), tmp_path / "run", stores))
+    run = finish(started(greedy(images), tmp_path / "run", stores))
     tensors = last(run.checkpoints).tensors()
     filters = sum(tensor.nbytes for name, tensor in tensors.items() if name.endswith(".filters"))
     monkeypatch.setattr(memory, "available_bytes", lambda: filters)
@@ -230,14 +224,14 @@ def test_stacks_that_do_not_fit_in_memory_are_not_built_to_be_looked_at(
 
 
 def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = 4_000_000
     for module in (memory, fit):
         monkeypatch.setattr(module, "available_bytes", lambda: free)
-    text = greedy(pictures)
+    text = greedy(images)
     fitting = "4000"
-    for _ in range(2):  # what the mixing of pictures takes is known when they are prepared
+    for _ in range(2):  # what the mixing of images takes is known when they are prepared
         with pytest.raises(MemoryLimitError, match=r"training\.batch_size=\d+ would fit") as caught:
             started(text.replace("batch_size = 8", f"batch_size = {fitting}"), tmp_path / "run", stores)
         fitting = str(caught.value).partition("training.batch_size=")[2].split()[0]
@@ -255,15 +249,15 @@ def test_a_batch_that_does_not_fit_is_answered_with_one_that_does(
     ],
 )
 def test_layers_that_do_not_fit_are_refused_before_a_directory_is_made(
-    pictures: Path, stores: Path, tmp_path: Path, layers: str, words: str
+    images: Path, stores: Path, tmp_path: Path, layers: str, words: str
 ) -> None:
     with pytest.raises(GeometryError, match=words):
-        started(supervised(pictures, layers=f"[[network.layers]]\n{layers}\n"), tmp_path / "run", stores)
+        started(supervised(images, layers=f"[[network.layers]]\n{layers}\n"), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_damaged_chunk_of_the_store_is_named(pictures: Path, tmp_path: Path) -> None:
-    job = started(greedy(pictures), tmp_path / "run", tmp_path / "stores")
+def test_a_damaged_chunk_of_the_store_is_named(images: Path, tmp_path: Path) -> None:
+    job = started(greedy(images), tmp_path / "run", tmp_path / "stores")
     chunk = max(job.store.path.rglob("*"), key=lambda path: path.stat().st_size if path.is_file() else 0)
     spoil: list[Callable[[], object]] = [lambda: os.truncate(chunk, chunk.stat().st_size // 2), chunk.unlink]
     for each in spoil:
@@ -272,19 +266,19 @@ def test_a_damaged_chunk_of_the_store_is_named(pictures: Path, tmp_path: Path) -
             finish(resumed(tmp_path / "run", tmp_path / "stores"))
 
 
-def test_pictures_that_are_gone_do_not_keep_a_run_from_being_taken_up(
-    stores: Path, tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch
+def test_images_that_are_gone_do_not_keep_a_run_from_being_taken_up(
+    stores: Path, tmp_path: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "link").symlink_to(pictures)
+    (tmp_path / "link").symlink_to(images)
     job = started(greedy(tmp_path / "link"), tmp_path / "run", stores)
     assert not stop_after(job, 3, monkeypatch)
     (tmp_path / "link").unlink()
     finish(resumed(tmp_path / "run", stores))
 
 
-def test_a_stop_in_the_last_step_ends_the_run(pictures: Path, stores: Path, tmp_path: Path) -> None:
+def test_a_stop_in_the_last_step_ends_the_run(images: Path, stores: Path, tmp_path: Path) -> None:
     stop = Stop()
-    job = started(greedy(pictures), tmp_path / "run", stores)
+    job = started(greedy(images), tmp_path / "run", stores)
 
     def watch(event: object) -> None:
         if isinstance(event, dict) and event["kind"] == "stack_end" and event["stack"] == 1:

@@ -218,7 +218,7 @@ def test_same_padding_gives_an_output_for_every_stride_of_the_map(
 def test_a_recipe_of_a_module_from_python_is_not_taken_for_one_without_layers() -> None:
     text = """
     name = "mine"
-    data = { source = "pictures", labels = "folders" }
+    data = { source = "images", labels = "folders" }
     network = { module = "mine" }
     training = { strategy = "supervised" }
     """

@@ -35,10 +35,10 @@ class Half(Forgetful):
 
 @pytest.mark.parametrize("strategy", ["greedy", "supervised"])
 def test_strategies_that_keep_everything_pass(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    strategy: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     recipe = tmp_path / "small.toml"
-    recipe.write_text(greedy(pictures) if strategy == "greedy" else supervised(pictures))
+    recipe.write_text(greedy(images) if strategy == "greedy" else supervised(images))
     check_resume(recipe, tmp_path, stores=stores)
 
 
@@ -46,13 +46,13 @@ def test_strategies_that_keep_everything_pass(
 def test_what_is_forgotten_is_named(
     kind: type[Greedy],
     named: str,
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(ENTRIES, "greedy", stack_entry(kind))
     recipe = tmp_path / "small.toml"
-    recipe.write_text(greedy(pictures))
+    recipe.write_text(greedy(images))
     with pytest.raises(AssertionError, match=rf"stopped at step 1\d and resumed ends with .*{named}"):
         check_resume(recipe, tmp_path, stores=stores)

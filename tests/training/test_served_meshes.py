@@ -72,9 +72,9 @@ def trained(
 @pytest.mark.soak
 @pytest.mark.parametrize("strategy", ["greedy", "supervised"])
 def test_ranks_with_data_servers_learn_the_same_bits_as_without(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    strategy: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(strategy, pictures).replace("epochs = 4", "epochs = 2")
+    recipe = recipe_of(strategy, images).replace("epochs = 4", "epochs = 2")
     assert trained(recipe, tmp_path / "alone", stores) == ["", ""]
     assert trained(with_servers(recipe, 2), tmp_path / "served", stores, Token.new().text) == ["", ""]
     alone, served = (RunDirectory.open(tmp_path / name) for name in ("alone", "served"))
@@ -86,9 +86,9 @@ def test_ranks_with_data_servers_learn_the_same_bits_as_without(
 
 
 def test_ranks_without_a_secret_or_on_several_hosts_are_told_what_to_do(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = with_servers(recipe_of("supervised", pictures), 1)
+    recipe = with_servers(recipe_of("supervised", images), 1)
     for complaint in trained(recipe, tmp_path / "one", stores):
         assert VARIABLE in complaint
     for complaint in trained(recipe, tmp_path / "two", stores, Token.new().text, apart=True):
@@ -97,11 +97,9 @@ def test_ranks_without_a_secret_or_on_several_hosts_are_told_what_to_do(
 
 @pytest.mark.soak
 def test_ranks_whose_data_servers_are_lost_save_the_same_step_and_go_on_from_there(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of("supervised", pictures).replace(
-        "epochs = 4", "epochs = 30"
-    )  # more than is asked ahead
+    recipe = recipe_of("supervised", images).replace("epochs = 4", "epochs = 30")  # more than is asked ahead
     token, run = Token.new().text, tmp_path / "served"
     assert trained(recipe, tmp_path / "alone", stores) == ["", ""]
     for complaint in trained(with_servers(recipe, 2), run, stores, token, dies_at=9):

@@ -40,11 +40,11 @@ Meanwhile = Callable[[int], object]
 
 
 @pytest.fixture
-def recipe(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def recipe(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COTSWOLD_TOKEN", TOKEN)
     monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)  # each step is an event
     path = tmp_path / "mine.toml"
-    path.write_text(supervised(pictures) + VARIED)
+    path.write_text(supervised(images) + VARIED)
     return path
 
 
@@ -134,15 +134,15 @@ STRATEGIES: Mapping[str, Sequence[object]] = {
 def test_a_pool_that_a_run_cannot_take_from_is_told_before_there_is_a_run(
     strategy: str,
     recipe: Path,
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     other, own = tmp_path / "other.toml", tmp_path / "own.toml"
-    other.write_text(supervised(pictures, data="validation = 0.4"))
-    text = supervised(pictures, layers=LAYERS).replace("threads = 1\n", "")
+    other.write_text(supervised(images, data="validation = 0.4"))
+    text = supervised(images, layers=LAYERS).replace("threads = 1\n", "")
     text = text if strategy == "mesh" else text.replace("supervised", strategy)
     own.write_text(text.replace("batch_size = 8\nepochs = 4\n", "") if strategy == "batch" else text)
     words = ("--run", tmp_path / "run", "--quiet", *STRATEGIES[strategy])
@@ -187,12 +187,12 @@ def test_a_pool_of_which_a_machine_is_killed_and_another_leaves_changes_no_bit(
 
 
 def test_machines_whose_samples_or_token_are_others_do_not_join(
-    recipe: Path, pictures: Path, stores: Path, tmp_path: Path
+    recipe: Path, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.toml"
-    other.write_text(supervised(pictures, data="validation = 0.4"))
+    other.write_text(supervised(images, data="validation = 0.4"))
     plain = tmp_path / "plain.toml"
-    plain.write_text(supervised(pictures))
+    plain.write_text(supervised(images))
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as head:
         for source, token, why in (
             (other, TOKEN, r"the pool serves the store \w{12}, not \w{12}; prepare"),
@@ -274,10 +274,10 @@ def test_a_pool_whose_servers_are_all_dead_ends_with_a_sentence(
 
 
 def test_two_pools_serve_side_by_side_at_ports_of_their_own(
-    recipe: Path, pictures: Path, stores: Path, tmp_path: Path, alone: RunDirectory
+    recipe: Path, images: Path, stores: Path, tmp_path: Path, alone: RunDirectory
 ) -> None:
     other = tmp_path / "other.toml"
-    other.write_text(supervised(pictures, data="validation = 0.4"))
+    other.write_text(supervised(images, data="validation = 0.4"))
     with (
         serving(recipe, "--stores", stores, folder=tmp_path) as one,
         serving(other, "--stores", stores, folder=tmp_path) as two,

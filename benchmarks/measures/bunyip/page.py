@@ -1,4 +1,4 @@
-"""The experiment as one page: table 1, curves, speed and price, the set and what was misread as pictures.
+"""The experiment as one page: table 1, curves, speed and price, the set and what was misread as images.
 
 Knows: which figures are shown in which words. Does not know: how they were measured, HTML.
 """
@@ -61,7 +61,7 @@ def page(found: Told, made: JapaneseSet) -> str:
         _each(found),
         *_curves(found),
         _speed(found),
-        _pictures(made),
+        _images(made),
         *_misread(cells, made),
         _how(found),
     ]
@@ -274,7 +274,7 @@ def _speed(found: Told) -> PageSection:
     return PageSection("Speed and price", "speed", blocks)
 
 
-def _pictures(made: JapaneseSet) -> PageSection:
+def _images(made: JapaneseSet) -> PageSection:
     """Training patterns, transformed ones, and samples of the held-out parts."""
     some = 8 * _COLUMNS
     first = np.linspace(0, made.originals - 1, _COLUMNS).astype(np.int64)

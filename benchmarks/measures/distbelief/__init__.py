@@ -1,1 +1,1 @@
-"""Pictures by untied local filters: how runs are made and judged."""
+"""Images by untied local filters: how runs are made and judged."""

@@ -1,6 +1,6 @@
 """Runs of a supervised recipe on stacks, random or learnt, and what they came to.
 
-Knows: how a run is trained, its curve, how it is judged; the picture and page of all. Does not know: the
+Knows: how a run is trained, its curve, how it is judged; the image and page of all. Does not know: the
 command, rates, which cell comes when.
 """
 
@@ -37,7 +37,7 @@ from cotswold.errors import MachineError
 from cotswold.files import disk_errors, replace_file
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.ui.format import duration, percent
-from measures.predictions.pictures import COLOURS, KEPT, STYLE
+from measures.predictions.plots import COLOURS, KEPT, STYLE
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Images:
         self._epochs, self._filter_epochs = epochs, filter_epochs
 
     def filters(self, seed: int) -> Document:
-        """Learn filters without labels; what each stage's objective fell to on validation pictures."""
+        """Learn filters without labels; what each stage's objective fell to on validation images."""
         run = cotswold.train(
             self._filters,
             directory=self._learnt(seed),
@@ -84,7 +84,7 @@ class Images:
 
     def cell(self, arm: Arm, rate: float, seed: int, *, is_judged: bool = False) -> Document:
         """Learn with labels; the validation accuracy after the last epoch, and, where the run ``is_judged``,
-        the accuracy of the same parameters on held-out pictures."""
+        the accuracy of the same parameters on held-out images."""
         if arm.learnt and not self._learnt(seed).is_dir():
             self.filters(seed)
         words = [
@@ -116,7 +116,7 @@ class Images:
             judged = cotswold.evaluate(run, progress=False)
             assert isinstance(judged, Classification), "a recipe with categories"
             found |= {"test": rounded(judged.accuracy), "mean_over_classes": rounded(_over_classes(judged))}
-            found |= {"pictures": judged.pictures, "classes": len(judged.classes)}
+            found |= {"samples": judged.samples, "classes": len(judged.classes)}
         shutil.rmtree(place, ignore_errors=True)
         return found
 
@@ -125,7 +125,7 @@ class Images:
 
 
 def _over_classes(found: Classification) -> float:
-    """The mean of the classes' accuracies, those without a picture left out."""
+    """The mean of the classes' accuracies, those without an image left out."""
     return float(
         np.mean([each[label] / sum(each) for label, each in enumerate(found.confusion) if sum(each)])
     )
@@ -159,7 +159,7 @@ def draw_images(found: Mapping[str, Any], folder: Path) -> None:
                 if key.startswith(f"{name};"):
                     axes.plot([100 * one for one in cell["accuracies"]], color=colour, label=label)
                     label = None
-        axes.set(xlabel="epoch", ylabel="% of validation pictures")
+        axes.set(xlabel="epoch", ylabel="% of validation images")
         axes.grid(alpha=0.2)
         if axes.lines:
             axes.legend()
@@ -173,7 +173,7 @@ def report(found: Mapping[str, Any], folder: Path) -> None:
     sections = [_accuracies(told), _curves(found), _rates(found)]
     text = page_html(
         Page(
-            title="Pictures by untied local filters",
+            title="Images by untied local filters",
             lead=(
                 "Three stages of untied local filters, pooling and contrast normalisation, then one logistic "
                 "output a category against all others (Dean et al. 2012, section 5), on Caltech-101: filters "
@@ -223,7 +223,7 @@ def _curves(found: Mapping[str, Any]) -> PageSection:
     drawn = lines(found)
     if not drawn:
         return PageSection("Learning", "learning", [])
-    svg = plot("images", drawn, x="epoch", y="% of validation pictures", bottom=0)
+    svg = plot("images", drawn, x="epoch", y="% of validation images", bottom=0)
     caption = "Validation accuracy after each epoch, mean over seeds"
     return PageSection("Learning", "learning", [FigureGrid([Figure(Drawing(svg), caption)])])
 

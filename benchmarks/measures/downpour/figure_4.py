@@ -1,7 +1,7 @@
 """Figure 4 of Dean et al. 2012: one network from one warm start by SGD, Downpour and Sandblaster.
 
 Knows: how each is run for a time, processor time, accuracies of what was kept. Does not know: the command,
-rates, which cell comes when, pictures.
+rates, which cell comes when, images.
 """
 
 from __future__ import annotations

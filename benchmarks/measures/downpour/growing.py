@@ -1,6 +1,6 @@
 """Speed against the number of processes: on one copy of the weights, and as replicas; here and simulated.
 
-Knows: Hogwild, replicas, simulated ones without gradients. Does not know: the command, pictures.
+Knows: Hogwild, replicas, simulated ones without gradients. Does not know: the command, images.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Subject:
         """Its samples."""
         return open_store(recipe_here(self.recipe, stores, [*PLAIN, *self.overrides]), stores)
 
-    def pictures(self, stores: Path) -> Path:
+    def images(self, stores: Path) -> Path:
         """The training samples in a file of their own, which rivals read."""
         store = self.store(stores)
         path = stores / f"{store.path.name}.npy"
@@ -98,7 +98,7 @@ class Bench:
         transform = store.transform
         told: Document = asdict(
             Feeding(
-                str(subject.pictures(self.stores).absolute()),
+                str(subject.images(self.stores).absolute()),
                 subject.batch,
                 workers,
                 self.warm_seconds,

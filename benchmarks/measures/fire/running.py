@@ -81,7 +81,7 @@ def trained(training: Training, say: Say) -> Document:
         left = site.close_down()
         ended = dict(site.ended)
     window = (began, began + training.seconds)
-    say("judging on test pictures")
+    say("judging on test images")
     return {
         "seconds": training.seconds,
         "samples_a_second": rounded(_samples_at(watcher.seen, window[1]) / training.seconds),
@@ -243,7 +243,7 @@ def _audits(
     ended: Mapping[str, int],
 ) -> list[audit.Verdict]:
     state = audit.last_checkpoint(run)
-    samples = next(int(each["pictures"]) for each in events if each["kind"] == "start")
+    samples = next(int(each["samples"]) for each in events if each["kind"] == "start")
     return [
         audit.accounts_add_up(state, samples),
         audit.no_sample_is_torn(state, events),
@@ -253,7 +253,7 @@ def _audits(
 
 
 def _tested(run: Path, stores: Path) -> Document:
-    """The part of the test pictures that are right at the end, and its error by chance."""
+    """The part of the test images that are right at the end, and its error by chance."""
     words = [sys.executable, "-m", "cotswold", "evaluate", str(run), "--stores", str(stores), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_EVALUATE_SECONDS, check=False)
     if done.returncode:

@@ -1,6 +1,6 @@
 """Trainings with and without faults, compared.
 
-Knows: what a training said, the bars. Does not know: how anything was made, tables, pictures.
+Knows: what a training said, the bars. Does not know: how anything was made, tables, images.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _accuracy(quiet: Sequence[Any], fire: Sequence[Any]) -> Document:
     difference = apart[1] - apart[0]
     words = f"{100 * apart[1]:.2f} % and {100 * apart[0]:.2f} % undisturbed: {100 * difference:+.2f}"
     bar = f"not less by {100 * _ERRORS * error:.2f}"
-    return _row("accuracy on test pictures", words, bar, difference > -_ERRORS * error)
+    return _row("accuracy on test images", words, bar, difference > -_ERRORS * error)
 
 
 def _variance(values: Sequence[float]) -> float:

@@ -17,8 +17,8 @@ from measures.papers.showing import figure, times
 
 
 def transforms(found: Result) -> Found:
-    """How fast one core makes variants of pictures."""
-    rates = found["pictures_per_second"]
+    """How fast one core makes variants of images."""
+    rates = found["samples_per_second"]
     rows = [
         row(
             name,
@@ -33,11 +33,11 @@ def transforms(found: Result) -> Found:
         [
             Claim(
                 "a small set of machines is enough for transforms; no figure is stated",
-                f"{rates[f'{digits}, kernel']['median']:,.0f} pictures of MNIST a second on one core, all "
+                f"{rates[f'{digits}, kernel']['median']:,.0f} images of MNIST a second on one core, all "
                 f"transforms in one; elastic alone {found['of_scipy'][own]['median']:.0f} times SciPy",
             )
         ],
-        tables=[Table(["", "Here, pictures\na second", "NumPy", "SciPy"], rows)],
+        tables=[Table(["", "Here, images\na second", "NumPy", "SciPy"], rows)],
     )
 
 
@@ -61,7 +61,7 @@ def figure_8(figures: Result) -> Found:
                 "super-linear to 4 cores, for caches",
                 f"{gain:.2f} times on {last['cores']} cores; there are no more here",
             ),
-            Claim("the height of the curve is in the picture only", f"{one[name]:.3g} billion on one core"),
+            Claim("the height of the curve is in the image only", f"{one[name]:.3g} billion on one core"),
         ],
         [figure("adam-8", caption="Figure 8", lines=lines, x="cores", y="billion connections a second")],
     )
@@ -169,7 +169,7 @@ def cluster(found: Result) -> Found:
         row(
             each["replicas"],
             f"{each['machines']}",
-            f"{each['pictures_a_second']:.0f}",
+            f"{each['images_a_second']:.0f}",
             f"{each['epochs_in_ten_days']:.0f}",
             f"{each['days_to_an_epoch']:.2f}",
             f"{100 * each['servers_busy']:.0f} %",
@@ -179,7 +179,7 @@ def cluster(found: Result) -> Found:
     head = [
         "Replicas",
         "Machines",
-        "Pictures\na second",
+        "Images\na second",
         "Epochs in\nten days",
         "Days an\nepoch",
         "Servers\nbusy",
@@ -190,7 +190,7 @@ def cluster(found: Result) -> Found:
         [
             Claim(
                 "ten days to convergence on 62 machines",
-                f"{best['epochs_in_ten_days']:.0f} epochs of 7.5 million pictures in ten days; the paper "
+                f"{best['epochs_in_ten_days']:.0f} epochs of 7.5 million images in ten days; the paper "
                 "does not say how many it took",
             ),
             Claim(
@@ -199,7 +199,7 @@ def cluster(found: Result) -> Found:
             ),
             Claim(
                 "4 image servers keep them fed",
-                f"each must give {servers['pictures_a_second_each']:.0f} pictures a second, "
+                f"each must give {servers['images_a_second_each']:.0f} images a second, "
                 f"{servers['megabytes_a_second_each']:.0f} MB: {100 * servers['of_a_link']:.0f} % of a link",
             ),
             Claim("22 replicas on 20 servers scale (figure 11)", _gain(found["replicas"])),
@@ -212,17 +212,17 @@ def cluster(found: Result) -> Found:
 
 def _gain(rows: list[Result]) -> str:
     first, last = rows[0], rows[-1]
-    gain = last["pictures_a_second"] / first["pictures_a_second"]
+    gain = last["images_a_second"] / first["images_a_second"]
     return f"{gain:.2f} times from {first['replicas']} to {last['replicas']}, which are 5.5 times as many"
 
 
 def _speed(rows: list[Result]) -> Figure:
     lines = [
-        Line("with servers", _of(rows, "replicas"), _of(rows, "pictures_a_second"), dots=True),
+        Line("with servers", _of(rows, "replicas"), _of(rows, "images_a_second"), dots=True),
         Line("without", _of(rows, "replicas"), _of(rows, "without_servers"), 1, dashed=True),
     ]
     caption = "Figure 11 on the paper's machines: 20 parameter servers"
-    return figure("adam-cluster", caption, lines, x="replicas of 4 machines", y="pictures a second", bottom=0)
+    return figure("adam-cluster", caption, lines, x="replicas of 4 machines", y="images a second", bottom=0)
 
 
 def figure_12(found: Result) -> Found:
@@ -235,14 +235,14 @@ def figure_12(found: Result) -> Found:
         [
             Claim(
                 f"{each['billion_connections']:.2g} billion connections: {each['stated']}",
-                f"{each['days_to_an_epoch']:.2f} days an epoch, {each['pictures_a_second']:.0f} pictures a "
+                f"{each['days_to_an_epoch']:.2f} days an epoch, {each['images_a_second']:.0f} images a "
                 "second",
             )
             for each in rows
             if each["stated"]
         ],
         [figure("adam-12", "Time an epoch", lines, x="billion connections", y="days an epoch", bottom=0)],
-        note="Accuracies need ImageNet's 15 million pictures; of figure 12 only the cost is redone.",
+        note="Accuracies need ImageNet's 15 million images; of figure 12 only the cost is redone.",
     )
 
 
@@ -336,9 +336,9 @@ PAPER = Paper(
         *ACCURACY,
         Part(
             "Section 3.1",
-            "transforms of pictures",
+            "transforms of images",
             "measured",
-            "Translation, rotation, affine and elastic transforms and crops of pictures in the "
+            "Translation, rotation, affine and elastic transforms and crops of images in the "
             "shapes of MNIST and CIFAR-10, on one core, beside SciPy's.",
             "A small set of machines transforms data, to offload that from the training machines.",
             ("augment",),

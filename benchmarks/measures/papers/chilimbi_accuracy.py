@@ -74,7 +74,7 @@ def table_2(accuracy: Result) -> Found:
         *_drawn(accuracy, "cifar10", "Errors on validation samples"),
         *_drawn(accuracy, "cifar10-augmented", "The same, with transforms"),
     ]
-    return Found(claims, drawn, note="CIFAR-10 as JPEG, 27,000 training pictures; guessing gives 10 %.")
+    return Found(claims, drawn, note="CIFAR-10 as JPEG, 27,000 training images; guessing gives 10 %.")
 
 
 def _rows(accuracy: Result, case: str) -> list[Any]:
@@ -202,7 +202,7 @@ PARTS = (
         "Section 4.3.3",
         "MNIST, transformed",
         "measured",
-        "The network of table 1 with a new variant of every training picture in every epoch.",
+        "The network of table 1 with a new variant of every training image in every epoch.",
         "Transforms expand the training data and give higher accuracy; the paper itself uses none on MNIST.",
         ("adam-accuracy",),
         transformed,
@@ -211,7 +211,7 @@ PARTS = (
         "Table 2",
         "ImageNet 22k",
         "left out",
-        "ImageNet's 15 million pictures are not at hand, and the paper's ten days on 62 machines are 27 "
+        "ImageNet's 15 million images are not at hand, and the paper's ten days on 62 machines are 27 "
         "years of one core each. The cost is simulated below.",
         "29.8 %, against 13.6 and 15.8 % before.",
     ),
@@ -219,7 +219,7 @@ PARTS = (
         "Table 2, here",
         "five convolutional and three fully connected layers on CIFAR-10",
         "measured",
-        "The shape of the paper's network, shrunk to pictures of 32 x 32 and ten categories: accuracies are "
+        "The shape of the paper's network, shrunk to images of 32 x 32 and ten categories: accuracies are "
         "not of the same task.",
         "29.8 % on 22,000 categories of ImageNet.",
         ("adam-accuracy",),

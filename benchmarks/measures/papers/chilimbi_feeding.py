@@ -81,7 +81,7 @@ PARTS = (
         "Section 3.1, servers",
         "data servers",
         "measured",
-        "Processes apart from the trainer read, transform and hand out pictures, beside other feeders "
+        "Processes apart from the trainer read, transform and hand out images, beside other feeders "
         "with the same transforms, and TensorFlow's with its own.",
         "Data servers apart from the training machines transform and cache images, which are asked for in "
         "advance.",

@@ -74,7 +74,7 @@ def figure_5(simulated: Result) -> Found:
                 "stack 3 of 11.2 billion: under 0.6 s an update",
                 f"{third:.3f} s; {0.6 - third:.3f} s are not explained",
             ),
-            Claim("an epoch of 10 million pictures: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
+            Claim("an epoch of 10 million images: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
             Claim("two epochs of stacks 2 and 3: roughly 3 days", f"{large['days']:.1f} days"),
             Claim(
                 "a billion parameters on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"
@@ -158,7 +158,7 @@ def offload(found: Result) -> Found:
                 "11.2 billion parameters on 16 machines",
                 f"{found['parameters'] / 1e9:.2f} billion of its stack {found['stack']} on this one, from "
                 "the "
-                f"disk: {seconds:.0f} s an update of {found['batch']} pictures",
+                f"disk: {seconds:.0f} s an update of {found['batch']} images",
             ),
             Claim(
                 "memory is what binds a GPU",
@@ -189,9 +189,9 @@ def table_2(faces: Result) -> Found:
         note=(
             "The paper's sets are others: 13,152 faces and 48,000 distractors, reweighted. Ours are "
             "aligned faces "
-            "of LFW and pictures of Caltech-101; the network is 48 x 48 and has a few million filter "
+            "of LFW and images of Caltech-101; the network is 48 x 48 and has a few million filter "
             "weights. "
-            "Chosen on one half of the test pictures, judged on the other."
+            "Chosen on one half of the test images, judged on the other."
         ),
     )
 
@@ -209,7 +209,7 @@ def figure_7(faces: Result) -> Found:
                 f"that of {min(ranks):.0f} to {max(ranks):.0f} % of the layer's neurons",
             )
         ],
-        note="The pictures are on the page that cotswold report writes of a run.",
+        note="The images are on the page that cotswold report writes of a run.",
     )
 
 
@@ -259,7 +259,7 @@ PAPER = Paper(
             "two ranks on this machine",
             "measured",
             "Steps of single stacks by two ranks, beside one process and beside two that share nothing.",
-            "Speed-up is normalised by the size of the network; figures are in the picture only.",
+            "Speed-up is normalised by the size of the network; figures are in the image only.",
             ("scaling",),
             scaling,
         ),
@@ -296,7 +296,7 @@ PAPER = Paper(
             "left out",
             "The thumbnails are not at hand, and neither are 64 GPUs; the recipes coates2013-1.8b and "
             "coates2013-11b are the paper's networks, for who has both.",
-            "1.8 and 11.2 billion parameters, trained on 10 million pictures of 200 x 200.",
+            "1.8 and 11.2 billion parameters, trained on 10 million images of 200 x 200.",
         ),
     ),
     ("figures 1 to 4 are diagrams",),

@@ -24,7 +24,7 @@ def figure_3(simulated: Result) -> Found:
     def gain(networks: Result, network: str, machines: int) -> float:
         return float(next(each["speed_up"] for each in networks[network] if each["ranks"] == machines))
 
-    largest = "pictures, 36 maps"
+    largest = "images, 36 maps"
     lines = [
         Line(
             f"{label}, {rate}",
@@ -171,7 +171,7 @@ def sandblaster(found: Result) -> Found:
 
 
 def images(found: Result) -> Found:
-    """Pictures by untied filters, at random and learnt without labels."""
+    """Images by untied filters, at random and learnt without labels."""
     claims = []
     ways = {each["way"]: each for each in found["summary"]["rows"]}
     for name in ways:
@@ -189,14 +189,14 @@ def images(found: Result) -> Found:
         return Found()
     lines = image_lines(found)
     caption = "Validation accuracy after each epoch, mean over seeds"
-    drawn = [figure("dean-images", caption, lines, x="epoch", y="% of validation pictures", bottom=0)]
+    drawn = [figure("dean-images", caption, lines, x="epoch", y="% of validation images", bottom=0)]
     return Found(
         claims,
         drawn if lines else (),
         note=(
             "Caltech-101 without BACKGROUND_Google and Faces (Faces_easy has the same photographs): 100 "
             "categories, "
-            "5,358 pictures of 64 x 64 to learn from, 1,648 held out."
+            "5,358 images of 64 x 64 to learn from, 1,648 held out."
         ),
     )
 
@@ -216,8 +216,7 @@ PAPER = Paper(
             "Figure 3",
             "model parallelism",
             "simulated",
-            "The speech network and a picture network of 1.65 billion parameters, cut over 1 to 128 "
-            "machines.",
+            "The speech network and an image network of 1.65 billion parameters, cut over 1 to 128 machines.",
             "1.7 billion parameters: more than 12 times on 81 machines; speech: 2.2 times on 8, slower "
             "beyond.",
             ("simulate",),
@@ -273,7 +272,7 @@ PAPER = Paper(
         ),
         Part(
             "Section 5",
-            "pictures by untied local filters",
+            "images by untied local filters",
             "measured",
             "Three stages of untied local filters of 10 x 10, pooling, contrast normalisation, then a "
             "logistic output "
@@ -284,7 +283,7 @@ PAPER = Paper(
         ),
         Part(
             "Section 5, ImageNet",
-            "16 million pictures of 21,000 categories",
+            "16 million images of 21,000 categories",
             "left out",
             "ImageNet is not at hand, and 1.7 billion parameters on thousands of machines are out of reach.",
             "Over 15 % accuracy, the best then.",

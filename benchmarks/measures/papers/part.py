@@ -60,4 +60,4 @@ class Paper:
     lead: str
     parts: Sequence[Part]
     diagrams: Sequence[str] = field(default_factory=tuple)
-    """Figures that show no result: schemas, pictures of others."""
+    """Figures that show no result: schemas, images of others."""

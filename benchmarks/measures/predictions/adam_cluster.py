@@ -2,7 +2,7 @@
 
 Knows: what of it is the paper's and what assumed. Does not know: the command, pages.
 
-A replica pushes once for PUSH_IMAGES pictures: the changes of its convolutions, and the activations and error
+A replica pushes once for PUSH_IMAGES images: the changes of its convolutions, and the activations and error
 terms of its full layers; it pulls all weights as often. Of a server's two cards one carries that, the other
 the changes to two secondaries.
 """
@@ -23,11 +23,11 @@ from cotswold.simulate.workloads.papers import adam
 from measures.downpour.growing import simulated_speed
 
 THREADS = 16
-"""Of a machine, each with a picture of its own (section 3.2.1)."""
+"""Of a machine, each with an image of its own (section 3.2.1)."""
 PUSH_IMAGES = 256
 """Section 3.3 says hundreds."""
 EPOCH_IMAGES = 7_500_000
-"""Half of ImageNet's 15 million pictures (section 4.1)."""
+"""Half of ImageNet's 15 million images (section 4.1)."""
 IMAGE_BYTES = 256 * 256 * 3
 SERVERS, IMAGE_SERVERS, DAYS, DAY = 10, 4, 10, 86_400
 REPLICAS = {"12 of 4 machines": (12, 4), "16 of 3 machines": (16, 3), "16 of 4 machines": (16, 4)}
@@ -54,7 +54,7 @@ class Work:
 
     @cached_property
     def network(self) -> LayerWork:
-        """Pictures are in it as many as threads of a machine."""
+        """Images are in it as many as threads of a machine."""
         return adam(self.times, THREADS)
 
     @cached_property
@@ -110,12 +110,12 @@ def simulated(lives: int) -> Document:
     clusters = [
         _row(name, Work(cluster, 1.0, machines), count) for name, (count, machines) in REPLICAS.items()
     ]
-    fed = max(float(str(each["pictures_a_second"])) for each in clusters) / IMAGE_SERVERS
+    fed = max(float(str(each["images_a_second"])) for each in clusters) / IMAGE_SERVERS
     return {
         "connections": whole.network.connections,
         "clusters": clusters,
         "image_servers": {
-            "pictures_a_second_each": rounded(fed),
+            "images_a_second_each": rounded(fed),
             "megabytes_a_second_each": rounded(fed * IMAGE_BYTES / 1e6),
             "of_a_link": rounded(fed * IMAGE_BYTES / 1.25e9),
         },
@@ -123,7 +123,7 @@ def simulated(lives: int) -> Document:
         "figure 12": [_figure_12(cluster, size, stated) for size, stated in SIZES.items()],
         "standby": _standby(whole, lives),
         "assumed": (
-            f"The paper says neither the pictures a push (hundreds; {PUSH_IMAGES} here), nor how often "
+            f"The paper says neither the images a push (hundreds; {PUSH_IMAGES} here), nor how often "
             "weights "
             "are pulled (as often), nor the epochs. Devices have 80 % of their data sheet's rate, as in "
             "figure 10. So the residual of ten days is in the number of epochs, which nobody stated."
@@ -136,7 +136,7 @@ def _row(name: str, work: Work, replicas: int) -> Document:
     return {
         "replicas": name,
         "machines": replicas * work.machines + SERVERS + IMAGE_SERVERS,
-        "pictures_a_second": rounded(speed),
+        "images_a_second": rounded(speed),
         "billion_connections_a_second": rounded(speed * work.network.connections / 1e9),
         "epochs_in_ten_days": rounded(speed * DAYS * DAY / EPOCH_IMAGES),
         "days_to_an_epoch": rounded(EPOCH_IMAGES / speed / DAY),
@@ -150,7 +150,7 @@ def _row(name: str, work: Work, replicas: int) -> Document:
 def _figure_11(work: Work, replicas: int) -> Document:
     return {
         "replicas": replicas,
-        "pictures_a_second": rounded(work.images_a_second(replicas, FIGURE_11_SERVERS)),
+        "images_a_second": rounded(work.images_a_second(replicas, FIGURE_11_SERVERS)),
         "without_servers": rounded(replicas * PUSH_IMAGES / work.step_seconds),
     }
 
@@ -161,7 +161,7 @@ def _figure_12(cluster: Cluster, size: float | None, stated: str) -> Document:
     return {
         "billion_connections": rounded(work.network.connections / 1e9),
         "stated": stated,
-        "pictures_a_second": rounded(speed),
+        "images_a_second": rounded(speed),
         "days_to_an_epoch": rounded(EPOCH_IMAGES / speed / DAY),
     }
 

@@ -31,7 +31,7 @@ MEDIAN_MOST, WORST_MOST = 0.10, 0.20
 
 
 def networks() -> dict[str, StackWork]:
-    """Stacks of the paper's shapes on smaller pictures, such that an update takes about a second.
+    """Stacks of the paper's shapes on smaller images, such that an update takes about a second.
 
     The last network has all of the stacks that there are.
     """

@@ -29,22 +29,22 @@ def prepare(rank: Rank, work: StackWork, grid: Grid) -> None:
         stacks.append(TrainedStack(mesh, geometry, index=index, below=below))
     window = stacks[0].share.window
     torch.manual_seed(mesh.rank)
-    pictures = empty_map(
+    samples = empty_map(
         torch.empty(0), work.images, MapShape(work.stacks[0].input.channels, *window.shape)
     ).normal_()
-    maps = pictures
+    maps = samples
     for stack in stacks:
         stack.calibrate(maps)
         maps = stack(maps)
 
-    rank.actions = {"update": lambda: update(stacks, pictures, work.strategy == "joint")}
+    rank.actions = {"update": lambda: update(stacks, samples, work.strategy == "joint")}
     rank.actions["update"]()
     dist.barrier()
 
 
-def update(stacks: list[TrainedStack], pictures: Tensor, joint: bool) -> None:
+def update(stacks: list[TrainedStack], samples: Tensor, joint: bool) -> None:
     """All stacks forward but the last, then steps from the top down; of the top one alone where greedy."""
-    inputs = [pictures]
+    inputs = [samples]
     for stack in stacks[:-1]:
         inputs.append(stack(inputs[-1]))
     upstream: Tensor | None = None

@@ -32,7 +32,7 @@ from cotswold.testing.hosts import Hosts, Rate
 from measures.scaling.messages import Maps, Waits, plans_of_step, without_messages
 from measures.scaling.shapes import Fields
 from measures.scaling.speed import in_milliseconds
-from measures.scaling.stacks import RULE, is_finite, pictures, share_of
+from measures.scaling.stacks import RULE, is_finite, random_images, share_of
 
 BARE, EXCHANGES, PACKING = "step without messages", "exchanges alone", "exchanges without messages"
 LINK, LINK_BYTES = "32 MiB from one to the other", 32 << 20
@@ -66,7 +66,7 @@ class Link:
 
 def hold_step(rank: Rank, subject: Link) -> None:
     """The step of this rank's share, its exchanges, and both without messages become actions."""
-    fields, whole = subject.fields, pictures(subject.geometry, subject.fields.images)
+    fields, whole = subject.fields, random_images(subject.geometry, subject.fields.images)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, fields.first)
     maps, waits = Maps(stack.share, fields.images), Waits()

@@ -33,7 +33,7 @@ class Fields:
     """Blocks of the paper's own map."""
     images: int = 96
     first: bool = False
-    """Its input are pictures, of which every rank reads its window by itself."""
+    """Its input are images, of which every rank reads its window by itself."""
 
     def stack(self, rows: int, columns: int) -> StackGeometry:
         """The stack with so many blocks."""

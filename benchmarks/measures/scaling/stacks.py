@@ -1,6 +1,6 @@
 """Stacks as one process and as ranks have them, ready to be timed.
 
-Knows: random pictures, the plain module and its partitioned one, their steps and forward passes. Does not
+Knows: random images, the plain module and its partitioned one, their steps and forward passes. Does not
 know: time, bars.
 """
 
@@ -25,8 +25,8 @@ def named(by: str, what: str) -> str:
     return f"{by}: {what}"
 
 
-def pictures(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Random pictures, images last, the same on every rank."""
+def random_images(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Random images, images last, the same on every rank."""
     shape, generator = geometry.input, torch.Generator().manual_seed(0)
     x = torch.randn(shape.height, shape.width, shape.channels, images, generator=generator, dtype=dtype)
     return x.permute(3, 2, 0, 1)
@@ -36,7 +36,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
     """The plain module in this process: its step and its forward pass become actions."""
     from cotswold.nn import SparseAutoencoderStack
 
-    stack, x = SparseAutoencoderStack(geometry).eval(), pictures(geometry, images)
+    stack, x = SparseAutoencoderStack(geometry).eval(), random_images(geometry, images)
     stack.calibrate(x)
     state = stack.state(torch.zeros_like(stack.filters))
     settings = stack.objective_settings
@@ -47,7 +47,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
 
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
     """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
-    stack, x = share_of(rank, grid, geometry, pictures(geometry, images), first)
+    stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
     rank.kept[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
@@ -58,7 +58,7 @@ def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, imag
     from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
 
-    layer, x = geometry.filters, pictures(geometry, images)
+    layer, x = geometry.filters, random_images(geometry, images)
     size, shape = (layer.y.size, layer.x.size), (layer.input.height, layer.input.width)
     stride = (layer.y.stride, layer.x.stride)
     module = LocallyConnected2d(
@@ -79,9 +79,9 @@ def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None
 def share_of(
     rank: Rank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
 ) -> tuple[TrainedStack, Tensor]:
-    """A rank's share, calibrated and at rest, and what it sees of the pictures.
+    """A rank's share, calibrated and at rest, and what it sees of the images.
 
-    The input of a ``first`` stack are pictures; that of another is held pixel by pixel by the ranks.
+    The input of a ``first`` stack are images; that of another is held pixel by pixel by the ranks.
     """
     mesh, cut = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
     below = None if first else cut.input.boxes

@@ -30,7 +30,7 @@ from cotswold.testing.hosts import HEADER_BYTES, Hosts, Rate, Traffic
 from measures.scaling.hidden import words
 from measures.scaling.messages import plans_of_step, without_messages
 from measures.scaling.speed import in_milliseconds
-from measures.scaling.stacks import RULE, pictures, share_of
+from measures.scaling.stacks import RULE, random_images, share_of
 
 STEPS = 10
 AGREEMENT = 1e-10
@@ -122,7 +122,7 @@ class Found:
 
 def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
     """Losses and filters of ten steps in one process."""
-    geometry, x = subject.geometry, pictures(subject.geometry, subject.images, torch.float64)
+    geometry, x = subject.geometry, random_images(subject.geometry, subject.images, torch.float64)
     filters = ops.random_filters(geometry.filters, 0, 0, torch.float64)
     one, objective = torch.ones((), dtype=torch.float64), ops.StackObjective()
     norms = filters.new_ones(geometry.filters.norms_shape)
@@ -134,7 +134,7 @@ def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
 
 def hold(rank: Rank, subject: Spot) -> None:
     """This rank's share, and its step as an action."""
-    whole = pictures(subject.geometry, subject.images, torch.float64)
+    whole = random_images(subject.geometry, subject.images, torch.float64)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, first=False)
     rank.kept.update(stack=stack, losses=[])

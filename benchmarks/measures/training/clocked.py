@@ -27,7 +27,7 @@ from cotswold.training.strategies.joint import Joint
 from cotswold.training.trainers.sync import SyncTrainer
 
 STEPS, LOWER, VALIDATION, BEGINNING = "stack_step", "forward of lower stacks", "validation", "calibration"
-SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for pictures"
+SAVING, EVENTS, WAITING = "checkpoints", "events", "waiting for images"
 KINDS = (STEPS, LOWER, VALIDATION, BEGINNING, SAVING, EVENTS, WAITING)
 _CALLS: tuple[tuple[str, Any, str], ...] = (
     (STEPS, ops, "stack_step"),

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cotswold.analysis.images import jpeg_uri, picture, signed
+from cotswold.analysis.images import jpeg_uri, signed, to_image
 from cotswold.analysis.results_file import ResultsFile, html_table
 from cotswold.errors import SourceError
 
@@ -48,14 +48,14 @@ class Classification:
     wrong: tuple[Example, ...] = ()
 
     @property
-    def pictures(self) -> int:
+    def samples(self) -> int:
         """Number of classified samples."""
         return sum(sum(row) for row in self.confusion)
 
     @property
     def accuracy(self) -> float:
         """Fraction of samples classified correctly."""
-        return sum(row[label] for label, row in enumerate(self.confusion)) / max(1, self.pictures)
+        return sum(row[label] for label, row in enumerate(self.confusion)) / max(1, self.samples)
 
     @property
     def mistakes(self) -> list[tuple[int, str, str]]:
@@ -70,7 +70,7 @@ class Classification:
 
     def __repr__(self) -> str:
         said = (
-            f"Classification of step {self.step}: {self.accuracy:.2%} of {self.pictures:,} samples of "
+            f"Classification of step {self.step}: {self.accuracy:.2%} of {self.samples:,} samples of "
             f"{self.split} are correct, {len(self.classes)} classes"
         )
         mistakes = (
@@ -79,7 +79,7 @@ class Classification:
         return "\n".join([said, *mistakes])
 
     def _repr_html_(self) -> str:
-        caption = f"{self.accuracy:.2%} of {self.pictures:,} samples of {self.split} are correct"
+        caption = f"{self.accuracy:.2%} of {self.samples:,} samples of {self.split} are correct"
         if len(self.classes) > _CLASSES_SHOWN:
             rows = [[truth, answer, f"{count:,}"] for count, truth, answer in self.mistakes[:_CLASSES_SHOWN]]
             return html_table(
@@ -157,14 +157,14 @@ def classify(
     confusion = np.zeros((len(classes), len(classes)), np.int64)
     right: list[Example] = []
     wrong: list[Example] = []
-    for pictures, labels in batches:
+    for samples, labels in batches:
         with torch.no_grad():
-            answers = network(pictures).argmax(1).cpu()
+            answers = network(samples).argmax(1).cpu()
         np.add.at(confusion, (labels.cpu().numpy(), answers.numpy()), 1)
         for index, (truth, answer) in enumerate(zip(labels.tolist(), answers.tolist(), strict=True)):
             kept = right if truth == answer else wrong
             if len(kept) < examples:
-                shown = picture(signed(pictures[index].float().cpu().numpy()))
+                shown = to_image(signed(samples[index].float().cpu().numpy()))
                 kept.append(Example(jpeg_uri(shown), classes[truth], classes[answer]))
     if not confusion.any():
         raise SourceError(f"{split} has no samples to classify")

@@ -89,9 +89,9 @@ def _write_rows(
     progress: Callable[[int], None] | None,
 ) -> tuple[int, ...]:
     each: tuple[int, ...] | None = None
-    for pictures, called, given in batches:
+    for images, called, given in batches:
         with torch.no_grad():
-            responses = respond(pictures).float().cpu().numpy()
+            responses = respond(images).float().cpu().numpy()
         if each is None:
             each = responses.shape[1:]
             _write_header(file, (0, *each))

@@ -49,17 +49,17 @@ def filter_tile(stack: SparseAutoencoderStack, place: FilterPosition) -> NDArray
     return signed(filter_weights(stack, place))
 
 
-def undo_whitening(pictures: Float32, transform: Transform) -> Float32:
+def undo_whitening(images: Float32, transform: Transform) -> Float32:
     """Return prepared images ``(image, channel, y, x)`` before whitening, except for what the filter removed.
 
     Above the whitened band the filter falls to 0; there the result falls too, instead of dividing by it.
     """
     if transform.whitening is None:
-        return pictures
-    height, width = pictures.shape[2:]
+        return images
+    height, width = images.shape[2:]
     matrices = transform.whitening.on_grid(height, width).transpose(2, 3, 0, 1).astype(np.float64)
     passed = roll_off(cosine_radii(height, width), transform.preparation.band * TOP)
     kept = passed > 1e-3
     inverse = np.zeros_like(matrices)
     inverse[kept] = np.linalg.pinv(matrices[kept]) * (passed[kept] ** 2)[:, None, None]
-    return filtered(pictures, np.ascontiguousarray(inverse.transpose(2, 3, 0, 1), np.float32))
+    return filtered(images, np.ascontiguousarray(inverse.transpose(2, 3, 0, 1), np.float32))

@@ -47,11 +47,11 @@ def contact_sheet(
         sheet[top : top + height, left : left + width, :3] = tile
         sheet[top : top + height, left : left + width, 3] = 255
     times = max(1, least // sheet.shape[1])
-    picture = Image.fromarray(sheet, "RGBA")
-    return picture.resize((sheet.shape[1] * times, sheet.shape[0] * times), Image.Resampling.NEAREST)
+    tiled = Image.fromarray(sheet, "RGBA")
+    return tiled.resize((sheet.shape[1] * times, sheet.shape[0] * times), Image.Resampling.NEAREST)
 
 
-def picture(values: NDArray[np.uint8], least: int = 96) -> Image.Image:
+def to_image(values: NDArray[np.uint8], least: int = 96) -> Image.Image:
     """Return an RGB array ``(y, x, 3)`` as an image, scaled up by an integer to at least ``least`` pixels."""
     times = max(1, ceil(least / max(values.shape[:2])))
     size = values.shape[1] * times, values.shape[0] * times

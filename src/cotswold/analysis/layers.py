@@ -79,9 +79,9 @@ class StackLayers:
             if layer.stack >= len(self.stacks):
                 raise UserError(f"the network has {len(self.stacks)} stacks; layer {layer} does not exist")
 
-    def __call__(self, pictures: Tensor) -> Iterator[tuple[str, Tensor]]:
+    def __call__(self, images: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Yield name and map ``(image, channel, y, x)`` of each layer."""
-        x = pictures.to(self.stacks[0].filters.device)
+        x = images.to(self.stacks[0].filters.device)
         top = max((layer.stack for layer in self.layers), default=-1)
         for index, stack in enumerate(self.stacks[: top + 1]):
             wanted = [layer.part for layer in self.layers if layer.stack == index]
@@ -105,13 +105,13 @@ class StackLayers:
             if "output" in wanted:
                 yield str(Layer(index, "output")), x
 
-    def first(self, pictures: Tensor) -> Tensor:
+    def first(self, images: Tensor) -> Tensor:
         """Return the map of the lowest layer only.
 
         Args:
-            pictures: images (image, channel, y, x).
+            images: images (image, channel, y, x).
         """
-        return next(responses for _, responses in self(pictures))
+        return next(responses for _, responses in self(images))
 
 
 def top_layers(network: StackNetwork, part: MapName = "pooled") -> Sequence[Layer]:

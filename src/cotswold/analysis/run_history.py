@@ -208,7 +208,7 @@ def _figures_out(sentence: str) -> str:
 
 
 REMARKS = ("restart", "skipped", "failure")
-PACES = ("pictures_per_second", "gflops")
+PACES = ("samples_per_second", "gflops")
 _NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
 
 

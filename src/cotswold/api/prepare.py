@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cotswold.data import Preparation, Source, Store, Summary, VectorPreparation, VectorSource
 
 _APPLY = {
-    "pictures": frozenset(["size", "width", "colour", "contrast", "whiten", "band", "unit", "dtype"]),
+    "images": frozenset(["size", "width", "colour", "contrast", "whiten", "band", "unit", "dtype"]),
     "vectors": frozenset(["standardise", "dtype"]),
     "frames": frozenset(["context", "standardise", "dtype"]),
 }
@@ -168,7 +168,7 @@ def _preparation(
         raise UserError(
             f"{source} contains {found.kind}, to which {', '.join(beyond)} does not apply; omit it"
         )
-    dtypes = ("float16", "uint8") if found.kind == "pictures" else ("float32", "float16")
+    dtypes = ("float16", "uint8") if found.kind == "images" else ("float32", "float16")
     if asked.get("dtype", dtypes[0]) not in dtypes:
         raise UserError(f"{source} contains {found.kind}, for which dtype must be {dtypes[0]} or {dtypes[1]}")
     if isinstance(found, VectorSource):

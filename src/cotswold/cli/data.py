@@ -30,7 +30,7 @@ def demo(out: Path) -> None:
 
     For instance:
 
-      cotswold data make demo-pictures
+      cotswold data make demo-images
       cotswold data make japanese-ocr
 
     Parameters
@@ -42,10 +42,10 @@ def demo(out: Path) -> None:
     from cotswold.data import write_demo
     from cotswold.ui.terminal import progress_bar
 
-    with progress_bar("writing", "pictures") as advance:
+    with progress_bar("writing", "images") as advance:
         written = write_demo(out, advance)
-    for name, pictures in written.items():
-        print(f"{out / name}: {pictures} images")
+    for name, images in written.items():
+        print(f"{out / name}: {images} images")
 
 
 @make.command(name="japanese-ocr")

@@ -2,7 +2,7 @@ import cotswold.api.servers.data_client as connecting_data
 
 from .augment import Augmentation as Augmentation
 from .datasets.demo import write_demo as write_demo
-from .formats.image import BrokenPictureError as BrokenPictureError
+from .formats.image import BrokenImageError as BrokenImageError
 from .loading.batching import BatchBuilder as BatchBuilder
 from .loading.batching import keys as keys
 from .loading.dataset import StoreDataset as StoreDataset
@@ -13,7 +13,7 @@ from .loading.streaming import stream as stream
 from .preprocessing import AnyPreparation as AnyPreparation
 from .preprocessing import AnyTransform as AnyTransform
 from .preprocessing import differing as differing
-from .preprocessing import of_pictures as of_pictures
+from .preprocessing import of_images as of_images
 from .preprocessing import transform_from_state as transform_from_state
 from .preprocessing.images import Preparation as Preparation
 from .preprocessing.images import Transform as Transform
@@ -40,7 +40,7 @@ __all__ = [
     "AnyTransform",
     "Augmentation",
     "BatchBuilder",
-    "BrokenPictureError",
+    "BrokenImageError",
     "LabelArray",
     "Preparation",
     "Reader",
@@ -57,7 +57,7 @@ __all__ = [
     "Whiteness",
     "differing",
     "keys",
-    "of_pictures",
+    "of_images",
     "open_asked",
     "open_samples",
     "open_source",

@@ -107,7 +107,7 @@ class Meter:
         values = {
             "loss": self._loss.value,
             **{name: mean.value for name, mean in self._details.items()},
-            "pictures_per_second": self._samples / seconds,
+            "samples_per_second": self._samples / seconds,
             "gflops": self._flops / seconds / 1e9,
             "waited_seconds": waited_seconds - self._waited,
             "interval_seconds": seconds,

@@ -84,19 +84,19 @@ class LayerNetwork(nn.Module):
         if below is not None:
             below.requires_grad_(tune)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Compute the scores of a batch.
 
         Args:
-            pictures: Images ``(image, channel, y, x)``, or vectors ``(sample, feature, 1, 1)``.
+            images: Images ``(image, channel, y, x)``, or vectors ``(sample, feature, 1, 1)``.
 
         Returns:
             Scores ``(image, class)``, or regression outputs ``(image, target)``.
         """
         if self.below is not None:
             with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
-                pictures = self.below(pictures)
-        scores: Tensor = self.layers(pictures)
+                images = self.below(images)
+        scores: Tensor = self.layers(images)
         return scores
 
     @property

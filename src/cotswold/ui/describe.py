@@ -17,7 +17,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
     match event["kind"]:
         case "start":
             grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
-            samples = event.get("pictures")  # missing for a data set without a length
+            samples = event.get("samples")  # missing for a data set without a length
             count = "" if samples is None else f"{samples} samples, "
             return f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}"
         case "stack":
@@ -87,7 +87,7 @@ def figures(event: Mapping[str, object]) -> str:
     rate = flop_rate(1e9 * as_number(event["gflops"]))
     return (
         f"loss {as_number(event['loss']):.5g}{_of_replicas(event)}{counted}{workers} "
-        f"{as_number(event['pictures_per_second']):.0f} samples/s {rate}{noted}"
+        f"{as_number(event['samples_per_second']):.0f} samples/s {rate}{noted}"
     )
 
 

@@ -53,15 +53,15 @@ class Balanced(HTMLParser):
             assert self.open.pop() == tag
 
 
-def evaluated(network: StackNetwork, pictures: torch.Tensor) -> Evaluation:
-    positive = torch.arange(len(pictures)) % 2 == 0
+def evaluated(network: StackNetwork, images: torch.Tensor) -> Evaluation:
+    positive = torch.arange(len(images)) % 2 == 0
     row = examine(
         "<faces>",
         network,
         Baselines(random=network),
-        lambda: [(pictures, positive)],
+        lambda: [(images, positive)],
         Examination(top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)),
-        look=lambda index: (f"picture {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
+        look=lambda index: (f"image {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
     )
     return Evaluation(7).with_object(row)
 
@@ -78,9 +78,9 @@ def test_a_run_without_anything_says_what_is_missing_and_how_to_get_it(run: RunD
 
 
 def test_the_page_is_whole_and_fetches_nothing(
-    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+    run: RunDirectory, network: StackNetwork, images: torch.Tensor
 ) -> None:
-    evaluation = evaluated(network, pictures)
+    evaluation = evaluated(network, images)
     page = build_report(run, network, evaluation=evaluation).read_text()
     parser = Balanced()
     parser.feed(page)
@@ -95,9 +95,9 @@ def test_the_page_is_whole_and_fetches_nothing(
 
 
 def test_figures_on_the_page_are_those_of_the_files(
-    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+    run: RunDirectory, network: StackNetwork, images: torch.Tensor
 ) -> None:
-    evaluation = evaluated(network, pictures)
+    evaluation = evaluated(network, images)
     run.evaluation.write_text(evaluation.to_json())
     page = build_report(run).read_text()
     best = evaluation.objects[0].best
@@ -109,9 +109,9 @@ def test_figures_on_the_page_are_those_of_the_files(
 
 
 def test_the_stacks_come_first_in_the_table_of_selectivity_and_headings_are_short(
-    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+    run: RunDirectory, network: StackNetwork, images: torch.Tensor
 ) -> None:
-    evaluation = evaluated(network, pictures)
+    evaluation = evaluated(network, images)
     page = build_report(run, evaluation=evaluation).read_text()
     head = re.findall(r'<th scope="col">(.*?)</th>', page.split('id="selectivity"')[1].split("</thead>")[0])
     stacks = [f"Stack {index + 1}" for index in range(len(evaluation.objects[0].network))]
@@ -148,7 +148,7 @@ def test_the_page_of_a_prolonged_run_tells_its_epochs_beside_the_recipe_of_its_b
 def falling_spectrum(run: RunDirectory) -> None:
     with EventLog(run.events) as log:
         found = {"radial": [6.0, 0.0, -9.0, -40.0], "frequencies": [0.1, 0.2, 0.3, 0.4], "band": [0.1, 0.35]}
-        log.write("whiteness", **found, colour_correlation=0.9, pictures=50)
+        log.write("whiteness", **found, colour_correlation=0.9, images=50)
 
 
 def test_whiteness_is_told_by_the_greatest_deviation_in_the_band(run: RunDirectory) -> None:
@@ -158,7 +158,7 @@ def test_whiteness_is_told_by_the_greatest_deviation_in_the_band(run: RunDirecto
     assert "±1 dB" in page
 
 
-def test_pictures_that_are_not_whitened_are_said_not_to_be_and_nothing_is_asked_of_them(
+def test_images_that_are_not_whitened_are_said_not_to_be_and_nothing_is_asked_of_them(
     run: RunDirectory,
 ) -> None:
     run.recipe.write_text(run.recipe.read_text().replace("whiten = true", "whiten = false"))
@@ -189,8 +189,8 @@ def test_a_report_that_fails_leaves_the_old_one(run: RunDirectory, monkeypatch: 
     assert not list(run.path.glob("*.partial"))
 
 
-def test_an_evaluation_survives_its_file(network: StackNetwork, pictures: torch.Tensor) -> None:
-    evaluation = evaluated(network, pictures)
+def test_an_evaluation_survives_its_file(network: StackNetwork, images: torch.Tensor) -> None:
+    evaluation = evaluated(network, images)
     again = Evaluation.from_json(evaluation.to_json())
     assert again == evaluation
     assert again.with_object(again.objects[0]).objects == again.objects
@@ -206,9 +206,9 @@ def test_plots_take_their_colours_from_the_page() -> None:
 
 
 def test_the_best_of_network_and_baselines_is_marked_and_named_whoever_it_is(
-    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+    run: RunDirectory, network: StackNetwork, images: torch.Tensor
 ) -> None:
-    evaluation = evaluated(network, pictures)
+    evaluation = evaluated(network, images)
     row = evaluation.objects[0]
     baseline = replace(row.network[0], layer="2.pooled", held_out=0.9901)
     row = replace(row, dictionary=(baseline,), clustering=Clustering(7, 4500, converged=False))
@@ -232,7 +232,7 @@ def test_on_a_phone_every_figure_of_a_wide_table_bears_the_name_of_its_column() 
 
 def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> None:
     found = Classification(3, "test", ("cat", "dog", "emu"), ((4, 1, 0), (0, 5, 0), (1, 1, 2)))
-    page = section_html(classification(found, "runs/x", "pictures"))
+    page = section_html(classification(found, "runs/x", "images"))
     assert re.findall(r'<th scope="col">(.*?)</th>', page)[1:] == ["Correct", "cat", "dog", "emu"]
     emu = page.split('<th scope="row">emu</th>')[1]
     assert emu.startswith('<td data-name="Correct">50.0')
@@ -241,16 +241,16 @@ def test_the_part_that_is_right_stands_beside_its_class_before_all_answers() -> 
 HOSTILE = "\"><script>alert(1)</script>'{{ 7 * 7 }}"
 
 
-def test_hostile_names_of_classes_objects_runs_and_pictures_are_text(
-    run: RunDirectory, network: StackNetwork, pictures: torch.Tensor
+def test_hostile_names_of_classes_objects_runs_and_images_are_text(
+    run: RunDirectory, network: StackNetwork, images: torch.Tensor
 ) -> None:
-    evaluation = evaluated(network, pictures)
+    evaluation = evaluated(network, images)
     evaluation = Evaluation(7, (replace(evaluation.objects[0], name=HOSTILE),))
     example = Example("data:image/png;base64,AA==", HOSTILE, HOSTILE)
     found = Classification(3, HOSTILE, (HOSTILE, "b"), ((4, 1), (0, 5)), (example,), (example,))
     left_out = LeftOut(3, [HOSTILE], [HOSTILE])
     whole = build_report(run, network, evaluation=evaluation, left_out=left_out, name=HOSTILE).read_text()
-    part = section_html(classification(found, HOSTILE, "pictures"))
+    part = section_html(classification(found, HOSTILE, "images"))
     for page in (whole, part):
         parser = Balanced()
         parser.feed(page)
@@ -283,7 +283,7 @@ def damaged(path: Path, content: bytes) -> None:
         ("classification.json", b"\x00"),
         ("environment.json", b"{"),
         ("environment.json", b"[1]"),
-        ("events.jsonl", b'{"kind": "start", "pictures": 3}\n[]\n{"kind": "end"}\n'),
+        ("events.jsonl", b'{"kind": "start", "images": 3}\n[]\n{"kind": "end"}\n'),
         ("events.jsonl", b'{"kind": "whiteness", "radial": [1], "frequencies": [1, 2], "band": [1]}\n'),
     ],
 )
@@ -315,9 +315,9 @@ def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sum
     assert curve.steps == curve.values
     assert len(history.phases[0].paces["gflops"][0].steps) <= 8192
     assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
-    section = speed(history, "pictures")
+    section = speed(history, "images")
     assert section is not None
-    assert "Waiting for pictures took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in section_html(section)
+    assert "Waiting for images took 13\u202fh 53\u202fmin of 27\u202fh 46\u202fmin" in section_html(section)
 
 
 def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path)
     assert not run.report.is_symlink() and "<html" in run.report.read_text()
 
 
-def test_pictures_that_were_left_out_are_named(run: RunDirectory) -> None:
+def test_images_that_were_left_out_are_named(run: RunDirectory) -> None:
     named = [f"{number}.png is torn" for number in range(30)]
     page = build_report(run, left_out=LeftOut(1500, named, ["Splits: by folders."])).read_text()
     assert "skipped: 1\u202f500" in page and "Splits: by folders." in page

@@ -62,19 +62,19 @@ def test_no_number_of_threads_and_no_batch_changes_a_count() -> None:
     assert np.array_equal(one.sum(-1), many.sum(-1))
 
 
-def test_byte_lanes_do_not_overflow_after_thousands_of_pictures() -> None:
+def test_byte_lanes_do_not_overflow_after_thousands_of_images() -> None:
     responses = torch.rand(2, 5000, generator=torch.Generator().manual_seed(0))
     histogram = counted(responses, 20, 5000)
     assert histogram.counts()[1].sum(-1).tolist() == reached_exactly(responses, 20)
     assert histogram.counts().max() > 255
 
 
-def test_pictures_are_dealt_out_evenly_to_the_groups_however_small_the_batches() -> None:
+def test_images_are_dealt_out_evenly_to_the_groups_however_small_the_batches() -> None:
     responses = torch.rand(1, 43)
     histogram = counted(responses, 4, 3)
-    assert histogram.pictures[1].sum() == 43
-    assert np.ptp(histogram.pictures[1]) == 1
-    assert len(histogram.pictures[1]) == GROUPS
+    assert histogram.images[1].sum() == 43
+    assert np.ptp(histogram.images[1]) == 1
+    assert len(histogram.images[1]) == GROUPS
 
 
 def test_responses_with_a_pitch_between_neurons_are_read_in_place() -> None:

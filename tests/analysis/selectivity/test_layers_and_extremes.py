@@ -17,18 +17,18 @@ ALL = [Layer(stack, part) for stack in (0, 1) for part in ("filters", "pooled", 
 
 @pytest.mark.parametrize("chosen", [c for n in (1, 2, 6) for c in itertools.combinations(ALL, n)])
 def test_layers_answer_as_the_network_itself_does(
-    network: StackNetwork, pictures: torch.Tensor, chosen: tuple[Layer, ...]
+    network: StackNetwork, images: torch.Tensor, chosen: tuple[Layer, ...]
 ) -> None:
-    found = dict(StackLayers(network, chosen)(pictures))
+    found = dict(StackLayers(network, chosen)(images))
     assert list(found) == [str(layer) for layer in ALL if layer in chosen]
     for layer in chosen:
-        wanted = network.forward_to(pictures, layer.stack, layer.part)
+        wanted = network.forward_to(images, layer.stack, layer.part)
         torch.testing.assert_close(found[str(layer)], wanted)
 
 
-def test_pictures_are_brought_to_where_the_stacks_are(network: StackNetwork, pictures: torch.Tensor) -> None:
+def test_images_are_brought_to_where_the_stacks_are(network: StackNetwork, images: torch.Tensor) -> None:
     elsewhere = copy.deepcopy(network).to("meta")
-    assert StackLayers(elsewhere, ALL).first(pictures).device.type == "meta"
+    assert StackLayers(elsewhere, ALL).first(images).device.type == "meta"
 
 
 @pytest.mark.parametrize("name", ["pooled", "0.pooled", "1.poled", "x.filters", "1"])
@@ -57,6 +57,6 @@ def test_extremes_are_those_of_a_full_sort_whatever_the_batches() -> None:
     )
     for index, neuron in enumerate((4, 1)):
         order = answers[:, neuron].argsort(descending=True).tolist()
-        assert [one.picture for one in found.most[index]] == order[:7]
-        assert [one.picture for one in found.least[index]] == order[::-1][:7]
+        assert [one.image for one in found.most[index]] == order[:7]
+        assert [one.image for one in found.least[index]] == order[::-1][:7]
         assert found.least[index][0].response == pytest.approx(float(answers[:, neuron].min()))

@@ -14,14 +14,14 @@ from cotswold.nn import StackNetwork
 
 
 def examined(
-    network: StackNetwork, pictures: torch.Tensor, baselines: Baselines | None = None
+    network: StackNetwork, images: torch.Tensor, baselines: Baselines | None = None
 ) -> ObjectSelectivity:
-    positive = torch.arange(len(pictures)) % 2 == 0
+    positive = torch.arange(len(images)) % 2 == 0
     return examine(
         "object",
         network,
         baselines or Baselines(),
-        lambda: [(pictures, positive)],
+        lambda: [(images, positive)],
         Examination(top_layers(network), portraits=0),
     )
 
@@ -31,15 +31,15 @@ def noise() -> torch.Tensor:
     return torch.randn(64, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 
 
-def test_the_mean_picture_does_not_know_the_pictures_that_it_is_the_mean_of(
+def test_the_mean_image_does_not_know_the_images_that_it_is_the_mean_of(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
     oracle = examined(network, noise).oracle
     assert oracle is not None
-    assert oracle.best[0].accuracy < 0.75  # 1.0 where a picture is not left out of its mean
+    assert oracle.best[0].accuracy < 0.75  # 1.0 where an image is not left out of its mean
 
 
-def test_the_mean_picture_tells_an_object_that_all_positives_share(
+def test_the_mean_image_tells_an_object_that_all_positives_share(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
     noise[::2] += 0.5 * torch.randn(3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -48,7 +48,7 @@ def test_the_mean_picture_tells_an_object_that_all_positives_share(
     assert oracle.held_out > 0.95
 
 
-def test_an_evaluation_is_kept_even_where_a_picture_bears_a_name_that_is_no_text(
+def test_an_evaluation_is_kept_even_where_a_image_bears_a_name_that_is_no_text(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
     row = examine(
@@ -70,7 +70,7 @@ def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, no
     assert row.random == row.network
 
 
-def test_a_control_is_tested_on_its_own_pictures(network: StackNetwork, noise: torch.Tensor) -> None:
+def test_a_control_is_tested_on_its_own_images(network: StackNetwork, noise: torch.Tensor) -> None:
     positive = torch.arange(len(noise)) % 2 == 0
     others = noise.flip(3) * 3
     row = examined(network, noise, Baselines(control=Control(network, lambda: [(others, positive)])))

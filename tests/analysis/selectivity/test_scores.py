@@ -13,7 +13,7 @@ from cotswold.errors import DivergedError, SourceError, UserError
 Answers = tuple[Tensor, Tensor]
 
 
-def pictures(images: int, seed: int = 0) -> Answers:
+def images(images: int, seed: int = 0) -> Answers:
     """Responses of 40 neurons that know nothing but for neuron 7, whose positives answer higher."""
     generator = torch.Generator().manual_seed(seed)
     answers = torch.randn(images, 40, generator=generator)
@@ -46,7 +46,7 @@ def best_by_hand(answers: Tensor, positive: Tensor) -> tuple[int, float]:
 
 
 def test_the_best_neuron_and_its_accuracy_are_those_of_a_search_by_hand() -> None:
-    answers, positive = pictures(600)
+    answers, positive = images(600)
     found = examined(answers, positive).layers[0]
     neuron, accuracy = best_by_hand(answers, positive)
     assert found.best[0].neuron == (neuron,) == (7,)
@@ -54,7 +54,7 @@ def test_the_best_neuron_and_its_accuracy_are_those_of_a_search_by_hand() -> Non
 
 
 def test_the_threshold_that_is_named_gives_the_accuracy_that_is_named() -> None:
-    answers, positive = pictures(600)
+    answers, positive = images(600)
     best = examined(answers, positive).layers[0].best[0]
     above = answers[:, 7] >= best.threshold
     right = 0.353 * above[positive].double().mean() + 0.647 * (~above[~positive]).double().mean()
@@ -71,18 +71,18 @@ def test_neurons_that_know_nothing_flatter_themselves_and_held_out_they_do_not()
 
 
 def test_a_selective_neuron_stays_selective_when_held_out() -> None:
-    found = examined(*pictures(2000)).layers[0]
+    found = examined(*images(2000)).layers[0]
     assert found.held_out == pytest.approx(found.best[0].accuracy, abs=0.02)
     assert 0 < found.spread < 0.03
 
 
 def test_a_response_counts_in_one_direction_only() -> None:
-    answers, positive = pictures(600)
+    answers, positive = images(600)
     assert examined(-answers, positive).layers[0].best[0].accuracy < 0.67
 
 
 def test_constant_neurons_guess_and_are_counted() -> None:
-    answers, positive = pictures(200)
+    answers, positive = images(200)
     found = examined(torch.zeros_like(answers), positive).layers[0]
     assert found.best[0].accuracy == pytest.approx(0.647)
     assert found.constant == 40
@@ -90,18 +90,18 @@ def test_constant_neurons_guess_and_are_counted() -> None:
 
 def test_other_weights_make_another_guess() -> None:
     weights = ClassWeights(0.5, 0.5)
-    answers, positive = pictures(200)
+    answers, positive = images(200)
     found = examined(torch.zeros_like(answers), positive, weights=weights).layers[0]
     assert found.best[0].accuracy == weights.guess == 0.5
 
 
 def test_the_same_seed_gives_the_same_result() -> None:
-    answers, positive = pictures(300)
+    answers, positive = images(300)
     assert examined(answers, positive, seed=3).layers == examined(answers, positive, seed=3).layers
 
 
-def test_the_order_in_which_classes_come_changes_nothing_on_all_pictures() -> None:
-    answers, positive = pictures(300)
+def test_the_order_in_which_classes_come_changes_nothing_on_all_images() -> None:
+    answers, positive = images(300)
     order = positive.long().argsort(stable=True)
     mixed, apart = examined(answers, positive), examined(answers[order], positive[order])
     assert mixed.layers[0].best == apart.layers[0].best
@@ -110,11 +110,11 @@ def test_the_order_in_which_classes_come_changes_nothing_on_all_pictures() -> No
 @pytest.mark.parametrize("splits", [0, 36])
 def test_a_number_of_splits_that_does_not_exist_is_refused(splits: int) -> None:
     with pytest.raises(UserError, match="from 1 to 35"):
-        examined(*pictures(100), splits=splits)
+        examined(*images(100), splits=splits)
 
 
 def test_maps_name_neurons_by_channel_and_place() -> None:
-    answers, positive = pictures(600)
+    answers, positive = images(600)
     maps = answers.reshape(-1, 4, 5, 2).permute(0, 3, 1, 2)  # [y][x][channel], as neurons lie in memory
     found = selectivity(lambda x: [("map", x)], passes(maps, positive)).layers[0]
     assert found.best[0].neuron == (1, 0, 3)
@@ -123,25 +123,25 @@ def test_maps_name_neurons_by_channel_and_place() -> None:
 
 
 def test_a_neuron_that_answers_nan_is_refused_by_name() -> None:
-    answers, positive = pictures(100)
+    answers, positive = images(100)
     answers[60, 11] = float("nan")
     with pytest.raises(DivergedError, match=r"neuron \(11,\) of layer"):
         examined(answers, positive)
 
 
-def test_a_class_without_enough_pictures_is_refused() -> None:
-    answers, _ = pictures(100)
+def test_a_class_without_enough_images_is_refused() -> None:
+    answers, _ = images(100)
     with pytest.raises(SourceError, match="3 positives are too few"):
         examined(answers, torch.arange(100) < 3)
 
 
-def test_no_picture_at_all_is_refused() -> None:
+def test_no_image_at_all_is_refused() -> None:
     with pytest.raises(SourceError, match="no images"):
         selectivity(lambda x: [("layer", x)], list)
 
 
-def test_pictures_that_change_between_the_passes_are_refused() -> None:
-    answers, positive = pictures(100)
+def test_images_that_change_between_the_passes_are_refused() -> None:
+    answers, positive = images(100)
     lengths = iter([100, 90])
 
     def start() -> Iterator[Answers]:

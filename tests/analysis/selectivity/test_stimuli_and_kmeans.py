@@ -20,21 +20,21 @@ def test_the_best_stimulus_of_a_linear_filter_is_the_filter() -> None:
     found = optimal_stimuli(
         lambda x: torch.einsum("icyx,ncyx->in", x, filters), (3, 6, 6), [(4,), (0,)], ascent=Ascent(steps=60)
     )
-    for picture, neuron, response in zip(found.pictures, (4, 0), found.responses, strict=True):
+    for image, neuron, response in zip(found.images, (4, 0), found.responses, strict=True):
         wanted = filters[neuron] / filters[neuron].square().mean().sqrt()
-        torch.testing.assert_close(picture, wanted, atol=0.05, rtol=0)
+        torch.testing.assert_close(image, wanted, atol=0.05, rtol=0)
         assert float(response) == pytest.approx(float((wanted * filters[neuron]).sum()), rel=1e-3)
     assert not found.even
 
 
 def test_stimuli_lie_on_the_sphere_and_see_nothing_outside_the_field(network: StackNetwork) -> None:
     found = optimal_stimuli(lambda x: network.forward_to(x, 0, "pooled"), (3, 16, 16), [(1, 0, 0)])
-    assert float(found.pictures[0].square().mean()) == pytest.approx(1.0, rel=1e-4)
-    assert float(found.pictures[0, :, 12:, 12:].abs().max()) == 0
+    assert float(found.images[0].square().mean()) == pytest.approx(1.0, rel=1e-4)
+    assert float(found.images[0, :, 12:, 12:].abs().max()) == 0
     assert found.even
 
 
-def test_no_random_picture_excites_a_neuron_more_than_its_stimulus(network: StackNetwork) -> None:
+def test_no_random_image_excites_a_neuron_more_than_its_stimulus(network: StackNetwork) -> None:
     def answer(x: torch.Tensor) -> torch.Tensor:
         return network.forward_to(x, 1, "pooled")
 
@@ -46,17 +46,17 @@ def test_no_random_picture_excites_a_neuron_more_than_its_stimulus(network: Stac
 
 
 def test_an_even_layer_correlates_without_a_sign() -> None:
-    pictures = torch.randn(1, 1, 4, 4)
-    found = optimal_stimuli(lambda x: (x * pictures).sum((1, 2, 3))[:, None] ** 2, (1, 4, 4), [(0,)])
-    assert correlations(found, -pictures[0])[0] == pytest.approx(correlations(found, pictures[0])[0])
-    assert correlations(found, pictures[0])[0] > 0.98
+    images = torch.randn(1, 1, 4, 4)
+    found = optimal_stimuli(lambda x: (x * images).sum((1, 2, 3))[:, None] ** 2, (1, 4, 4), [(0,)])
+    assert correlations(found, -images[0])[0] == pytest.approx(correlations(found, images[0])[0])
+    assert correlations(found, images[0])[0] > 0.98
 
 
 def test_a_percentile_counts_what_lies_below() -> None:
     assert percentile(0.5, np.array([0.1, 0.2, 0.6, 0.7])) == 50.0
 
 
-def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of_whatever_their_sign(
+def test_a_dictionary_finds_the_clusters_that_images_are_made_of_whatever_their_sign(
     network: StackNetwork,
 ) -> None:
     single = StackNetwork(list(network.stacks)[:1])
@@ -76,15 +76,15 @@ def test_a_dictionary_finds_the_clusters_that_pictures_are_made_of_whatever_thei
         assert float(likeness.abs().max(1).values.min()) > 0.985
 
 
-def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, pictures: torch.Tensor) -> None:
-    before = network(pictures)
-    other, _ = kmeans_network(network, lambda: [pictures])
-    assert torch.equal(network(pictures), before)
+def test_a_dictionary_leaves_the_network_as_it_was(network: StackNetwork, images: torch.Tensor) -> None:
+    before = network(images)
+    other, _ = kmeans_network(network, lambda: [images])
+    assert torch.equal(network(images), before)
     assert other.stacks[0] is network.stacks[0]
-    assert not torch.equal(other(pictures), before)
+    assert not torch.equal(other(images), before)
 
 
-def test_a_dictionary_needs_pictures(network: StackNetwork) -> None:
+def test_a_dictionary_needs_images(network: StackNetwork) -> None:
     with pytest.raises(SourceError, match="k-means"):
         kmeans_network(network, list)
 
@@ -100,23 +100,23 @@ def test_a_stimulus_begins_where_it_is_told_and_keeps_the_signs_that_magnitudes_
     assert correlations(found, wanted[0])[0] > 0.95
 
 
-def test_the_mean_of_the_strongest_pictures_is_that_of_sorting_all() -> None:
-    pictures = torch.randn(30, 1, 2, 2, generator=torch.Generator().manual_seed(3))
-    answers = pictures.sum(1, keepdim=True)
+def test_the_mean_of_the_strongest_images_is_that_of_sorting_all() -> None:
+    images = torch.randn(30, 1, 2, 2, generator=torch.Generator().manual_seed(3))
+    answers = images.sum(1, keepdim=True)
     neurons = [("1.output", (0, 1, 0)), ("1.output", (0, 0, 1))]
     means = strongest_means(
         lambda x: [("1.output", x.sum(1, keepdim=True))],
-        lambda: [pictures[:7], pictures[7:20], pictures[20:]],
+        lambda: [images[:7], images[7:20], images[20:]],
         neurons,
         count=5,
     )
     for mean, (_, place) in zip(means, neurons, strict=True):
         order = answers[(slice(None), *place)].argsort(descending=True)[:5]
-        assert torch.allclose(mean, pictures[order].mean(0), atol=1e-6)
+        assert torch.allclose(mean, images[order].mean(0), atol=1e-6)
 
 
 def clustered(network: StackNetwork, images: int) -> tuple[StackNetwork, list[torch.Tensor]]:
-    """One stack, and batches of pictures that are noisy copies of a few."""
+    """One stack, and batches of images that are noisy copies of a few."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(12, 3, 16, 16, generator=generator)
     x = centres[torch.randint(0, 12, (images,), generator=generator)]
@@ -133,7 +133,7 @@ def test_a_dictionary_does_not_depend_on_the_clock(
     monkeypatch.setattr(time, "monotonic", lambda: float(next(hours)))
     slow, said = kmeans_network(single, lambda: batches)
     assert torch.equal(slow.stacks[0].filters, expected.stacks[0].filters)
-    assert said == found and found.converged and found.pictures == 400
+    assert said == found and found.converged and found.images == 400
 
 
 def test_a_dictionary_that_has_settled_gains_nothing_by_another_pass(network: StackNetwork) -> None:
@@ -160,4 +160,4 @@ def test_a_dictionary_that_has_settled_gains_nothing_by_another_pass(network: St
 def test_a_dictionary_that_is_ended_before_it_has_settled_says_so(network: StackNetwork) -> None:
     single, batches = clustered(network, 200)
     _, found = kmeans_network(single, lambda: batches, passes_max=2)
-    assert found == Clustering(passes=2, pictures=200, converged=False)
+    assert found == Clustering(passes=2, images=200, converged=False)

@@ -34,22 +34,22 @@ def test_passes_agree_and_look_finds_the_photograph(folders: Path, kept_bytes: i
     assert torch.equal(torch.cat([b for b, _ in first]), torch.cat([b for b, _ in second]))
     assert torch.cat([p for _, p in second]).tolist() == [True] * 5 + [False] * 7
     assert len(test_set.broken) == 1
-    pictures = torch.cat([b for b, _ in first])
+    images = torch.cat([b for b, _ in first])
     for place in (0, 4, 5, 11):
         name, photograph = test_set.look(place)
         assert name.endswith(".png")
-        np.testing.assert_allclose(transform(photograph), pictures[place].numpy(), atol=1e-6)
+        np.testing.assert_allclose(transform(photograph), images[place].numpy(), atol=1e-6)
 
 
-def test_the_same_picture_with_and_without_is_equally_bright_whatever_lies_beside_it(tmp_path: Path) -> None:
+def test_the_same_image_with_and_without_is_equally_bright_whatever_lies_beside_it(tmp_path: Path) -> None:
     for kind, brightest in (("with", 4095), ("without", 1023)):
         (tmp_path / kind).mkdir()
         for name, value in (("same", 512), ("brightest", brightest)):
             Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / kind / f"{name}.png")
     transform = Transform(Preparation(size=(8, 8), colour="grey", contrast=False, whiten=False))
     test_set = ObjectTestSet(open_source(tmp_path / "with"), open_source(tmp_path / "without"), transform)
-    pictures = torch.cat([batch for batch, _ in test_set()])
-    assert torch.equal(pictures[1], pictures[3])
+    images = torch.cat([batch for batch, _ in test_set()])
+    assert torch.equal(images[1], images[3])
 
 
 def test_whitening_is_taken_back() -> None:

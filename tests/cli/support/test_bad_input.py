@@ -131,13 +131,13 @@ def prepare(source: Path, tmp_path: Path, *words: object) -> Said:
     return cotswold("prepare", source, tmp_path / "store", "--size", 16, "--jobs", 1, *words)
 
 
-def test_a_source_that_is_missing_empty_or_without_pictures_is_named(tmp_path: Path) -> None:
+def test_a_source_that_is_missing_empty_or_without_images_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "read.me").write_text("no picture")
+    (tmp_path / "notes" / "read.me").write_text("no image")
     (tmp_path / "broken").mkdir()
     for number in range(3):
-        (tmp_path / "broken" / f"{number}.png").write_bytes(b"no picture")
+        (tmp_path / "broken" / f"{number}.png").write_bytes(b"no image")
     reasons = {
         "missing": "does not exist",
         "empty": "is empty",
@@ -165,15 +165,15 @@ def bomb(path: Path, side: int = 60_000) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b""))
 
 
-def test_pictures_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_are_named(
+def test_images_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_are_named(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     draw(folder, 8, level=True)
     for number, mode in enumerate(("L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "F")):
         side = 10 + 7 * number
-        picture = Image.fromarray(stripes(number, True, side))
-        kept = picture.convert("L").convert(mode) if mode in ("I;16", "F") else picture.convert(mode)
+        image = Image.fromarray(stripes(number, True, side))
+        kept = image.convert("L").convert(mode) if mode in ("I;16", "F") else image.convert(mode)
         kept.resize((side, 2 * side)).save(
             folder / f"mode{number}.{'tif' if mode in ('CMYK', 'F') else 'png'}"
         )
@@ -189,13 +189,13 @@ def test_pictures_of_every_size_and_mode_are_prepared_and_broken_ones_and_bombs_
     assert summary["broken"] == 2
 
 
-def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_in_the_run(
+def test_train_names_what_was_left_out_and_how_images_were_split_and_keeps_it_in_the_run(
     desk: Desk, tmp_path: Path
 ) -> None:
     draw(tmp_path / "set" / "train", 12, level=True)
     draw(tmp_path / "set" / "test", 4, level=True, first=100)
     (tmp_path / "set" / "train" / "torn.png").write_bytes(b"torn")
-    text = desk.stacks_recipe.read_text().replace(str(desk.pictures), str(tmp_path / "set"))
+    text = desk.stacks_recipe.read_text().replace(str(desk.images), str(tmp_path / "set"))
     said = train(text, tmp_path)
     assert said.status == 0, said.err
     left_out = "1 broken image was left out: train/torn.png: not an image of a known format"
@@ -211,14 +211,14 @@ def test_train_names_what_was_left_out_and_how_pictures_were_split_and_keeps_it_
 
 
 def test_a_store_is_never_overwritten_by_another(tmp_path: Path) -> None:
-    draw(tmp_path / "pictures", 12, level=True)
-    assert prepare(tmp_path / "pictures", tmp_path).status == 0
-    said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 20, "--jobs", 1)
+    draw(tmp_path / "images", 12, level=True)
+    assert prepare(tmp_path / "images", tmp_path).status == 0
+    said = cotswold("prepare", tmp_path / "images", tmp_path / "store", "--size", 20, "--jobs", 1)
     assert said.status == 2
     assert "already contains a store that differs in size ([16, 16], not [20, 20])" in said.error
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("precious")
-    said = cotswold("prepare", tmp_path / "pictures", tmp_path / "other", "--size", 20, "--jobs", 1)
+    said = cotswold("prepare", tmp_path / "images", tmp_path / "other", "--size", 20, "--jobs", 1)
     assert said.status == 2
     assert "is neither empty nor a store" in said.error
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.tex"]
@@ -240,7 +240,7 @@ def test_an_array_of_the_wrong_shape_or_range_is_named(tmp_path: Path) -> None:
 
 
 def test_a_truncated_chunk_of_a_store_is_named(tmp_path: Path, desk: Desk) -> None:
-    assert cotswold("prepare", desk.pictures, tmp_path / "store", "--size", 16, "--jobs", 1).status == 0
+    assert cotswold("prepare", desk.images, tmp_path / "store", "--size", 16, "--jobs", 1).status == 0
     text = re.sub(
         r"data = .*", f'data = {{ store = "{tmp_path / "store"}" }}', desk.stacks_recipe.read_text()
     )
@@ -266,7 +266,7 @@ def test_files_that_cannot_be_written_are_named(desk: Desk, tmp_path: Path) -> N
     assert str(tmp_path / "file") in said.error
     out = tmp_path / "features.npz"
     out.write_text("precious")
-    said = cotswold("features", desk.stacks, desk.pictures, out)
+    said = cotswold("features", desk.stacks, desk.images, out)
     assert said.status == 2
     assert str(out) in said.error
     assert out.read_text() == "precious"
@@ -283,11 +283,11 @@ STEERING = "\x1b[2J\x1b]0;mine\x07 [/b] \u202e"
 """Clears a terminal, names its window, ends a style of rich's tables, and turns the direction of writing."""
 
 
-def test_names_of_pictures_do_not_steer_the_terminal(tmp_path: Path) -> None:
-    draw(tmp_path / "pictures", 3, level=True)
+def test_names_of_images_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    draw(tmp_path / "images", 3, level=True)
     for name in (f"{STEERING.replace('/', '')}.png", "two\nlines.png"):
-        (tmp_path / "pictures" / name).write_bytes(b"no picture")
-    said = cotswold("prepare", tmp_path / "pictures", tmp_path / "store", "--size", 8, "--jobs", 1)
+        (tmp_path / "images" / name).write_bytes(b"no image")
+    said = cotswold("prepare", tmp_path / "images", tmp_path / "store", "--size", 8, "--jobs", 1)
     assert said.status == 0
     lines = said.out.splitlines()
     assert lines[-3] == "2 broken images were skipped:"

@@ -56,7 +56,7 @@ def test_the_sentence_names_what_to_write_instead(
     words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "picture.png").write_bytes(b"")
+    (tmp_path / "image.png").write_bytes(b"")
     said = cotswold(*words)
     assert said.status == 2
     assert sentence in said.error

@@ -121,7 +121,7 @@ def test_without_soundfile_the_extra_to_install_is_named(
         open_vectors(zipped, "frames")
 
 
-def test_recordings_are_no_pictures_and_their_folders_are_no_labels(zipped: Path) -> None:
+def test_recordings_are_no_images_and_their_folders_are_no_labels(zipped: Path) -> None:
     with pytest.raises(SourceError, match="no images"):
         open_source(zipped)
     with pytest.raises(SourceError, match="names of files"):

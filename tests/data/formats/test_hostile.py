@@ -20,7 +20,7 @@ from tests.data.conftest import write_photographs
 
 from cotswold.data import Preparation, open_source, prepare
 from cotswold.data.formats import array_files as number_files
-from cotswold.data.formats.image import BrokenPictureError, cut, open_picture
+from cotswold.data.formats.image import BrokenImageError, cut, open_image
 from cotswold.data.sources.folder import walk
 from cotswold.errors import SourceError
 
@@ -75,8 +75,8 @@ def test_postscript_under_another_ending_never_reaches_ghostscript(
     ran = []
     monkeypatch.setattr(subprocess, "check_call", lambda *command, **_: ran.append(command))
     for file in (tmp_path / "photo.jpg", script):
-        with pytest.raises(BrokenPictureError, match="not an image of a known format"):
-            cut("photo.jpg", open_picture("photo.jpg", file), (8, 8), "rgb")
+        with pytest.raises(BrokenImageError, match="not an image of a known format"):
+            cut("photo.jpg", open_image("photo.jpg", file), (8, 8), "rgb")
     assert not ran
 
 
@@ -85,7 +85,7 @@ def test_postscript_under_another_ending_never_reaches_ghostscript(
 )
 def test_every_kind_that_is_named_is_still_read(kind: str, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32), (200, 10, 10)).save(tmp_path / "it", kind)
-    pixels = cut("it", open_picture("it", tmp_path / "it"), (4, 4), "rgb")
+    pixels = cut("it", open_image("it", tmp_path / "it"), (4, 4), "rgb")
     assert pixels[..., 0].min() > 150
 
 
@@ -147,7 +147,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused_before_memory_is_t
         open_source(tmp_path / "train-images-idx3-ubyte.gz")
 
 
-def test_pictures_without_pixels_are_refused_however_many_they_are(tmp_path: Path) -> None:
+def test_images_without_pixels_are_refused_however_many_they_are(tmp_path: Path) -> None:
     head = bytes([0, 0, 8, 3]) + struct.pack(">3I", (1 << 32) - 1, 0, 28)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(head)
     with pytest.raises(SourceError, match="images without pixels"):
@@ -180,7 +180,7 @@ def test_folders_that_may_not_be_read_are_said(tmp_path: Path, monkeypatch: pyte
     assert len(list(walk(tmp_path / "in"))) == 2
 
 
-def test_a_folder_of_folders_without_pictures_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_folders_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in" / "deep").mkdir(parents=True)
     with pytest.raises(SourceError, match="contains no images"):
         open_source(tmp_path / "in")

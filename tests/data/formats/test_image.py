@@ -9,34 +9,34 @@ import pytest
 from PIL import Image
 from tests.data.conftest import photograph, png
 
-from cotswold.data.formats.image import BrokenPictureError, cut, open_picture
+from cotswold.data.formats.image import BrokenImageError, cut, open_image
 
 
 def read(data: bytes, size: tuple[int, int] = (8, 12), colour: str = "rgb") -> np.ndarray:
-    return cut("it", open_picture("it", data), size, colour)  # type: ignore[arg-type]  # from parametrize
+    return cut("it", open_image("it", data), size, colour)  # type: ignore[arg-type]  # from parametrize
 
 
 @pytest.mark.parametrize(
     "mode", ["RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "YCbCr", "I;16", "I", "F", "LAB", "HSV"]
 )
 @pytest.mark.parametrize("colour", ["rgb", "grey"])
-def test_pictures_of_every_mode_keep_what_they_show(mode: str, colour: str) -> None:
+def test_images_of_every_mode_keep_what_they_show(mode: str, colour: str) -> None:
     if mode == "YCbCr" and int(PIL.__version__.split(".")[0]) < 13:
         pytest.skip("Pillow before 13 reads no TIFF of YCbCr that it has written")
     ramp = np.linspace(20, 230, 64).astype(np.uint8)
     grey = Image.fromarray(np.broadcast_to(ramp, (48, 64)).copy())
     if mode == "I;16":
-        picture = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
+        image = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
     elif mode == "LAB":
-        picture = Image.merge("LAB", [grey, Image.new("L", grey.size, 128), Image.new("L", grey.size, 128)])
+        image = Image.merge("LAB", [grey, Image.new("L", grey.size, 128), Image.new("L", grey.size, 128)])
     else:
-        picture = grey.convert("RGB").convert(mode) if mode not in ("I", "F", "LA") else grey.convert(mode)
+        image = grey.convert("RGB").convert(mode) if mode not in ("I", "F", "LA") else grey.convert(mode)
     kind = "TIFF" if mode in ("CMYK", "YCbCr", "F", "LAB", "I") else "PNG"
     file = io.BytesIO()
     if mode == "HSV":
-        pixels = cut("it", picture, (8, 12), colour)  # type: ignore[arg-type]  # from parametrize
+        pixels = cut("it", image, (8, 12), colour)  # type: ignore[arg-type]  # from parametrize
     else:
-        picture.save(file, kind)
+        image.save(file, kind)
         pixels = read(file.getvalue(), colour=colour)
     assert pixels.shape == (8, 12, 3 if colour == "rgb" else 1)
     assert pixels.dtype == np.uint8
@@ -57,7 +57,7 @@ def test_transparent_pixels_become_white_whatever_lies_under_them() -> None:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_pictures_are_turned_as_exif_says(orientation: int, kind: str) -> None:
+def test_images_are_turned_as_exif_says(orientation: int, kind: str) -> None:
     quarters = np.zeros((64, 96), np.uint8)
     quarters[:32, :48], quarters[:32, 48:], quarters[32:, :48] = 250, 160, 80  # upright: three corners differ
     upright = Image.fromarray(quarters)
@@ -110,17 +110,17 @@ def test_large_jpegs_are_decoded_small_and_look_the_same() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"])
-def test_truncated_files_are_broken_pictures(kind: str) -> None:
+def test_truncated_files_are_broken_images(kind: str) -> None:
     file = io.BytesIO()
     Image.fromarray(photograph(2)).save(file, kind)
     data = file.getvalue()
-    with pytest.raises(BrokenPictureError, match="it: "):
+    with pytest.raises(BrokenImageError, match="it: "):
         read(data[: len(data) // 2])
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0" + b"\0" * 40])
-def test_files_that_are_no_pictures_are_named(data: bytes) -> None:
-    with pytest.raises(BrokenPictureError, match="it: "):
+def test_files_that_are_no_images_are_named(data: bytes) -> None:
+    with pytest.raises(BrokenImageError, match="it: "):
         read(data)
 
 
@@ -132,11 +132,11 @@ def test_decompression_bombs_are_refused_before_they_are_decoded(side: int, tmp_
     import zlib
 
     bomb.write_bytes(header[:12] + body + zlib.crc32(body).to_bytes(4, "big") + header[33:])
-    with pytest.raises(BrokenPictureError, match="decompression bomb"):
-        cut("bomb", open_picture("bomb", bomb), (8, 8), "rgb")
+    with pytest.raises(BrokenImageError, match="decompression bomb"):
+        cut("bomb", open_image("bomb", bomb), (8, 8), "rgb")
 
 
-def test_an_animation_is_read_as_its_first_picture() -> None:
+def test_an_animation_is_read_as_its_first_image() -> None:
     file = io.BytesIO()
     first, second = Image.new("RGB", (6, 6), (250, 0, 0)), Image.new("RGB", (6, 6), (0, 0, 250))
     first.save(file, "GIF", save_all=True, append_images=[second])

@@ -19,22 +19,22 @@ from cotswold.geometry import Box
 Numbered = Callable[..., Store]
 
 
-def numbers(pictures: torch.Tensor) -> list[int]:
-    """Which pictures of a numbered store these are."""
-    found: list[int] = torch.round(pictures[:, 0, 0, 0] * 255).int().tolist()
+def numbers(images: torch.Tensor) -> list[int]:
+    """Which images of a numbered store these are."""
+    found: list[int] = torch.round(images[:, 0, 0, 0] * 255).int().tolist()
     return found
 
 
 @pytest.mark.parametrize("keep_last", [False, True])
 @pytest.mark.parametrize("buffer_bytes", [1, 24 * 40, 1 << 20])
-def test_an_epoch_hands_out_every_picture_once(
+def test_an_epoch_hands_out_every_image_once(
     keep_last: bool, buffer_bytes: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 16)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 16)
     reader = Reader(plain_store(107), "train", 10, keep_last=keep_last, buffer_bytes=buffer_bytes)
     for epoch in range(2):
         assert reader.epoch == epoch
-        batches = [numbers(pictures) for pictures, _ in reader]
+        batches = [numbers(images) for images, _ in reader]
         assert [len(b) for b in batches] == [10] * 10 + [7] * keep_last
         assert len(batches) == len(reader)
         seen = [number for batch in batches for number in batch]
@@ -45,10 +45,10 @@ def test_an_epoch_hands_out_every_picture_once(
 
 def test_batches_are_images_last_float32_with_their_labels(store: Store) -> None:
     reader = Reader(store, "train", 8, shuffle=False)
-    pictures, labels = reader.next()
-    assert pictures.shape == (8, 3, 24, 32) and pictures.dtype == torch.float32
-    assert pictures.stride() == (1, 8, 32 * 3 * 8, 3 * 8)
-    assert (pictures.numpy() == store.read("train", 0, 8)).all()
+    images, labels = reader.next()
+    assert images.shape == (8, 3, 24, 32) and images.dtype == torch.float32
+    assert images.stride() == (1, 8, 32 * 3 * 8, 3 * 8)
+    assert (images.numpy() == store.read("train", 0, 8)).all()
     assert labels.dtype == torch.int64 and labels.tolist() == store.labels("train")[:8].tolist()
     reader.close()
 
@@ -62,16 +62,16 @@ def test_a_window_is_read_and_in_the_same_order_as_the_whole(store: Store) -> No
     window.close()
 
 
-def test_the_order_does_not_depend_on_the_window_where_not_all_pictures_fit_the_buffer(
+def test_the_order_does_not_depend_on_the_window_where_not_all_images_fit_the_buffer(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(100)
     readers = [
         Reader(store, "train", 10, seed=2, box=box, buffer_bytes=24 * 20)
         for box in (None, Box((1, 2), (2, 3)), Box((0, 0), (4, 3)))
     ]
-    first, *others = [[numbers(pictures) for _ in range(2) for pictures, _ in each] for each in readers]
+    first, *others = [[numbers(images) for _ in range(2) for images, _ in each] for each in readers]
     assert others == [first] * 2
     for each in readers:
         each.close()
@@ -80,7 +80,7 @@ def test_the_order_does_not_depend_on_the_window_where_not_all_pictures_fit_the_
 def test_a_window_goes_on_where_another_one_stood(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(50)
     first = Reader(store, "train", 7, box=Box((0, 0), (4, 2)), buffer_bytes=24 * 20)
     for _ in range(11):
@@ -93,7 +93,7 @@ def test_a_window_goes_on_where_another_one_stood(
 
 
 @pytest.mark.parametrize("box", [Box((4, 6), (4, 6)), Box((0, 6), (4, 6)), Box((9, 0), (9, 3))], ids=str)
-def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_picture(
+def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_image(
     box: Box, store: Store, bytes_read: list[int]
 ) -> None:
     whole, reader = Reader(store, "train", 30, seed=3), Reader(store, "train", 30, seed=3, box=box)
@@ -101,8 +101,8 @@ def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_picture(
     whole.close()
     bytes_read.clear()
     found = list(reader)
-    assert [pictures.shape for pictures, _ in found] == [(30, 3, *box.shape)] * len(expected)
-    assert all(pictures.dtype == torch.float32 for pictures, _ in found)
+    assert [images.shape for images, _ in found] == [(30, 3, *box.shape)] * len(expected)
+    assert all(images.dtype == torch.float32 for images, _ in found)
     assert all(torch.equal(a, b) for (_, a), b in zip(found, expected, strict=True))
     assert bytes_read == []
     reader.close()
@@ -112,7 +112,7 @@ def test_an_empty_window_has_labels_and_no_pixels_and_reads_no_picture(
 def test_a_resumed_reader_goes_on_with_the_same_bits(
     steps: int, plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(50)
     first = Reader(store, "train", 10, seed=4, buffer_bytes=24 * 20)
     for _ in range(steps):
@@ -132,11 +132,11 @@ def test_a_resumed_reader_goes_on_with_the_same_bits(
 def test_leaving_a_loop_early_loses_nothing(plain_store: Numbered) -> None:
     reader = Reader(plain_store(40), "train", 10)
     seen = []
-    for pictures, _ in reader:
-        seen += numbers(pictures)
+    for images, _ in reader:
+        seen += numbers(images)
         break
-    for pictures, _ in reader:
-        seen += numbers(pictures)
+    for images, _ in reader:
+        seen += numbers(images)
     assert sorted(seen) == list(range(40)) and reader.epoch == 1
     reader.close()
 
@@ -150,7 +150,7 @@ def test_a_state_of_another_reader_is_refused(plain_store: Numbered) -> None:
 
 def test_a_split_smaller_than_a_batch_is_one_small_batch(plain_store: Numbered) -> None:
     reader = Reader(plain_store(3), "train", 10)
-    assert [len(pictures) for pictures, _ in reader] == [3] and len(reader) == 1
+    assert [len(images) for images, _ in reader] == [3] and len(reader) == 1
     reader.close()
     with pytest.raises(UserError, match="batch must be at least 1"):
         Reader(plain_store(3), "train", 0)
@@ -159,14 +159,14 @@ def test_a_split_smaller_than_a_batch_is_one_small_batch(plain_store: Numbered) 
 def test_a_damaged_chunk_reaches_the_caller_by_name(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(40)
-    path: Path = store.path / "arrays/train/pictures/c/3/0/0/0"
+    path: Path = store.path / "arrays/train/images/c/3/0/0/0"
     data = bytearray(path.read_bytes())
     data[20] ^= 1
     path.write_bytes(data)
     reader = Reader(store, "train", 4, buffer_bytes=1)
-    with pytest.raises(StoreError, match="arrays/train/pictures/c/3/0/0/0"):
+    with pytest.raises(StoreError, match="arrays/train/images/c/3/0/0/0"):
         for _ in reader:
             pass
     reader.close()
@@ -176,7 +176,7 @@ def test_a_reader_that_met_a_damaged_chunk_goes_on_where_it_stood_once_the_chunk
     plain_store: Numbered,
 ) -> None:
     store = plain_store(40)
-    path: Path = store.path / "arrays/train/pictures/c/0/0/0/0"
+    path: Path = store.path / "arrays/train/images/c/0/0/0/0"
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     reader = Reader(store, "train", 4)
@@ -184,7 +184,7 @@ def test_a_reader_that_met_a_damaged_chunk_goes_on_where_it_stood_once_the_chunk
         with pytest.raises(StoreError, match="is damaged"):
             reader.next()
     path.write_bytes(whole)
-    assert sorted(number for pictures, _ in reader for number in numbers(pictures)) == list(range(40))
+    assert sorted(number for images, _ in reader for number in numbers(images)) == list(range(40))
     reader.close()
 
 
@@ -210,7 +210,7 @@ def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(pl
 def test_more_than_the_buffer_a_shard_and_a_batch_is_never_held(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     held, real = [], Buffer.take
 
     def watched(self: Buffer, epoch: int, rows: Rows) -> NDArray[np.uint8]:
@@ -222,12 +222,12 @@ def test_more_than_the_buffer_a_shard_and_a_batch_is_never_held(
     monkeypatch.setattr(Buffer, "take", watched)
     reader = Reader(plain_store(200), "train", 10, buffer_bytes=24 * 40)
     for _ in range(2):
-        assert len({number for pictures, _ in reader for number in numbers(pictures)}) == 200
+        assert len({number for images, _ in reader for number in numbers(images)}) == 200
     reader.close()
     assert set(held) == {40 + 8 + 10}
 
 
-def test_shards_of_the_next_epoch_are_read_while_the_last_pictures_of_this_one_are_handed_out() -> None:
+def test_shards_of_the_next_epoch_are_read_while_the_last_images_of_this_one_are_handed_out() -> None:
     order, read = Buffered(Split(200, 8, 0), 40), list[int]()
 
     def shard(number: int) -> NDArray[np.uint8]:
@@ -250,7 +250,7 @@ def test_shards_of_the_next_epoch_are_read_while_the_last_pictures_of_this_one_a
 def test_a_state_keeps_its_buffer_whatever_the_reader_would_choose(
     plain_store: Numbered, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(100)
     first = Reader(store, "train", 10, buffer_bytes=24 * 20)
     for _ in range(13):

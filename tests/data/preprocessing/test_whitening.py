@@ -32,11 +32,11 @@ def photographs(first: int, count: int, size: tuple[int, int]) -> NDArray[np.uin
     return np.stack([photograph(seed, *size) for seed in range(first, first + count)])
 
 
-def radial(pictures: NDArray[np.float32]) -> NDArray[np.float64]:
+def radial(images: NDArray[np.float32]) -> NDArray[np.float64]:
     """An independent measure: plain periodograms, rings one cycle apart, decibels from 2 cycles to 0.35."""
-    side = min(pictures.shape[2:])
-    power = (np.abs(np.fft.fft2(pictures)) ** 2).mean((0, 1))
-    radius = np.hypot(*np.meshgrid(*(np.fft.fftfreq(n) for n in pictures.shape[2:]), indexing="ij"))
+    side = min(images.shape[2:])
+    power = (np.abs(np.fft.fft2(images)) ** 2).mean((0, 1))
+    radius = np.hypot(*np.meshgrid(*(np.fft.fftfreq(n) for n in images.shape[2:]), indexing="ij"))
     ring = np.rint(radius * side)
     means = np.array([power[ring == k].mean() for k in range(2, int(0.35 * side) + 1)])
     decibels: NDArray[np.float64] = 10 * np.log10(means / means.mean())
@@ -45,7 +45,7 @@ def radial(pictures: NDArray[np.float32]) -> NDArray[np.float64]:
 
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("size", [(32, 32), (28, 44)])
-def test_held_out_pictures_are_flat_and_their_colours_uncorrelated(unit: bool, size: tuple[int, int]) -> None:
+def test_held_out_images_are_flat_and_their_colours_uncorrelated(unit: bool, size: tuple[int, int]) -> None:
     transform = fitted(Preparation(size, unit=unit), photographs(0, 600, size))
     held_out = transform.values(photographs(1000, 250, size))
     raw = Transform(Preparation(size, whiten=False)).values(photographs(1000, 250, size))
@@ -68,7 +68,7 @@ def test_measure_tells_white_noise_from_pink() -> None:
     random = np.random.default_rng(0)
     white = random.standard_normal((400, 3, 24, 24)).astype(np.float32)
     flat = measure(white, 0.7)
-    assert flat.deviation < 0.3 and flat.colour_correlation < 0.02 and flat.pictures == 400
+    assert flat.deviation < 0.3 and flat.colour_correlation < 0.02 and flat.images == 400
     tilted = (white + 0.6 * white.mean(1, keepdims=True)).astype(np.float32)
     assert measure(tilted, 0.7).colour_correlation > 0.2
     smooth = ((white + np.roll(white, 1, -1)) / 2).astype(np.float32)
@@ -78,8 +78,8 @@ def test_measure_tells_white_noise_from_pink() -> None:
 def test_a_filter_that_changes_nothing_changes_nothing() -> None:
     radii = knots(10, 14)
     nothing = Whitening(radii, np.broadcast_to(np.eye(3), (len(radii), 3, 3)))
-    pictures = np.random.default_rng(0).standard_normal((4, 3, 10, 14)).astype(np.float32)
-    np.testing.assert_allclose(filtered(pictures, nothing.on_grid(10, 14)), pictures, atol=1e-5)
+    images = np.random.default_rng(0).standard_normal((4, 3, 10, 14)).astype(np.float32)
+    np.testing.assert_allclose(filtered(images, nothing.on_grid(10, 14)), images, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(10, 14), (63, 64), (64, 63), (90, 130)])
@@ -88,11 +88,11 @@ def test_the_fast_transform_and_the_product_filter_alike(
 ) -> None:
     random = np.random.default_rng(0)
     grid = random.standard_normal((3, 3, size[0] - 3, size[1] - 5)).astype(np.float32)
-    pictures = random.standard_normal((2, 3, *size)).astype(np.float32)
+    images = random.standard_normal((2, 3, *size)).astype(np.float32)
     monkeypatch.setattr("cotswold.data.preprocessing.whitening._FAST_FROM", 1)
-    fast = filtered(pictures, grid)
+    fast = filtered(images, grid)
     monkeypatch.setattr("cotswold.data.preprocessing.whitening._FAST_FROM", 1000)
-    np.testing.assert_allclose(fast, filtered(pictures, grid), atol=2e-4)
+    np.testing.assert_allclose(fast, filtered(images, grid), atol=2e-4)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 9), (24, 32), (80, 50), (200, 200)])
@@ -112,9 +112,9 @@ def test_a_few_coefficients_stand_for_all(size: tuple[int, int]) -> None:
 
 @given(values=st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=50))
 def test_stored_halves_are_as_near_as_halves_can_be(values: list[float]) -> None:
-    pictures = np.array(values, np.float32).reshape(1, 1, 1, -1)
-    stored = plain(Preparation((1, len(values)), "grey", contrast=False, whiten=False)).stored(pictures)
-    clipped = np.clip(pictures, -65504, 65504)
+    images = np.array(values, np.float32).reshape(1, 1, 1, -1)
+    stored = plain(Preparation((1, len(values)), "grey", contrast=False, whiten=False)).stored(images)
+    clipped = np.clip(images, -65504, 65504)
     with np.errstate(over="ignore"):
         nearest = clipped.astype(np.float16)
     assert stored.dtype == np.float16
@@ -169,15 +169,15 @@ def test_any_set_gives_finite_numbers_that_survive_storing(
     )
 
 
-def test_grey_pictures_in_a_colour_set_stay_finite_and_white() -> None:
+def test_grey_images_in_a_colour_set_stay_finite_and_white() -> None:
     grey = photographs(0, 300, (24, 24)).mean(-1, keepdims=True).astype(np.uint8).repeat(3, -1)
     values = fitted(Preparation((24, 24)), grey).values(grey)
     assert np.isfinite(values).all()
-    assert np.ptp(values, axis=1).max() < 0.05, "the channels of a grey picture are equal"
+    assert np.ptp(values, axis=1).max() < 0.05, "the channels of a grey image are equal"
     assert measure(values[:, :1], 0.7).deviation < 1
 
 
-def test_plain_pictures_keep_their_values_in_both_dtypes() -> None:
+def test_plain_images_keep_their_values_in_both_dtypes() -> None:
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     for dtype in ("float16", "uint8"):
         chosen = Preparation((16, 16), "grey", contrast=False, whiten=False, dtype=dtype)
@@ -186,7 +186,7 @@ def test_plain_pictures_keep_their_values_in_both_dtypes() -> None:
         np.testing.assert_allclose(again.reshape(-1), np.arange(256) / 255, atol=3e-4)
 
 
-def test_one_picture_and_a_batch_are_transformed_alike() -> None:
+def test_one_image_and_a_batch_are_transformed_alike() -> None:
     from PIL import Image
 
     pixels = photographs(0, 40, (20, 30))

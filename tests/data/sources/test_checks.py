@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from cotswold.data import (
-    BrokenPictureError,
+    BrokenImageError,
     Preparation,
     Source,
     Transform,
@@ -30,7 +30,7 @@ PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="
 
 
 class Dots(Source):
-    """Grey pictures, and what a test puts in the place of one method's answer for sample 3."""
+    """Grey images, and what a test puts in the place of one method's answer for sample 3."""
 
     classes = ("even", "odd")
 
@@ -62,7 +62,7 @@ def asleep() -> None:
 
 
 def missing() -> None:
-    raise BrokenPictureError("dot 3: is missing")
+    raise BrokenImageError("dot 3: is missing")
 
 
 @pytest.mark.parametrize(

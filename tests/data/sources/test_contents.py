@@ -22,14 +22,14 @@ from cotswold.data.sources import contents
 from cotswold.errors import UserError
 
 
-def picture(path: Path, value: int) -> None:
+def image(path: Path, value: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path)  # a BMP always has as many bytes
 
 
 def write_folder(root: Path, value: int) -> Path:
     for name in ("p/a/0.bmp", "p/b/1.bmp"):
-        picture(root / name, value)
+        image(root / name, value)
     return root / "p"
 
 
@@ -58,7 +58,7 @@ def write_npz(root: Path, value: int) -> Path:
     return root / "x.npz"
 
 
-def write_idx_pictures(root: Path, value: int) -> Path:
+def write_idx_images(root: Path, value: int) -> Path:
     (root / "i").mkdir(exist_ok=True)
     idx(root / "i" / "train-images-idx3-ubyte", large(value))
     idx(root / "i" / "train-labels-idx1-ubyte", np.zeros(1200, np.uint8))
@@ -110,7 +110,7 @@ def write_frames(root: Path, value: int) -> Path:
         (write_zip, "folders"),
         (write_npy, "none"),
         (write_npz, "file"),
-        (write_idx_pictures, "file"),
+        (write_idx_images, "file"),
         (write_idx_labels, "file"),
         (write_cifar, "file"),
         (write_vectors, "file"),
@@ -154,7 +154,7 @@ def test_only_files_whose_size_times_or_inode_changed_are_read_again(
     counted.clear()
     assert open_samples(folder).identity == before and not counted
     about = (folder / "a/0.bmp").stat()
-    picture(folder / "a/0.bmp", 2)
+    image(folder / "a/0.bmp", 2)
     os.utime(folder / "a/0.bmp", ns=(about.st_atime_ns, about.st_mtime_ns))  # as programs do that keep dates
     assert open_samples(folder).identity != before
     assert counted == ["a/0.bmp"]
@@ -192,7 +192,7 @@ def test_recheck_reads_all_files_again(counted: list[str], tmp_path: Path) -> No
     assert counted == ["v.npy"]
 
 
-def test_pictures_that_were_painted_over_are_not_taken_from_the_store_of_the_old_ones(tmp_path: Path) -> None:
+def test_images_that_were_painted_over_are_not_taken_from_the_store_of_the_old_ones(tmp_path: Path) -> None:
     choices = Preparation((8, 8), whiten=False, contrast=False)
     prepare(open_samples(write_folder(tmp_path, 10)), tmp_path / "store", choices, jobs=1)
     with pytest.raises(UserError, match="already contains a store that differs in its samples"):

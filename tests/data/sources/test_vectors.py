@@ -115,12 +115,12 @@ def test_floats_are_numbers_to_predict(shape: tuple[int, ...], tmp_path: Path) -
 
 def test_kinds_are_told_by_shapes(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", X)
-    np.save(tmp_path / "pictures.npy", np.zeros((3, 4, 5), np.uint8))
-    np.savez(tmp_path / "pictures.npz", x=np.zeros((3, 4, 5), np.uint8), y=np.zeros((3, 2)))
+    np.save(tmp_path / "images.npy", np.zeros((3, 4, 5), np.uint8))
+    np.savez(tmp_path / "images.npz", x=np.zeros((3, 4, 5), np.uint8), y=np.zeros((3, 2)))
     assert open_samples(tmp_path / "vectors.npy").kind == "vectors"
-    assert isinstance(open_samples(tmp_path / "pictures.npy"), Source)
-    assert open_samples(tmp_path / "pictures.npz").kind == "pictures"
-    assert open_samples("builtin:demo").kind == "pictures"
+    assert isinstance(open_samples(tmp_path / "images.npy"), Source)
+    assert open_samples(tmp_path / "images.npz").kind == "images"
+    assert open_samples("builtin:demo").kind == "images"
 
 
 def saved(**arrays: Any) -> Callable[[Path], Path]:
@@ -201,7 +201,7 @@ def test_identity_follows_the_contents_and_not_the_place(tmp_path: Path) -> None
     assert labelled != open_vectors(tmp_path / "a" / "x.npy", labels="file").identity
 
 
-@pytest.mark.parametrize("name", ["vectors", "pictures"])
+@pytest.mark.parametrize("name", ["vectors", "images"])
 def test_a_negative_number_among_the_numbers_of_classes_is_refused(name: str, tmp_path: Path) -> None:
     labels = np.arange(20) % 3
     labels[[5, 7]] = -1

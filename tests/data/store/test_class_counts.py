@@ -46,7 +46,7 @@ def test_nearly_as_many_classes_as_samples_may_be_numbers_to_predict() -> None:
     assert "8 classes for 8 samples; regression targets must be floating-point" in notes[-1]
 
 
-def test_a_store_says_its_classes_and_folders_without_a_picture(tmp_path: Path) -> None:
+def test_a_store_says_its_classes_and_folders_without_a_image(tmp_path: Path) -> None:
     for kind in ("hills", "lakes"):
         write_photographs(tmp_path / "p" / kind, 20)
     (tmp_path / "p" / "empty" / "deep").mkdir(parents=True)
@@ -59,8 +59,8 @@ def test_a_store_says_its_classes_and_folders_without_a_picture(tmp_path: Path) 
     assert "folders without images: empty" in said
 
 
-def test_preparation_from_python_names_the_pictures_that_it_leaves_out(tmp_path: Path) -> None:
+def test_preparation_from_python_names_the_images_that_it_leaves_out(tmp_path: Path) -> None:
     write_photographs(tmp_path / "p", 20)
-    (tmp_path / "p" / "cut.jpg").write_bytes(b"no picture")
+    (tmp_path / "p" / "cut.jpg").write_bytes(b"no image")
     with pytest.warns(RuntimeWarning, match=r"1 broken image was left out: cut\.jpg"):
         cotswold.prepare(tmp_path / "p", tmp_path / "s", size=8, whiten=False, jobs=1, progress=False)

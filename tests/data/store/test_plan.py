@@ -23,7 +23,7 @@ SMALL = Preparation((16, 20))
     seed=st.integers(0, 5),
     limit=st.none() | st.integers(1, 400),
 )
-def test_splits_share_no_picture_and_training_is_never_empty(
+def test_splits_share_no_image_and_training_is_never_empty(
     count: int, validation: float, test: float, seed: int, limit: int | None
 ) -> None:
     request = Request("", False, SMALL, "random", validation, test, seed, limit)
@@ -39,7 +39,7 @@ def test_splits_by_folder_hold_validation_out_of_training_where_it_has_no_folder
     parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))
     assert {name: len(part) for name, part in parts.items()} == {"train": 60, "validation": 20, "test": 20}
     assert parts["test"].min() == 80
-    with pytest.raises(SourceError, match="picture 1 is in no folder"):
+    with pytest.raises(SourceError, match="image 1 is in no folder"):
         assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))
     with pytest.raises(SourceError, match="no folder or file named train"):
         assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))

@@ -26,11 +26,11 @@ PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="
 
 
 def zipped(path: Path, names: Sequence[str]) -> Source:
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(picture, "PNG")
+    image = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
-            archive.writestr(name, picture.getvalue())
+            archive.writestr(name, image.getvalue())
     return open_source(path)
 
 
@@ -51,7 +51,7 @@ def asked(splits: Splits, source: Source, validation: float = 0.1, test: float =
 
 
 def named(source: Source, request: Request) -> dict[str, Counter[str | None]]:
-    """What the pictures of each split are called."""
+    """What the images of each split are called."""
     parts = assigned(source, request)
     return {split: Counter(source.split_of(int(i)) for i in order) for split, order in parts.items()}
 
@@ -59,12 +59,12 @@ def named(source: Source, request: Request) -> dict[str, Counter[str | None]]:
 def mnist(folder: Path, train: int = 60, test: int = 20) -> None:
     folder.mkdir(exist_ok=True)
     for split, count in (("train", train), ("t10k", test)):
-        pictures = np.full((count, 8, 8), 200 if split == "train" else 40, np.uint8)
-        head = bytes([0, 0, 8, 3]) + struct.pack(">3I", *pictures.shape)
-        (folder / f"{split}-images-idx3-ubyte").write_bytes(head + pictures.tobytes())
+        images = np.full((count, 8, 8), 200 if split == "train" else 40, np.uint8)
+        head = bytes([0, 0, 8, 3]) + struct.pack(">3I", *images.shape)
+        (folder / f"{split}-images-idx3-ubyte").write_bytes(head + images.tobytes())
 
 
-def test_the_test_pictures_of_mnist_are_tests_unless_another_thing_is_asked_for(tmp_path: Path) -> None:
+def test_the_test_images_of_mnist_are_tests_unless_another_thing_is_asked_for(tmp_path: Path) -> None:
     mnist(tmp_path / "mnist")
     summary = prepare(open_source(tmp_path / "mnist"), tmp_path / "s", PLAIN, validation=0.1, jobs=1)
     store = Store(tmp_path / "s")
@@ -85,7 +85,7 @@ def test_what_is_named_a_test_stays_one_though_splits_are_drawn_at_random(tmp_pa
         "validation": {"train": 6},
         "test": {"train": 6, "test": 20},
     }
-    assert "20 of 80 pictures are named test and stay there" in rule(source, "random").why
+    assert "20 of 80 images are named test and stay there" in rule(source, "random").why
 
 
 def test_the_batches_of_cifar_are_split_by_their_names(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_class_that_is_called_like_a_split_is_none(tmp_path: Path) -> None:
     assert len(assigned(source, asked("auto", source, 0))["train"]) == 12
 
 
-def test_pictures_beside_the_named_ones_are_for_training_and_tests_still_are_none(tmp_path: Path) -> None:
+def test_images_beside_the_named_ones_are_for_training_and_tests_still_are_none(tmp_path: Path) -> None:
     names = [f"{folder}/{k}.png" for folder in ("train", "test", "extra") for k in range(10)]
     source = zipped(tmp_path / "a.zip", names)
     assert rule(source, "auto").splits == "random"
@@ -150,7 +150,7 @@ def test_a_source_with_one_name_or_none_is_split_at_random(folder: str, tmp_path
     test=st.floats(0, 0.39),
     limit=st.none() | st.integers(1, 80),
 )
-def test_no_picture_that_is_called_test_is_trained_on_unless_all_are(
+def test_no_image_that_is_called_test_is_trained_on_unless_all_are(
     names: list[str | None], splits: Splits, validation: float, test: float, limit: int | None
 ) -> None:
     source = Named(names)
@@ -208,12 +208,12 @@ def test_a_folder_called_dev_is_validation(tmp_path: Path) -> None:
     assert named(source, asked("auto", source)) == {"train": {"train": 10}, "validation": {"validation": 10}}
 
 
-def test_what_is_named_validation_is_not_trained_on_though_other_pictures_lie_beside(tmp_path: Path) -> None:
+def test_what_is_named_validation_is_not_trained_on_though_other_images_lie_beside(tmp_path: Path) -> None:
     names = [f"{folder}/{k}.png" for folder in ("train", "val", "extra") for k in range(10)]
     source = zipped(tmp_path / "a.zip", names)
     found = named(source, asked("auto", source, 0.2))
     assert found == {"train": {"train": 10, None: 10}, "validation": {"validation": 10}}
-    assert "10 of 30 pictures are named validation and stay there" in rule(source, "auto").why
+    assert "10 of 30 images are named validation and stay there" in rule(source, "auto").why
     assert asked("auto", source).state()["validation_by_name"]
 
 
@@ -263,7 +263,7 @@ def test_classes_are_the_folders_that_can_be_classes_and_a_choice_is_said(
     assert said in " ".join(source.settle()) and bool(said) == bool(source.settle())
 
 
-def test_a_stray_picture_beside_the_folders_of_classes_has_no_label(tmp_path: Path) -> None:
+def test_a_stray_image_beside_the_folders_of_classes_has_no_label(tmp_path: Path) -> None:
     zipped(tmp_path / "a.zip", ["train/cat/a.png", "train/dog/b.png", "train/stray.png", "test/cat/c.png"])
     with pytest.raises(SourceError, match=r"train/stray\.png is in no class folder"):
         open_source(tmp_path / "a.zip", labels="folders")

@@ -23,7 +23,7 @@ def copy(store: Store, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-SHARD = "arrays/train/pictures/c/0/0/0/0"
+SHARD = "arrays/train/images/c/0/0/0/0"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -38,10 +38,10 @@ def test_a_window_is_what_a_slice_of_the_whole_would_be(data: st.DataObject, sto
     assert (store.read("train", start, stop, box) == whole[start:stop, :, *box.slices]).all()
 
 
-def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None:
+def test_large_images_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None:
     write_photographs(tmp_path / "in", 3)
     prepare(open_source(tmp_path / "in"), tmp_path / "s", Preparation((150, 200)), validation=0)
-    array = zarr.open_array(tmp_path / "s" / "arrays" / "train" / "pictures", mode="r")
+    array = zarr.open_array(tmp_path / "s" / "arrays" / "train" / "images", mode="r")
     assert array.chunks[2:] == (50, 50) and array.shards is not None
     store = Store(tmp_path / "s")
     assert store.shape == MapShape(3, 150, 200)
@@ -52,7 +52,7 @@ def test_large_pictures_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None
 def test_a_window_reads_the_chunks_that_it_touches_and_no_others(
     plain_store: Callable[..., Store], bytes_read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 8)
+    monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(16, (128, 192))  # chunks of 64 x 64
     store.read("train", 0, 1)
     bytes_read.clear()
@@ -72,12 +72,12 @@ def test_an_empty_window_has_no_pixels_and_reads_nothing(store: Store, bytes_rea
 def test_the_store_is_an_ordinary_zarr_group(store: Store) -> None:
     group = zarr.open_group(store.path / "arrays", mode="r")
     assert set(group.group_keys()) == {"train", "validation", "test"}
-    assert group["test/pictures"].shape == (30, 3, 24, 32)  # type: ignore[union-attr]  # an array, as its name says
+    assert group["test/images"].shape == (30, 3, 24, 32)  # type: ignore[union-attr]  # an array, as its name says
 
 
-def test_whiteness_is_measured_on_held_out_pictures(store: Store) -> None:
+def test_whiteness_is_measured_on_held_out_images(store: Store) -> None:
     measured = store.whiteness()
-    assert measured.pictures == 60
+    assert measured.images == 60
     assert measured.deviation < 2 and measured.band == (2 / 24, 0.35)
     assert json.loads(json.dumps(measured.as_dict()))["colour_correlation"] < 0.15
 
@@ -125,16 +125,16 @@ def test_damaged_labels_and_descriptions_are_named(copy: Path) -> None:
     labels.write_bytes(data)
     with pytest.raises(StoreError, match="train/labels/c/0"):
         store.labels("train")
-    described = copy / "arrays" / "test" / "pictures" / "zarr.json"
+    described = copy / "arrays" / "test" / "images" / "zarr.json"
     described.write_text("x" * described.stat().st_size)
-    with pytest.raises(StoreError, match=r"test/pictures/zarr\.json"):
+    with pytest.raises(StoreError, match=r"test/images/zarr\.json"):
         Store(copy).read("test", 0, 1)
 
 
 def test_an_altered_or_unreadable_manifest_is_refused(copy: Path) -> None:
     manifest = copy / "manifest.json"
     text = manifest.read_text()
-    manifest.write_text(text.replace('"pictures": 210', '"pictures": 209'))
+    manifest.write_text(text.replace('"images": 210', '"images": 209'))
     with pytest.raises(StoreError, match="was altered"):
         Store(copy)
     manifest.write_text(text[:100])
@@ -154,7 +154,7 @@ def test_reading_what_is_not_there_is_the_callers_mistake(store: Store) -> None:
         store.read("train", 0, 1, Box((0, 0), (25, 32)))
 
 
-def test_black_pictures_are_written_like_any_other(plain_store: Callable[..., Store]) -> None:
+def test_black_images_are_written_like_any_other(plain_store: Callable[..., Store]) -> None:
     store = plain_store(1)
     assert (store.path / SHARD).exists()
     assert (store.read("train", 0, 1) == 0).all()

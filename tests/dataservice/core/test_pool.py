@@ -27,7 +27,7 @@ from cotswold.wire import (
     Shutdown,
 )
 
-OFFER = DataServerReport("s", "at s", '{"store": "pictures"}', 0, 0.0, 0, 0, 0, 0, 0)
+OFFER = DataServerReport("s", "at s", '{"store": "images"}', 0, 0.0, 0, 0, 0, 0, 0)
 ROSTER = PoolMembers("p", 1, (("s", "at s"),), OFFER.terms)
 DRAW = EpochReport("t", "p", "epochs", (), 10, False, 0, 1, 1, 3, 2, (), (), False)
 DEALT = EpochAssignment("epochs", 1, 1, 1, 0, ((0, 3), (3, 6)), (), False, False)
@@ -40,7 +40,7 @@ def pool() -> Pool:
 
 
 def attend(found: Pool, now: float = 0.0, **more: object) -> list[Send]:
-    return found.receive("t", replace(JoinPool("t", "at t", "pictures", 0), **more), now)  # type: ignore[arg-type]  # by name
+    return found.receive("t", replace(JoinPool("t", "at t", "images", 0), **more), now)  # type: ignore[arg-type]  # by name
 
 
 def test_a_trainer_hears_who_serves_until_it_has_heard_it() -> None:
@@ -142,7 +142,7 @@ def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
 
 
 def here() -> Trainer:
-    found = Trainer("t", "at t", "pictures", RequestSettings(window=4, lonely_seconds=5.0), 0.0)
+    found = Trainer("t", "at t", "images", RequestSettings(window=4, lonely_seconds=5.0), 0.0)
     found.receive(POOL, ROSTER, 0.0)
     assert found.is_here
     return found

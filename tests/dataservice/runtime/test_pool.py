@@ -43,14 +43,14 @@ def in_server(store: str) -> ServedStore:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """200 numbered pictures of 20 x 24, of which a batch is worth shared memory or nearly so."""
+    """200 numbered images of 20 x 24, of which a batch is worth shared memory or nearly so."""
     folder = tmp_path_factory.mktemp("pool")
     numbers = np.arange(200, dtype=np.uint8)[:, None, None]
     grain = np.random.default_rng(1).integers(0, 50, (200, 20, 24))
     np.save(folder / "numbered.npy", (numbers // 2 + grain).astype(np.uint8))
     plain = Preparation((20, 24), colour="grey", contrast=False, whiten=False, dtype="uint8")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cotswold.data.store.layout._SHARD_PICTURES_MAX", 32)
+        patched.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 32)
         prepare(open_source(folder / "numbered.npy"), folder / "store", plain, validation=0.0, jobs=1)
     return Store(folder / "store")
 
@@ -369,7 +369,7 @@ def test_what_lies_damaged_on_the_disk_is_said(store: Store, fork_server: ForkSe
     shutil.copytree(store.path, broken)
     with served(store, fork_server, path=broken) as (pool, token):
         until(lambda: len(pids(pool)) == 2)
-        for each in (broken / key for key in store.files if "pictures/c/" in key):
+        for each in (broken / key for key in store.files if "images/c/" in key):
             each.write_bytes(bytes(each.stat().st_size))
         with (
             reading(pool, token, store) as reader,

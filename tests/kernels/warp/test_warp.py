@@ -19,7 +19,7 @@ from cotswold.kernels.compile import engine, library
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.machine.processor import Processor, this_processor
 from cotswold.kernels.products.problem import Overrides
-from cotswold.kernels.warp import PADDING_MODES, Field, PaddingMode, Pictures, passes, run
+from cotswold.kernels.warp import PADDING_MODES, Field, Images, PaddingMode, passes, run
 from cotswold.kernels.warp.write import write_warp
 
 Float32 = NDArray[np.float32]
@@ -34,10 +34,10 @@ def guarded(values: Float32) -> Float32:
     return inside
 
 
-def pictures(
+def random_images(
     shape: tuple[int, int, int, int], fill: PaddingMode, sigma: float | None, seed: int, spread: float = 0.4
-) -> Pictures:
-    """Random pictures and maps, as wild as ``spread`` says, and a field where there is a ``sigma``."""
+) -> Images:
+    """Random images and maps, as wild as ``spread`` says, and a field where there is a ``sigma``."""
     chance = np.random.default_rng(seed)
     images = shape[0]
     values = guarded(chance.standard_normal(shape).astype(np.float32))
@@ -49,10 +49,10 @@ def pictures(
         field = warp.field(
             drawn, int(chance.integers(100)), sigma, 20 * chance.standard_normal((images, 2, 2))
         )
-    return Pictures(values, maps.astype(np.float32), field, fill)
+    return Images(values, maps.astype(np.float32), field, fill)
 
 
-def check(asked: Pictures, processor: Processor | None = None) -> None:
+def check(asked: Images, processor: Processor | None = None) -> None:
     found = run(asked, warp.plain, Overrides(processor))
     assert found.dtype == np.float32 and not np.isnan(found).any()
     assert found.tobytes() == warp.plain(asked).tobytes()
@@ -65,42 +65,42 @@ def check(asked: Pictures, processor: Processor | None = None) -> None:
 def test_every_shape_has_the_bits_of_numpy(
     processor: Processor, fill: PaddingMode, shape: tuple[int, int, int, int], sigma: float | None, seed: int
 ) -> None:
-    check(pictures(shape, fill, sigma, seed), processor)
+    check(random_images(shape, fill, sigma, seed), processor)
 
 
 @pytest.mark.parametrize("sigma", [None, 4.0])
 @pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 32, 32), (1, 3, 97, 131), (2, 4, 1, 1)], ids=str)
-def test_usual_pictures_have_the_bits_of_numpy(
+def test_usual_images_have_the_bits_of_numpy(
     fill: PaddingMode, sigma: float | None, shape: tuple[int, int, int, int]
 ) -> None:
-    check(pictures(shape, fill, sigma, 5))
+    check(random_images(shape, fill, sigma, 5))
 
 
 @pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("spread", [1e3, 1e7, 1e20])
-def test_places_far_outside_stay_in_the_picture(fill: PaddingMode, spread: float) -> None:
-    check(pictures((4, 2, 19, 23), fill, None, 6, spread))
+def test_places_far_outside_stay_in_the_image(fill: PaddingMode, spread: float) -> None:
+    check(random_images((4, 2, 19, 23), fill, None, 6, spread))
 
 
 @pytest.mark.parametrize("fill", PADDING_MODES)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_maps_that_are_no_numbers_read_nothing_outside(fill: PaddingMode, value: float) -> None:
-    asked = pictures((2, 1, 20, 20), fill, None, 7)
+    asked = random_images((2, 1, 20, 20), fill, None, 7)
     asked.maps[0] = value
-    right = warp.plain(Pictures(asked.values[1:], asked.maps[1:], None, fill))
+    right = warp.plain(Images(asked.values[1:], asked.maps[1:], None, fill))
     assert run(asked, warp.plain)[1:].tobytes() == right.tobytes()
 
 
 @pytest.mark.parametrize("fill", PADDING_MODES)
 def test_a_zero_has_the_same_sign(fill: PaddingMode) -> None:
-    asked = pictures((2, 1, 18, 18), fill, None, 8)
+    asked = random_images((2, 1, 18, 18), fill, None, 8)
     asked.values[...] = -0.0
     check(asked)
 
 
 def test_whole_pixels_are_moved_as_they_are() -> None:
-    asked = pictures((1, 2, 21, 30), "zero", None, 9)
+    asked = random_images((1, 2, 21, 30), "zero", None, 9)
     asked.maps[0] = [[1, 0, 2], [0, -1, 3]]
     expected = np.zeros_like(asked.values)
     expected[0, :, :19, 3:] = asked.values[0, :, 2:, ::-1][:, :, :27]
@@ -108,7 +108,7 @@ def test_whole_pixels_are_moved_as_they_are() -> None:
 
 
 def test_a_kernel_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = pictures((1, 1, 4, 4), "edge", None, 10)
+    asked = random_images((1, 1, 4, 4), "edge", None, 10)
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
@@ -117,7 +117,7 @@ def test_a_kernel_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyP
 
 
 def test_where_a_kernel_is_wrong_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = pictures((2, 2, 9, 9), "reflect", 2.0, 11)
+    asked = random_images((2, 2, 9, 9), "reflect", 2.0, 11)
     tried = []
 
     def wrong(*_: object) -> Float32:
@@ -133,9 +133,9 @@ def test_where_a_kernel_is_wrong_numpy_does_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_field_asks_for_no_more_scratch_than_it_has() -> None:
-    """A margin's width more, and a sum would read what another picture left there."""
-    small = pictures((1, 1, 5, 3), "edge", 12.0, 12)
-    large = pictures((1, 1, 45, 45), "edge", 12.0, 12)
+    """A margin's width more, and a sum would read what another image left there."""
+    small = random_images((1, 1, 5, 3), "edge", 12.0, 12)
+    large = random_images((1, 1, 45, 45), "edge", 12.0, 12)
     for asked in (large, small, large):
         check(asked)
 
@@ -151,9 +151,9 @@ def test_no_multiplication_is_fused_with_an_addition(fill: PaddingMode) -> None:
 
 
 def test_the_field_has_no_more_taps_than_neighbours() -> None:
-    """A Gaussian that is much wider than the picture."""
+    """A Gaussian that is much wider than the image."""
     here = this_processor()
     assert here is not None
-    asked = pictures((2, 1, 6, 40), "edge", 60.0, 13)
+    asked = random_images((2, 1, 6, 40), "edge", 60.0, 13)
     assert isinstance(asked.field, Field) and len(asked.field.taps) == 481
     check(asked, here)

@@ -15,7 +15,7 @@ from tests.support.simulate.small_cases import cluster
 from cotswold.geometry import Grid, MapShape, Window
 from cotswold.simulate import load_cluster, predict
 from cotswold.simulate.workloads.layers import LayerGeometry, LayerKind, LayerWork
-from cotswold.simulate.workloads.papers import adam, ladder, pictures, speech
+from cotswold.simulate.workloads.papers import adam, image_network, ladder, speech
 
 EXAMPLES = settings(max_examples=30 * FUZZ, deadline=None)
 GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
@@ -120,8 +120,8 @@ def test_the_speech_network_has_the_papers_42_million_weights() -> None:
     assert speech(1).parameters == 440 * 2560 + 3 * 2560**2 + 2560 * 8192 == 41_758_720
 
 
-def test_the_largest_picture_network_rounds_to_the_papers_1_7_billion() -> None:
-    assert pictures(36, 1).parameters == 1_654_851_600
+def test_the_largest_image_network_rounds_to_the_papers_1_7_billion() -> None:
+    assert image_network(36, 1).parameters == 1_654_851_600
 
 
 def test_adams_network_has_the_papers_two_billion_connections() -> None:
@@ -143,4 +143,4 @@ def test_large_networks_gain_more_of_many_machines_than_small_ones() -> None:
         one, many = (predict(described, work, grid).seconds for grid in (Grid(1, 1), Grid(4, 4)))
         return one / many
 
-    assert gain(speech(100)) < gain(pictures(8, 100)) < gain(pictures(36, 100))
+    assert gain(speech(100)) < gain(image_network(8, 100)) < gain(image_network(36, 100))

@@ -1,4 +1,4 @@
-"""A module and a data set that a test trains: which half of a picture is bright."""
+"""A module and a data set that a test trains: which half of an image is bright."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs moves of pixels between pages that cannot be touched; a script, for it may die.
 
-Knows: `guarded`, where pictures, maps and scratch come from. Does not know: what a right result is, but for
+Knows: `guarded`, where images, maps and scratch come from. Does not know: what a right result is, but for
 that of NumPy.
 
 ``python -m tests.support.kernels.guarded_warp SEED CASES`` prints each case before it runs it.
@@ -21,7 +21,7 @@ from tests.support.kernels.operations import processors
 from cotswold.data.augment import warp
 from cotswold.kernels.machine.prepared import LINE
 from cotswold.kernels.products.problem import Overrides
-from cotswold.kernels.warp import PADDING_MODES, Field, Pictures, run
+from cotswold.kernels.warp import PADDING_MODES, Field, Images, run
 
 Float32 = NDArray[np.float32]
 
@@ -33,12 +33,12 @@ def placed(guard: Guard, values: Float32) -> Float32:
     return found
 
 
-def run_between(asked: Pictures, how: Overrides, at_end: bool) -> None:
+def run_between(asked: Images, how: Overrides, at_end: bool) -> None:
     """With all that the kernel touches between guards."""
     guard, field = Guard(at_end), asked.field
     if field is not None:
         field = Field(field.keys, field.stream, placed(guard, field.taps), placed(guard, field.slopes))
-    here = Pictures(placed(guard, asked.values), placed(guard, asked.maps), field, asked.fill)
+    here = Images(placed(guard, asked.values), placed(guard, asked.maps), field, asked.fill)
     expected = warp.plain(asked)
     run(asked, warp.plain, how)  # so that its trial is behind it
 
@@ -72,7 +72,7 @@ def main(seed: str, cases: int) -> None:
             chance.random() < 0.5,
         )
         print(shape, fill, field is not None, processor.isa, at_end, flush=True)
-        run_between(Pictures(values, maps.astype(np.float32), field, fill), Overrides(processor), at_end)
+        run_between(Images(values, maps.astype(np.float32), field, fill), Overrides(processor), at_end)
     print("alive")
 
 

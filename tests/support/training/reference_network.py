@@ -25,7 +25,7 @@ FACTORED = ("layers.0.weight", "layers.5.weight", "layers.7.weight")
 LOCAL, CONVOLUTION = "layers.0.weight", "layers.2.weight"
 
 
-class Pictures:
+class Images:
     """Drawn samples of three classes."""
 
     is_augmented = False
@@ -63,7 +63,7 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
         ).double()
     network = LayerNetwork(layers, [LayerPlan("linear", (3,), 1, 1)], None, False)
     ways = None if way is None else dict.fromkeys((name.removesuffix(".weight") for name in FACTORED), way)
-    return ReplicaTask(network, loss_of, Pictures(), (1, 3), ways, decay, clip)
+    return ReplicaTask(network, loss_of, Images(), (1, 3), ways, decay, clip)
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ def _bytes(tensor: Tensor) -> list[int]:
     return values
 
 
-def recipe_of(strategy: str, pictures: Path) -> str:
-    return supervised(pictures) if strategy == "supervised" else greedy(pictures, strategy=strategy)
+def recipe_of(strategy: str, images: Path) -> str:
+    return supervised(images) if strategy == "supervised" else greedy(images, strategy=strategy)
 
 
 def labelled_vectors(folder: Path, layers: str, **training: object) -> Path:

@@ -52,10 +52,10 @@ def loop(hosts: Hosts, host: int, *words: object) -> str:
 @pytest.mark.soak
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_batches_reach_another_host_through_ports_that_are_given_and_can_be_secret(
-    encrypted: bool, pictures: Path, stores: Path, tmp_path: Path
+    encrypted: bool, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     recipe = tmp_path / "mine.toml"
-    recipe.write_text(supervised(pictures))
+    recipe.write_text(supervised(images))
     words = (recipe, "--stores", stores, "--servers", 1, "--encrypt" if encrypted else "--no-encrypt")
     with Hosts(3) as hosts, recorded(hosts, 2) as packets:
         listen = ("--listen", f"{hosts.address(0)}:7000", "--ports", "7001-7009")

@@ -60,9 +60,9 @@ sigma = 2.0
 """
 
 
-def recipe_of(pictures: Path, cluster: str = "workers = 1", more: str = "", data: str = "") -> str:
-    """A recipe of replicas over 38 pictures; one has the bits of SGD."""
-    text = supervised(pictures, layers=LAYERS, more=f"staleness = 0\nepoch_fraction = 1.0\n{more}")
+def recipe_of(images: Path, cluster: str = "workers = 1", more: str = "", data: str = "") -> str:
+    """A recipe of replicas over 38 images; one has the bits of SGD."""
+    text = supervised(images, layers=LAYERS, more=f"staleness = 0\nepoch_fraction = 1.0\n{more}")
     return f"{text.replace('supervised', 'downpour')}{data}\n[cluster]\n{cluster}\n"
 
 
@@ -78,10 +78,10 @@ def weights(run: RunDirectory) -> dict[str, bytes]:
 
 @pytest.mark.soak
 def test_a_replica_with_data_servers_learns_the_same_bits_as_without(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
     for name, more in (("plain", ""), ("varied", VARIED)):
-        recipe = recipe_of(pictures, data=more)
+        recipe = recipe_of(images, data=more)
         alone = trained(recipe, tmp_path / f"{name}-alone", stores)
         before = children()
         served = trained(with_servers(recipe, 2), tmp_path / f"{name}-served", stores)
@@ -142,7 +142,7 @@ def counted(run: RunDirectory, samples: int) -> Mapping[str, int]:
 
 @pytest.mark.soak
 def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, killed, samples = Known(monkeypatch), list[int](), list[int]()
 
@@ -150,7 +150,7 @@ def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
         if event["kind"] == "cluster_epoch" and len(killed) < 4:
             killed.append(kill(known.replica if len(killed) % 2 == 0 else known.pool[-1]))
 
-    recipe = recipe_of(pictures, "workers = 2", data=VARIED).replace("epochs = 4", "epochs = 40")
+    recipe = recipe_of(images, "workers = 2", data=VARIED).replace("epochs = 4", "epochs = 40")
     (tmp_path / "run.toml").write_text(with_servers(recipe, 2))
     job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
     samples.append(40 * job.store.splits["train"])
@@ -164,7 +164,7 @@ def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
 
 @pytest.mark.soak
 def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, began = Known(monkeypatch), list[float]()
 
@@ -174,7 +174,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
             for process in known.pool:
                 kill(process)
 
-    recipe = recipe_of(pictures, "workers = 2").replace("epochs = 4", "epochs = 4000")
+    recipe = recipe_of(images, "workers = 2").replace("epochs = 4", "epochs = 4000")
     (tmp_path / "run.toml").write_text(with_servers(recipe, 2))
     job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
     with pytest.raises(MachineError, match=r"every replica has exited.*data servers.*resume the run"):
@@ -185,10 +185,10 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
 @pytest.mark.soak
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
-    in_flight: int, pictures: Path, stores: Path, tmp_path: Path
+    in_flight: int, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     mesh = f'[mesh]\ngrid = "1x2"\nin_flight = {in_flight}\n'
-    recipe = recipe_of(pictures, data=VARIED).replace("epochs = 4", "epochs = 2") + mesh
+    recipe = recipe_of(images, data=VARIED).replace("epochs = 4", "epochs = 2") + mesh
     alone = trained(recipe, tmp_path / "alone", stores)
     served = trained(with_servers(recipe, 2), tmp_path / "served", stores)
     assert weights(served) == weights(alone)
@@ -223,9 +223,9 @@ def token(monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.soak
 @pytest.mark.parametrize("strategy", ["downpour", "batch"])
 def test_a_pool_that_runs_already_gives_the_same_bits(
-    strategy: str, token: str, pictures: Path, stores: Path, tmp_path: Path
+    strategy: str, token: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(pictures, data=VARIED)
+    recipe = recipe_of(images, data=VARIED)
     if strategy == "batch":
         steps = "batch_size = 8\nepochs = 4\nthreads = 1\nstaleness = 0\nepoch_fraction = 1.0\n"
         recipe = recipe.replace(VARIED, "").replace(steps, "iterations = 3\ndeterministic = true\n")
@@ -238,10 +238,10 @@ def test_a_pool_that_runs_already_gives_the_same_bits(
 
 
 def test_a_pool_without_its_secret_or_that_is_not_there_is_a_sentence(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    recipe = with_servers(recipe_of(pictures), "127.0.0.1:9")
+    recipe = with_servers(recipe_of(images), "127.0.0.1:9")
     with pytest.raises(UserError, match=f"set {VARIABLE}"):
         trained(recipe, tmp_path / "one", stores)
     monkeypatch.setenv(VARIABLE, Token.new().text)
@@ -253,9 +253,9 @@ def test_a_pool_without_its_secret_or_that_is_not_there_is_a_sentence(
 
 @pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 def test_processes_that_share_the_weights_are_handed_the_samples_of_the_store(
-    token: str, pictures: Path, stores: Path, tmp_path: Path
+    token: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(pictures, "workers = 1\nprocesses = 2", data=VARIED).replace("size = 8", "size = 3")
+    recipe = recipe_of(images, "workers = 1\nprocesses = 2", data=VARIED).replace("size = 8", "size = 3")
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         write_rows(Store(store), "train", tmp_path / "rows")
         told = {
@@ -275,10 +275,10 @@ def test_processes_that_share_the_weights_are_handed_the_samples_of_the_store(
 
 @pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 def test_replicas_of_two_processes_learn_from_data_servers_and_every_sample_counts_once(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
     slow = "learning_rate = 0.01\n"  # two that do not wait, of two processes each, overshoot at the usual one
-    recipe = recipe_of(pictures, "workers = 2\nprocesses = 2", slow, VARIED).replace("staleness = 0\n", "")
+    recipe = recipe_of(images, "workers = 2\nprocesses = 2", slow, VARIED).replace("staleness = 0\n", "")
     recipe = recipe.replace("size = 8", "size = 3").replace("epochs = 4", "epochs = 20")
     run = trained(with_servers(recipe, 2), tmp_path / "run", stores)
     samples = 20 * open_job(None, run.path, stores=stores, resume=Resume.ALWAYS).store.splits["train"]
@@ -289,9 +289,9 @@ def test_replicas_of_two_processes_learn_from_data_servers_and_every_sample_coun
 @pytest.mark.soak
 @pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
-    token: str, pictures: Path, stores: Path, tmp_path: Path
+    token: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(pictures)
+    recipe = recipe_of(images)
     steps = Steps(samples=400, batch=8, seed=3)
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}

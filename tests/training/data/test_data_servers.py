@@ -48,9 +48,9 @@ def fails(**told: object) -> None:
 
 @pytest.mark.parametrize("kind", ["greedy", "joint", "supervised"])
 def test_a_run_with_data_servers_learns_the_same_bits_as_without(
-    kind: str, pictures: Path, stores: Path, tmp_path: Path
+    kind: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = supervised(pictures) if kind == "supervised" else greedy(pictures, strategy=kind)
+    recipe = supervised(images) if kind == "supervised" else greedy(images, strategy=kind)
     alone = finish(started(recipe, tmp_path / "alone", stores))
     before = children()
     served = finish(started(with_servers(recipe, 2), tmp_path / "served", stores))
@@ -62,8 +62,8 @@ def test_a_run_with_data_servers_learns_the_same_bits_as_without(
     assert "data-server-1 serves" in told and "data-server-2 serves" in told
 
 
-def test_data_servers_vary_samples_as_the_run_would(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    plain = supervised(pictures)
+def test_data_servers_vary_samples_as_the_run_would(images: Path, stores: Path, tmp_path: Path) -> None:
+    plain = supervised(images)
     varied = (
         plain
         + """
@@ -85,10 +85,10 @@ sigma = 2.0
 
 
 def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    alone = finish(started(supervised(pictures), tmp_path / "alone", stores))
-    job = started(with_servers(supervised(pictures), 1), tmp_path / "served", stores)
+    alone = finish(started(supervised(images), tmp_path / "alone", stores))
+    job = started(with_servers(supervised(images), 1), tmp_path / "served", stores)
     stop = Stop()
 
     def watch(event: Mapping[str, object]) -> None:
@@ -104,11 +104,11 @@ def test_a_run_with_data_servers_goes_on_where_it_was_stopped(
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["greedy", "supervised"])
 def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
-    kind: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)  # each step is an event
     recipe = (
-        recipe_of(kind, pictures).replace("epochs = 4", "epochs = 30").replace("epochs = 2.4", "epochs = 20")
+        recipe_of(kind, images).replace("epochs = 4", "epochs = 30").replace("epochs = 2.4", "epochs = 20")
     )
     alone = finish(started(recipe, tmp_path / "alone", stores))
     before, steps = children(), list[int]()
@@ -130,11 +130,11 @@ def test_a_run_whose_data_servers_are_lost_keeps_what_it_learnt(
 
 @pytest.mark.soak
 def test_a_run_leaves_no_folder_of_its_data_servers_behind(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with TemporaryDirectory(prefix="r-", dir="/tmp") as folder:  # its paths are short enough for sockets
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
-        finish(started(with_servers(supervised(pictures), 1), tmp_path / "run", stores))
+        finish(started(with_servers(supervised(images), 1), tmp_path / "run", stores))
         deadline = time.monotonic() + 20.0
         while list(Path(folder).glob("cotswold-*")):  # servers end as they hear that their head has ended
             assert time.monotonic() < deadline, "folders are left"
@@ -143,10 +143,10 @@ def test_a_run_leaves_no_folder_of_its_data_servers_behind(
 
 
 def test_why_no_data_server_starts_is_said_and_where_more_is_written(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_feed, "WORK", f"{__name__}:fails")
-    job = started(with_servers(supervised(pictures), 1), tmp_path / "run", stores)
+    job = started(with_servers(supervised(images), 1), tmp_path / "run", stores)
     with pytest.raises(MachineError) as found:
         finish(job)
     assert "every data server has exited" in str(found.value)
@@ -155,11 +155,11 @@ def test_why_no_data_server_starts_is_said_and_where_more_is_written(
 
 
 def test_a_run_whose_pool_is_not_there_says_so(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COTSWOLD_TOKEN", "0" * 64)
     with pytest.raises(MachineError, match=r"cannot be reached.*the data servers at 127\.0\.0\.1:9$"):
-        started(with_servers(supervised(pictures), "127.0.0.1:9"), tmp_path / "run", stores)
+        started(with_servers(supervised(images), "127.0.0.1:9"), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
 
 
@@ -167,14 +167,14 @@ def test_a_run_whose_pool_is_not_there_says_so(
     ("servers", "match"), [("nowhere", "HOST:PORT"), (-1, "servers"), ("host:99999", "HOST:PORT")]
 )
 def test_what_names_no_data_servers_is_refused(
-    servers: object, match: str, pictures: Path, stores: Path, tmp_path: Path
+    servers: object, match: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match=match):
-        started(with_servers(supervised(pictures), servers), tmp_path / "run", stores)
+        started(with_servers(supervised(images), servers), tmp_path / "run", stores)
 
 
-def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    recipe = with_servers(supervised(pictures), 1)
+def test_a_run_warns_of_a_cache_that_is_too_small(images: Path, stores: Path, tmp_path: Path) -> None:
+    recipe = with_servers(supervised(images), 1)
     job = started(recipe, tmp_path / "run", stores)
     assert not any("data.cache" in each for each in warnings(job.recipe, job.store))
     data = job.recipe.data.model_copy(update={"cache": "1 B"})
@@ -184,9 +184,9 @@ def test_a_run_warns_of_a_cache_that_is_too_small(pictures: Path, stores: Path, 
 
 @pytest.mark.parametrize("strategy", ["batch", "downpour"])
 def test_what_a_run_warns_of_a_cache_is_true_of_its_order(
-    strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    strategy: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = with_servers(supervised(pictures, layers='[[network.layers]]\ntype = "relu"'), 1).replace(
+    text = with_servers(supervised(images, layers='[[network.layers]]\ntype = "relu"'), 1).replace(
         '"supervised"', f'"{strategy}"'
     )
     if strategy == "batch":

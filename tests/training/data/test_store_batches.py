@@ -1,4 +1,4 @@
-"""Windows of the pictures, put together, are the pictures."""
+"""Windows of the images, put together, are the images."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cotswold.training.data.stores import open_store
 from cotswold.training.strategies.base import Batch
 
 GRIDS = [(1, 1), (2, 2), (1, 3), (3, 2), (5, 1), (7, 6)]
-"""Some do not divide the side of a picture evenly; in the last two later ranks have nothing."""
+"""Some do not divide the side of an image evenly; in the last two later ranks have nothing."""
 STEPS = 14
 """More than two epochs."""
 
 
 @pytest.fixture
-def prepared(pictures: Path, stores: Path, tmp_path: Path) -> Callable[[str], tuple[Store, Recipe]]:
+def prepared(images: Path, stores: Path, tmp_path: Path) -> Callable[[str], tuple[Store, Recipe]]:
     def prepare(text: str) -> tuple[Store, Recipe]:
         (tmp_path / "recipe.toml").write_text(text)
         recipe = recipes.load(tmp_path / "recipe.toml")
@@ -36,13 +36,13 @@ def prepared(pictures: Path, stores: Path, tmp_path: Path) -> Callable[[str], tu
 
 
 @pytest.fixture
-def unlabelled(prepared: Callable[[str], tuple[Store, Recipe]], pictures: Path) -> tuple[Store, Recipe]:
-    return prepared(greedy(pictures))
+def unlabelled(prepared: Callable[[str], tuple[Store, Recipe]], images: Path) -> tuple[Store, Recipe]:
+    return prepared(greedy(images))
 
 
 @pytest.fixture
-def labelled(prepared: Callable[[str], tuple[Store, Recipe]], pictures: Path) -> tuple[Store, Recipe]:
-    return prepared(supervised(pictures))
+def labelled(prepared: Callable[[str], tuple[Store, Recipe]], images: Path) -> tuple[Store, Recipe]:
+    return prepared(supervised(images))
 
 
 def windows(grid: tuple[int, int]) -> list[Box]:
@@ -70,7 +70,7 @@ def training(store: Store, box: Box | None = None) -> Iterator[Batch]:
 
 
 def same(batches: list[Batch], ranks: list[list[Batch]], grid: tuple[int, int]) -> bool:
-    """Whether the pictures of all ranks, put together, are those of one process, and the labels of each."""
+    """Whether the images of all ranks, put together, are those of one process, and the labels of each."""
     assert {len(each) for each in ranks} == {len(batches)}
     return all(
         torch.equal(batch.inputs, put_together([part.inputs for part in parts], grid))
@@ -84,7 +84,7 @@ def labels(batch: Batch) -> list[int] | None:
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_the_windows_of_a_grid_are_the_training_pictures_for_epochs(
+def test_the_windows_of_a_grid_are_the_training_images_for_epochs(
     grid: tuple[int, int], labelled: tuple[Store, Recipe]
 ) -> None:
     store, _ = labelled
@@ -94,7 +94,7 @@ def test_the_windows_of_a_grid_are_the_training_pictures_for_epochs(
 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
-def test_the_windows_of_a_grid_are_the_held_out_pictures(
+def test_the_windows_of_a_grid_are_the_held_out_images(
     grid: tuple[int, int], labelled: tuple[Store, Recipe]
 ) -> None:
     whole = list(ValidationBatches(*labelled).batches())

@@ -12,7 +12,7 @@ from cotswold.training import Resume, open_job
 from cotswold.training.data.stores import open_store
 
 
-def test_a_recipe_without_a_word_of_splits_trains_on_no_picture_that_is_named_a_test(
+def test_a_recipe_without_a_word_of_splits_trains_on_no_image_that_is_named_a_test(
     stores: Path, tmp_path: Path
 ) -> None:
     draw_labelled(tmp_path / "set" / "train", 12)
@@ -26,9 +26,9 @@ def test_a_recipe_without_a_word_of_splits_trains_on_no_picture_that_is_named_a_
 
 
 def test_a_run_that_began_with_splits_at_random_is_taken_up_by_a_recipe_that_leaves_them_open(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = greedy(pictures)
+    text = greedy(images)
     run = finish(
         started(
             text.replace("validation = 0.2", 'validation = 0.2, splits = "random"', 1),
@@ -41,10 +41,10 @@ def test_a_run_that_began_with_splits_at_random_is_taken_up_by_a_recipe_that_lea
     assert job.resumed and job.recipe.data.model_dump()["splits"] == "random"
 
 
-def test_open_and_random_splits_of_pictures_without_such_names_are_one_store(
-    pictures: Path, stores: Path
+def test_open_and_random_splits_of_images_without_such_names_are_one_store(
+    images: Path, stores: Path
 ) -> None:
-    text = greedy(pictures)
+    text = greedy(images)
     at_random = text.replace("validation = 0.2", 'validation = 0.2, splits = "random"', 1)
     first, second = (open_store(recipes.parse(each, "a test"), stores) for each in (text, at_random))
     assert first.path == second.path

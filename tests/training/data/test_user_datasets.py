@@ -63,8 +63,8 @@ def test_a_loader_that_drops_the_last_batch_drops_it() -> None:
 
 
 def test_batches_of_a_store_are_taken_as_they_are_in_an_order_of_each_epoch(tmp_path: Path) -> None:
-    draw_labelled(tmp_path / "pictures", 10)
-    store = cotswold.prepare(tmp_path / "pictures", tmp_path / "store", size=8, labels="folders")
+    draw_labelled(tmp_path / "images", 10)
+    store = cotswold.prepare(tmp_path / "images", tmp_path / "store", size=8, labels="folders")
     given = StoreDataset(store, "train", batch_size=4)
     batches = training_batches(given, 4, 7, CPU)
     endless, count = iter(batches), int(batches.epoch_steps)

@@ -97,9 +97,9 @@ def test_a_recipe_of_a_store_takes_features_and_context_from_it(speech: Path, tm
     made = open_store(recipe, tmp_path / "stores")
     again = recipes.parse(text(f'type = "frames", store = "{made.path}"'), "it")
     assert with_store_shape(again, open_store(again, tmp_path)).input.channels == 7 * 4
-    pictures = recipes.parse(text(f'store = "{made.path}"'), "it")
-    with pytest.raises(RecipeError, match=r'type is "pictures", but .* holds frames; set data.type'):
-        with_store_shape(pictures, made)
+    images = recipes.parse(text(f'store = "{made.path}"'), "it")
+    with pytest.raises(RecipeError, match=r'type is "images", but .* holds frames; set data.type'):
+        with_store_shape(images, made)
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.npz"])

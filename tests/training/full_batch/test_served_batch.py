@@ -39,8 +39,8 @@ CLUSTERS = {
 }
 
 
-def recipe_of(pictures: Path, more: str) -> str:
-    text = supervised(pictures, layers=LAYERS, more="iterations = 4\nportion = 7\n")
+def recipe_of(images: Path, more: str) -> str:
+    text = supervised(images, layers=LAYERS, more="iterations = 4\nportion = 7\n")
     alike = "" if "grid" in more else "deterministic = true\n"
     text = text.replace("supervised", "batch").replace("batch_size = 8\nepochs = 4\n", alike)
     return text + more
@@ -54,9 +54,9 @@ def trained(recipe: str, folder: Path, stores: Path) -> RunDirectory:
 @pytest.mark.soak
 @pytest.mark.parametrize("where", CLUSTERS)
 def test_patterns_from_data_servers_are_the_same(
-    where: str, pictures: Path, stores: Path, tmp_path: Path
+    where: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of(pictures, CLUSTERS[where])
+    recipe = recipe_of(images, CLUSTERS[where])
     alone = trained(recipe, tmp_path / "alone", stores)
     served = trained(with_servers(recipe, 2), tmp_path / "served", stores)
     one, other = (last(run.checkpoints).tensors() for run in (alone, served))
@@ -73,12 +73,12 @@ def test_patterns_from_data_servers_are_the_same(
 def test_the_copies_of_all_processes_of_a_host_are_to_fit_into_its_memory(
     where: str,
     copies: int,
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe, path, needed = recipe_of(pictures, CLUSTERS[where]), tmp_path / "run.toml", list[int]()
+    recipe, path, needed = recipe_of(images, CLUSTERS[where]), tmp_path / "run.toml", list[int]()
     path.write_text(recipe)
     store = open_job(path, tmp_path / "alone", stores=stores).store
     path.write_text(with_servers(recipe, 2))
@@ -96,7 +96,7 @@ def test_the_copies_of_all_processes_of_a_host_are_to_fit_into_its_memory(
 
 @pytest.mark.parametrize("where", ["one process", "workers"])
 def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
-    where: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str, images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     headed = data_feed.head
 
@@ -113,7 +113,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
         return things, head
 
     monkeypatch.setattr(data_feed, "head", shortly)
-    job_recipe = with_servers(recipe_of(pictures, CLUSTERS[where]), 2)
+    job_recipe = with_servers(recipe_of(images, CLUSTERS[where]), 2)
     (tmp_path / "run.toml").write_text(job_recipe)
     job = open_job(tmp_path / "run.toml", tmp_path / "run", stores=stores)
     began = time.monotonic()

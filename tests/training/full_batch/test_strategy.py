@@ -117,7 +117,7 @@ def test_flops_are_counted_as_the_paper_does(blobs: Path, stores: Path) -> None:
 def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_path: Path) -> None:
     trained(blobs, tmp_path / "run", stores)
     (end,), steps = events(tmp_path / "run", "end"), events(tmp_path / "run", "step")
-    patterns = int(str(events(tmp_path / "run", "start")[0]["pictures"]))
+    patterns = int(str(events(tmp_path / "run", "start")[0]["samples"]))
     assert end["samples"] == patterns * int(str(steps[-1]["evaluations"]))
     assert end["flops"] == int(str(end["samples"])) * (4 * 5 * 7 + 6 * 7 * 3)
 

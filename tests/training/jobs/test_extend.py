@@ -33,11 +33,11 @@ def total(strategy: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def short(pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def short(images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of every strategy, which tests copy."""
     folder = tmp_path_factory.mktemp("short")
     for strategy in STRATEGIES:
-        finish(started(recipe_of(strategy, pictures), folder / strategy, stores))
+        finish(started(recipe_of(strategy, images), folder / strategy, stores))
     return folder
 
 
@@ -115,13 +115,13 @@ def test_a_prolonged_run_that_is_stopped_goes_on_with_the_same_bits(
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_run_that_is_prolonged_before_it_is_finished_has_the_same_bits(
     finished: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    assert not stop_after(started(recipe_of(strategy, pictures), tmp_path / "run", stores), 9, monkeypatch)
+    assert not stop_after(started(recipe_of(strategy, images), tmp_path / "run", stores), 9, monkeypatch)
     run = finish(further(tmp_path / "run", stores, total(strategy)))
     assert bits(run) == bits(finished[strategy])
 
@@ -145,8 +145,8 @@ def test_asking_again_for_the_same_epochs_trains_nothing_more(
     assert read(run) == ((8.4,),)
 
 
-def test_a_run_is_prolonged_again_and_one_stack_alone(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(recipe_of("greedy", pictures), tmp_path / "run", stores))
+def test_a_run_is_prolonged_again_and_one_stack_alone(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(recipe_of("greedy", images), tmp_path / "run", stores))
     finish(further(run.path, stores, "training.epochs=3.4"))
     finish(further(run.path, stores, "training.epochs=3.4", "network.stacks.1.epochs=4.4"))
     assert read(run) == ((3.4, 3.4), (3.4, 4.4))
@@ -175,9 +175,9 @@ def test_another_field_beside_epochs_is_still_refused(
 
 
 def test_a_run_that_early_stopping_ended_is_trained_further(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = supervised(pictures, more="patience = 1\nlearning_rate = 0.000000001")
+    text = supervised(images, more="patience = 1\nlearning_rate = 0.000000001")
     run = finish(started(text, tmp_path / "run", stores))
     ended = last(run.checkpoints).step
     finish(further(run.path, stores, "training.epochs=7"))
@@ -217,9 +217,9 @@ def test_a_note_that_is_damaged_is_named_with_what_to_do(
 
 
 def test_a_run_that_lost_its_note_goes_on_where_it_was_when_asked_for_the_same_epochs(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    run = finish(started(recipe_of("joint", pictures), tmp_path / "run", stores))
+    run = finish(started(recipe_of("joint", images), tmp_path / "run", stores))
     finish(further(run.path, stores, "training.epochs=6"))
     before = last(run.checkpoints).step
     (run.path / "prolonged.json").unlink()

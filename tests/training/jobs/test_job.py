@@ -33,18 +33,18 @@ from cotswold.training import load_stacks, trained_layers
 
 @pytest.fixture(scope="module")
 def uninterrupted(
-    pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
+    images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunDirectory]:
     """A finished run of every strategy."""
     folder = tmp_path_factory.mktemp("runs")
     return {
-        strategy: finish(started(recipe_of(strategy, pictures), folder / strategy, stores))
+        strategy: finish(started(recipe_of(strategy, images), folder / strategy, stores))
         for strategy in ("greedy", "joint", "supervised")
     }
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "joint", "supervised"])
-def test_a_run_lowers_its_objective_on_held_out_pictures(
+def test_a_run_lowers_its_objective_on_held_out_images(
     uninterrupted: dict[str, RunDirectory], strategy: str
 ) -> None:
     run = uninterrupted[strategy]
@@ -62,14 +62,14 @@ def test_a_run_lowers_its_objective_on_held_out_pictures(
 )
 def test_a_stopped_run_goes_on_with_the_same_bits(
     uninterrupted: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
     step: int,
 ) -> None:
-    assert not stop_after(started(recipe_of(strategy, pictures), tmp_path / "run", stores), step, monkeypatch)
+    assert not stop_after(started(recipe_of(strategy, images), tmp_path / "run", stores), step, monkeypatch)
     assert last(tmp_path / "run" / "checkpoints").step == step
     run = finish(resumed(tmp_path / "run", stores))
     assert bits(run) == bits(uninterrupted[strategy])
@@ -79,13 +79,13 @@ def test_a_stopped_run_goes_on_with_the_same_bits(
 @pytest.mark.parametrize("strategy", ["greedy", "joint", "supervised"])
 def test_a_run_stopped_again_and_again_goes_on_with_the_same_bits(
     uninterrupted: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    job = started(recipe_of(strategy, pictures), tmp_path / "run", stores)
+    job = started(recipe_of(strategy, images), tmp_path / "run", stores)
     step = 2
     while not stop_after(job, step, monkeypatch):
         job, step = resumed(tmp_path / "run", stores), step + 2
@@ -93,9 +93,9 @@ def test_a_run_stopped_again_and_again_goes_on_with_the_same_bits(
 
 
 def test_a_stop_asked_for_before_the_first_step_takes_none(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(greedy(pictures), tmp_path / "run", stores)
+    job = started(greedy(images), tmp_path / "run", stores)
     assert not job.train(watch=lambda event: None, stop=Stop(signal=15))
     assert last(job.run.checkpoints).step == 0
     assert bits(finish(resumed(job.run.path, stores))) == bits(uninterrupted["greedy"])
@@ -111,17 +111,17 @@ def test_a_finished_run_is_resumed_without_another_step(
 
 
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(greedy(pictures), tmp_path / "run", stores)  # killed here: nothing but the recipe
+    job = started(greedy(images), tmp_path / "run", stores)  # killed here: nothing but the recipe
     assert bits(finish(resumed(job.run.path, stores))) == bits(uninterrupted["greedy"])
 
 
 def test_layers_on_frozen_stacks_leave_them_as_they_were(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
     before = filters_of(load_stacks(uninterrupted["greedy"])[0])
-    run = finish(started(on_stacks(uninterrupted["greedy"], pictures), tmp_path / "run", stores))
+    run = finish(started(on_stacks(uninterrupted["greedy"], images), tmp_path / "run", stores))
     network = trained_layers(run).network
     assert network.below is not None
     assert all(torch.equal(a, b) for a, b in zip(filters_of(network.below), before, strict=True))
@@ -129,10 +129,10 @@ def test_layers_on_frozen_stacks_leave_them_as_they_were(
 
 
 def test_layers_on_stacks_can_tune_their_filters(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
     before = filters_of(load_stacks(uninterrupted["greedy"])[0])
-    text = on_stacks(uninterrupted["greedy"], pictures, "tune = true")
+    text = on_stacks(uninterrupted["greedy"], images, "tune = true")
     run = finish(started(text, tmp_path / "run", stores))
     network = trained_layers(run).network
     assert network.below is not None
@@ -143,21 +143,21 @@ def test_layers_on_stacks_can_tune_their_filters(
 @pytest.mark.parametrize("tune", ["", "tune = true"])
 def test_a_run_on_stacks_goes_on_with_the_same_bits(
     uninterrupted: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     tune: str,
 ) -> None:
-    text = on_stacks(uninterrupted["greedy"], pictures, tune)
+    text = on_stacks(uninterrupted["greedy"], images, tune)
     whole = finish(started(text, tmp_path / "whole", stores))
     assert not stop_after(started(text, tmp_path / "run", stores), 7, monkeypatch)
     assert bits(finish(resumed(tmp_path / "run", stores))) == bits(whole)
 
 
-def on_stacks(start: RunDirectory, pictures: Path, tune: str = "") -> str:
+def on_stacks(start: RunDirectory, images: Path, tune: str = "") -> str:
     head = '[[network.layers]]\ntype = "linear"\nfeatures = 6\n[[network.layers]]\ntype = "relu"\n'
-    text = supervised(pictures, layers=head, network=f'start = "{start.path}"\n{tune}')
+    text = supervised(images, layers=head, network=f'start = "{start.path}"\n{tune}')
     return text.replace("whiten = false", "whiten = true")
 
 
@@ -166,20 +166,20 @@ def filters_of(network: StackNetwork) -> list[Tensor]:
 
 
 def test_stacks_of_another_size_are_refused_before_a_directory_is_made(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, stores: Path, tmp_path: Path
+    uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = on_stacks(uninterrupted["greedy"], pictures).replace("size = 16", "size = 18")
+    text = on_stacks(uninterrupted["greedy"], images).replace("size = 16", "size = 18")
     with pytest.raises(RunError, match=r"3 x 16 x 16.*3 x 18 x 18.*data\.size"):
         started(text, tmp_path / "run", stores)
     with pytest.raises(RunError, match="a run of layers"):
-        started(on_stacks(uninterrupted["supervised"], pictures), tmp_path / "run", stores)
+        started(on_stacks(uninterrupted["supervised"], images), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
 
 
-def test_stacks_that_learnt_from_otherwise_prepared_pictures_are_refused_before_any_is_prepared(
-    uninterrupted: dict[str, RunDirectory], pictures: Path, tmp_path: Path
+def test_stacks_that_learnt_from_otherwise_prepared_images_are_refused_before_any_is_prepared(
+    uninterrupted: dict[str, RunDirectory], images: Path, tmp_path: Path
 ) -> None:
-    text = on_stacks(uninterrupted["greedy"], pictures)
+    text = on_stacks(uninterrupted["greedy"], images)
     for other, words in {
         "whiten = false\nunit = true": r"data\.whiten \(True there, False here\), data\.unit",
         "contrast = false": r"data\.contrast \(True there, False here\); give this recipe the same",
@@ -195,11 +195,11 @@ def test_stacks_that_learnt_from_otherwise_prepared_pictures_are_refused_before_
 
 
 def test_stacks_of_which_one_has_learnt_nothing_are_refused_as_a_start(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = started(greedy(pictures), tmp_path / "stacks", stores)
+    job = started(greedy(images), tmp_path / "stacks", stores)
     assert not stop_after(job, 14, monkeypatch)
-    text = on_stacks(job.run, pictures)
+    text = on_stacks(job.run, images)
     with pytest.raises(RunError, match="have not all been trained; train it further first"):
         started(text, tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
@@ -207,8 +207,8 @@ def test_stacks_of_which_one_has_learnt_nothing_are_refused_as_a_start(
     started(text, tmp_path / "run", stores)
 
 
-def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    text = supervised(pictures, more='epochs = 8\n[objective]\nloss = "logistic"').replace("epochs = 4\n", "")
+def test_one_detector_a_class_learns_the_classes(images: Path, stores: Path, tmp_path: Path) -> None:
+    text = supervised(images, more='epochs = 8\n[objective]\nloss = "logistic"').replace("epochs = 4\n", "")
     run = finish(started(text, tmp_path / "run", stores))
     assert losses(run)[0] > 2 * math.log(2) * 0.7
     assert events(run, "validation")[-1]["accuracy"] == 1.0
@@ -218,20 +218,20 @@ def test_one_detector_a_class_learns_the_classes(pictures: Path, stores: Path, t
     ("strategy", "batch", "validated"),
     [("greedy", 200, [0, 1, 2] * 2), ("joint", 200, [0, 1, 2]), ("supervised", 9, [0, 5, 10, 15, 20])],
 )
-def test_an_epoch_is_one_pass_over_the_pictures_whatever_the_batch(
-    pictures: Path, stores: Path, tmp_path: Path, strategy: str, batch: int, validated: list[int]
+def test_an_epoch_is_one_pass_over_the_images_whatever_the_batch(
+    images: Path, stores: Path, tmp_path: Path, strategy: str, batch: int, validated: list[int]
 ) -> None:
-    text = recipe_of(strategy, pictures).replace("batch_size = 8", f"batch_size = {batch}")
+    text = recipe_of(strategy, images).replace("batch_size = 8", f"batch_size = {batch}")
     run = finish(started(text, tmp_path / "run", stores))
-    assert events(run, "start")[0]["pictures"] == 48
+    assert events(run, "start")[0]["samples"] == 48
     assert [event["at"] for event in events(run, "validation")] == validated
 
 
 def test_early_stopping_ends_the_run_and_keeps_the_best_network(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
     more = "epochs = 50\nlearning_rate = 0.5\npatience = 2"
-    text = supervised(pictures, more=more).replace("epochs = 4\n", "")
+    text = supervised(images, more=more).replace("epochs = 4\n", "")
     run = finish(started(text, tmp_path / "run", stores))
     found = losses(run)
     assert len(found) < 51
@@ -256,7 +256,7 @@ def test_splits_by_folders_are_those_of_the_folders(stores: Path, tmp_path: Path
     finish(job)
 
 
-def test_pictures_without_labels_or_of_one_class_are_refused_for_supervised(
+def test_images_without_labels_or_of_one_class_are_refused_for_supervised(
     stores: Path, tmp_path: Path
 ) -> None:
     draw(tmp_path / "set" / "level", 12, level=True)
@@ -284,15 +284,15 @@ def test_a_prepared_store_brings_its_own_size(
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "joint", "supervised"])
-def test_pictures_that_are_no_numbers_stop_the_run_and_leave_the_last_checkpoint(
+def test_images_that_are_no_numbers_stop_the_run_and_leave_the_last_checkpoint(
     uninterrupted: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     strategy: str,
 ) -> None:
-    job = started(recipe_of(strategy, pictures), tmp_path / "run", stores)
+    job = started(recipe_of(strategy, images), tmp_path / "run", stores)
     assert not stop_after(job, 4, monkeypatch)
     before = bits(job.run)
     genuine = Transform.restored
@@ -312,8 +312,8 @@ def test_pictures_that_are_no_numbers_stop_the_run_and_leave_the_last_checkpoint
 
 
 def test_a_rate_beyond_reason_diverges_with_a_word_about_the_rate(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(supervised(pictures, more="learning_rate = 1e30"), tmp_path / "run", stores)
+    job = started(supervised(images, more="learning_rate = 1e30"), tmp_path / "run", stores)
     with pytest.raises(DivergedError, match=r"at step \d+; .*try a smaller learning rate"):
         finish(job)

@@ -123,7 +123,7 @@ def test_a_run_learns_measures_and_leaves_the_module_trained(tmp_path: Path) -> 
     assert losses(run)[-1] < 0.7 * losses(run)[0]
     assert float(str(events(run, "validation")[-1]["accuracy"])) > 0.6
     (start,) = events(run, "start")
-    assert (start["pictures"], start["parameters"]) == (40, sum(p.numel() for p in module.parameters()))
+    assert (start["samples"], start["parameters"]) == (40, sum(p.numel() for p in module.parameters()))
     kept = last(run.checkpoints)
     for name, value in module.state_dict().items():
         assert kept.read(f"network.{name}").equal(value)

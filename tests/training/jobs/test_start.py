@@ -18,16 +18,14 @@ from cotswold.training.models import build_stacks
 
 @pytest.fixture
 def stacks(tmp_path: Path) -> Path:
-    draw_labelled(tmp_path / "pictures", 12)
+    draw_labelled(tmp_path / "images", 12)
     path = tmp_path / "stacks.toml"
-    path.write_text(greedy(tmp_path / "pictures").replace("validation", "whiten = false, validation"))
+    path.write_text(greedy(tmp_path / "images").replace("validation", "whiten = false, validation"))
     return path
 
 
 def on(stacks: Path, *words: str) -> str:
-    return supervised(
-        stacks.parent / "pictures", layers="", network="\n".join([f'start = "{stacks}"', *words])
-    )
+    return supervised(stacks.parent / "images", layers="", network="\n".join([f'start = "{stacks}"', *words]))
 
 
 def test_a_recipe_of_stacks_gives_random_filters_by_the_seed_of_what_stands_on_it(stacks: Path) -> None:

@@ -57,10 +57,10 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_run_of_the_cpu_goes_on_with_cuda_and_back(
-    gpu: Gpu, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    assert not stop_after(started(supervised(pictures), run, stores), 3, monkeypatch)
+    assert not stop_after(started(supervised(images), run, stores), 3, monkeypatch)
     with on_gpu(monkeypatch):
         assert not stop_after(resumed(run, stores), 5, monkeypatch)
         assert len(gpu.seeds) == 1
@@ -68,15 +68,15 @@ def test_a_run_of_the_cpu_goes_on_with_cuda_and_back(
         gpu.state = torch.ones(16, dtype=torch.uint8)
         assert not stop_after(resumed(run, stores), 7, monkeypatch)
         assert gpu.state.sum() == 0 and len(gpu.seeds) == 1  # the state of the checkpoint, no seed
-    whole = finish(started(supervised(pictures), tmp_path / "whole", stores))
+    whole = finish(started(supervised(images), tmp_path / "whole", stores))
     assert bits(finish(resumed(run, stores))) == bits(whole)
 
 
 def test_the_seed_of_another_device_follows_from_where_the_run_stood(
-    gpu: Gpu, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: Gpu, images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, step in (("one", 3), ("same", 3), ("later", 5)):
-        assert not stop_after(started(supervised(pictures), tmp_path / name, stores), step, monkeypatch)
+        assert not stop_after(started(supervised(images), tmp_path / name, stores), step, monkeypatch)
         with on_gpu(monkeypatch):
             assert not stop_after(resumed(tmp_path / name, stores), 6, monkeypatch)
     one, same, later = gpu.seeds

@@ -85,7 +85,7 @@ def with_packages(folder: Path) -> dict[str, str]:
 
 @pytest.mark.soak
 def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_first(
-    pictures: Path, tmp_path: Path
+    images: Path, tmp_path: Path
 ) -> None:
     package, info = tmp_path / "elsewhere", tmp_path / "elsewhere-1.0.dist-info"
     for folder in (package, info):
@@ -99,7 +99,7 @@ def test_a_strategy_of_another_package_trains_a_recipe_whatever_is_imported_firs
         "[cotswold.strategies]\nbackwards = elsewhere.strategy:ENTRY\n"
     )
     recipe = tmp_path / "backwards.toml"
-    recipe.write_text(greedy(pictures, strategy="backwards", more="echo = 5"))
+    recipe.write_text(greedy(images, strategy="backwards", more="echo = 5"))
     firsts = ("", "import elsewhere.section", "import elsewhere.strategy")
     told = subprocess.run(
         [sys.executable, "-c", FORKS, SCRIPT, str(tmp_path), *firsts],
@@ -130,7 +130,7 @@ for strategy in ("greedy", "sideways", "odd", "greedily"):
 """
 
 
-def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Path, tmp_path: Path) -> None:
+def test_a_package_that_is_broken_takes_away_its_own_strategy_only(images: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import nowhere_at_all")
     info = tmp_path / "broken-1.0.dist-info"
     info.mkdir()
@@ -140,7 +140,7 @@ def test_a_package_that_is_broken_takes_away_its_own_strategy_only(pictures: Pat
         "greedy = cotswold.recipe.schema.training:GreedyTraining\n"
     )
     recipe = tmp_path / "tiny.toml"
-    recipe.write_text(greedy(pictures))
+    recipe.write_text(greedy(images))
     told = subprocess.run(
         [sys.executable, "-c", BROKEN, str(recipe)],
         env=with_packages(tmp_path),
@@ -209,11 +209,11 @@ def falling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def fallen(
-    pictures: Path, falling: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    images: Path, falling: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """The directory of a run whose strategy has failed, and what its command said."""
     folder = tmp_path_factory.mktemp("fallen")
-    (folder / "falling.toml").write_text(greedy(pictures, strategy="falling"))
+    (folder / "falling.toml").write_text(greedy(images, strategy="falling"))
     command = [sys.executable, "-m", "cotswold", "train", "falling.toml", "--run", "run"]
     done = subprocess.run(command, cwd=folder, env=falling, capture_output=True, text=True, check=False)
     return folder / "run", done
@@ -248,10 +248,10 @@ for wanted in ("sinking", "supervised"):
 
 
 def test_a_section_of_another_package_is_explained_and_has_fields_of_its_own(
-    pictures: Path, tmp_path: Path, falling: dict[str, str]
+    images: Path, tmp_path: Path, falling: dict[str, str]
 ) -> None:
     recipe = tmp_path / "sinking.toml"
-    recipe.write_text(supervised(pictures))
+    recipe.write_text(supervised(images))
     command = [sys.executable, "-c", ABOUT, str(recipe)]
     done = subprocess.run(command, env=falling, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

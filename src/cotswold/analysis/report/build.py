@@ -44,7 +44,7 @@ from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, expand, load
-from cotswold.recipe.schema import FrameData, PictureData, VectorData
+from cotswold.recipe.schema import FrameData, ImageData, VectorData
 from cotswold.run import RunDirectory, read_events
 from cotswold.ui.format import count, duration, percent, plain, scaled
 
@@ -105,7 +105,7 @@ def build_report(
     page = _Sections(run, recipe, name or str(run.path), problems if problems is not None else [])
     history = page.history()
     supervised, word = not recipe.trains_stacks, samples_word(recipe)
-    pictures, module = isinstance(recipe.data, PictureData), recipe.network.module is not None
+    images, module = isinstance(recipe.data, ImageData), recipe.network.module is not None
     found = evaluation or page.read("the evaluation", lambda: Evaluation.read(run.evaluation))
     classified = classification or page.read(
         "the classification", lambda: Classification.read(run.classification)
@@ -118,14 +118,14 @@ def build_report(
         page.add("Errors", lambda: findings.regression(errors, page.name))
     elif supervised and not module:  # only the program can interpret the outputs of its module
         page.add("Classification", lambda: findings.classification(classified, page.name, word))
-    elif pictures:
+    elif images:
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
         page.add("The most selective neurons", lambda: findings.portraits(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
-    if isinstance(data, PictureData):
+    if isinstance(data, ImageData):
         white = data.whiten if transform is None else transform.whitening is not None
         page.add(
             "Whiteness", lambda: training.whiteness(history) if white else training.not_whitened(history)
@@ -322,7 +322,7 @@ _NUMBERS = {1: "One", 2: "Two", 3: "Three", 4: "Four", 5: "Five", 6: "Six"}
 
 def samples_word(recipe: Recipe) -> str:
     """Return the name of a run's samples: images or samples."""
-    return "images" if isinstance(recipe.data, PictureData) else "samples"
+    return "images" if isinstance(recipe.data, ImageData) else "samples"
 
 
 def classifies(recipe: Recipe, history: History) -> bool:
@@ -360,9 +360,9 @@ def lead(recipe: Recipe, history: History) -> str:
 def _samples(recipe: Recipe, history: History) -> str:
     """Return the number and kind of the samples."""
     data, word = recipe.data, samples_word(recipe)
-    known = number(history.start, "pictures")
+    known = number(history.start, "samples")
     seen = f"{count(known)} {word}" if known else word
-    if isinstance(data, PictureData):
+    if isinstance(data, ImageData):
         shape = recipe.input
         colours = "in colour" if shape.channels == 3 else "in grey"
         return f"{seen} of {shape.height} × {shape.width} pixels {colours}"

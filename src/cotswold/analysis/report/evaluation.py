@@ -102,7 +102,7 @@ def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
     made = next((found.clustering for found in objects if found.clustering is not None), None)
     if made is not None:
         settled = "converged" if made.converged else "did not converge, and was stopped"
-        passes = f"{made.passes} passes over {count(made.pictures)} images"
+        passes = f"{made.passes} passes over {count(made.images)} images"
         said += f" The k-means dictionary {settled} after {passes}."
     if oracle:
         said += " The mean image uses the labels, so it is excluded from the comparison."
@@ -250,7 +250,7 @@ def classification(found: Classification | None, run: str, word: str) -> PageSec
         total = max(1, sum(answers))
         cells = [TableCell(count(value) if value else "·", part=value / total) for value in answers]
         rows.append([*row(found.classes[label], percent(answers[label] / total)), *cells])
-    lead = f"{percent(found.accuracy, 2)} of {count(found.pictures)} {word} of {found.split} are correct."
+    lead = f"{percent(found.accuracy, 2)} of {count(found.samples)} {word} of {found.split} are correct."
     head = ["True class ↓, predicted →", "Correct", *found.classes]
     blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
     if found.right:

@@ -73,10 +73,10 @@ def _stimuli(
     found = optimal_stimuli(
         respond.first, (shape.channels, shape.height, shape.width), neurons, ascent=_ASCENT
     )
-    pictures = found.pictures.float().cpu().numpy()
+    images = found.images.float().cpu().numpy()
     if transform is not None:
-        pictures = undo_whitening(pictures, transform)
-    sheet = contact_sheet([signed(one) for one in pictures])
+        images = undo_whitening(images, transform)
+    sheet = contact_sheet([signed(one) for one in images])
     alt = f"images with the largest responses of filters of stack {index + 1}"
     return Figure(Image(png_uri(sheet), alt), f"Stack {index + 1}: optimal images of {len(neurons)} filters.")
 

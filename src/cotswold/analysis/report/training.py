@@ -130,16 +130,16 @@ class _Spectrum:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return the correlation of colours and the number of images."""
-        correlation, pictures = number(self.event, "colour_correlation"), number(self.event, "pictures")
+        correlation, images = number(self.event, "colour_correlation"), number(self.event, "images")
         found = [] if correlation is None else [("Largest correlation of two colours", f"{correlation:.3f}")]
-        return found + ([] if pictures is None else [("Images measured", count(pictures))])
+        return found + ([] if images is None else [("Images measured", count(images))])
 
 
 def speed(history: History, word: str) -> PageSection | None:
     """Return samples and FLOPs per second over the run, and the time spent waiting for samples."""
     figures = []
     for name, label, identity in (
-        ("pictures_per_second", f"{word}/s", "pictures"),
+        ("samples_per_second", f"{word}/s", "samples"),
         ("gflops", "GFLOP/s", "gflops"),
     ):
         lines = []

@@ -37,7 +37,7 @@ class ResponseRanges:
     """The smallest and largest response of each neuron."""
 
     def __init__(self) -> None:
-        self.pictures = 0
+        self.images = 0
         self._least: Tensor | None = None
         self._greatest: Tensor | None = None
 
@@ -47,7 +47,7 @@ class ResponseRanges:
         if self._least is not None and self._greatest is not None:
             least, greatest = torch.minimum(self._least, least), torch.maximum(self._greatest, greatest)
         self._least, self._greatest = least, greatest
-        self.pictures += responses.shape[1]
+        self.images += responses.shape[1]
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return the smallest and largest responses, ``(neuron,)`` each."""
@@ -103,7 +103,7 @@ class Histogram:
         if not 2 <= thresholds <= 256:
             raise ValueError(f"thresholds must be from 2 to 256, got {thresholds}")
         self.thresholds = thresholds
-        self.pictures = np.zeros((2, GROUPS), np.int64)
+        self.images = np.zeros((2, GROUPS), np.int64)
         self._threads = threads or torch.get_num_threads()
         self._least, self._greatest = least, greatest
         width = greatest.astype(np.float64) - least
@@ -117,7 +117,7 @@ class Histogram:
     def add(self, responses: Tensor, positive: bool) -> None:
         """Add responses ``(neuron, image)``, all of one class."""
         images = responses.shape[1]
-        kind, first = int(positive), int(self.pictures[int(positive)].sum()) % GROUPS
+        kind, first = int(positive), int(self.images[int(positive)].sum()) % GROUPS
         words = -(-(first + images) // GROUPS)
         if words > _FULL:
             half = images // 2
@@ -129,14 +129,14 @@ class Histogram:
         values = responses.float().cpu().numpy()
         self._share(values, kind, first, words)
         self._pending[kind] += words
-        np.add.at(self.pictures[kind], (first + np.arange(images)) % GROUPS, 1)
+        np.add.at(self.images[kind], (first + np.arange(images)) % GROUPS, 1)
 
     def counts(self) -> NDArray[np.int32]:
         """Return the number of images that reach each threshold, ``(class, threshold, neuron, group)``.
 
         Class 1 is positive.
 
-        The lowest threshold is omitted: every image reaches it (`pictures` counts them).
+        The lowest threshold is omitted: every image reaches it (`images` counts them).
         """
         for kind in (0, 1):
             self._flush(kind)

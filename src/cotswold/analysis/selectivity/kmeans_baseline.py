@@ -34,7 +34,7 @@ _GAIN = 1e-3
 
 def kmeans_network(
     network: StackNetwork,
-    pictures: Callable[[], Iterable[Tensor]],
+    images: Callable[[], Iterable[Tensor]],
     *,
     passes_max: int = PASSES_MAX,
     progress: Callable[[int], None] | None = None,
@@ -43,7 +43,7 @@ def kmeans_network(
 
     Args:
         network: the network; the result shares its lower stacks.
-        pictures: starts a pass over images in batches (image, channel, y, x); every pass must give the same
+        images: starts a pass over images in batches (image, channel, y, x); every pass must give the same
             images.
         passes_max: largest number of passes.
         progress: called with the number of images done, over all passes.
@@ -62,7 +62,7 @@ def kmeans_network(
     while number < passes_max and not settled:
         count, likeness = 0, 0.0
         with torch.no_grad():
-            for batch in pictures():
+            for batch in images():
                 x = batch
                 for stack in stacks[:-1]:
                     x = stack(x)

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from cotswold.analysis.filter_images import undo_whitening
-from cotswold.analysis.images import jpeg_uri, picture, png_uri, signed, thumbnail
+from cotswold.analysis.images import jpeg_uri, png_uri, signed, thumbnail, to_image
 from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.selectivity.neurons import Position, locate
 from cotswold.analysis.selectivity.optimal_stimuli import (
@@ -165,7 +165,7 @@ def examine(
         dictionary=found["k-means"].layers if "k-means" in found else (),
         control=found["control"].layers if "control" in found else (),
         oracle=_oracle(mean, batches(), examination),
-        mean_positive=_shown(mean.picture, transform),
+        mean_positive=_shown(mean.image, transform),
         passes=ours.passes,
     )
     view = _View(mean, batches, examination, transform, look, unlabelled)
@@ -176,7 +176,7 @@ def examine(
 class _Mean:
     """Mean of positive images, ``(channel, y, x)``, and their number."""
 
-    picture: Tensor
+    image: Tensor
     count: int
 
 
@@ -215,27 +215,27 @@ def _test(
     )
 
 
-def _mean_positive(pictures: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
+def _mean_positive(images: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
     total, count = torch.zeros(()), 0
-    for batch, positive in pictures:
+    for batch, positive in images:
         total = total + batch.cpu()[positive.cpu()].sum(0)
         count += int(positive.sum())
     return _Mean(total / max(1, count), count)
 
 
 def _oracle(
-    mean: _Mean, pictures: Iterable[tuple[Tensor, Tensor]], examination: Examination
+    mean: _Mean, images: Iterable[tuple[Tensor, Tensor]], examination: Examination
 ) -> LayerSelectivity:
     """Test the mean positive image as a linear filter; each positive image is excluded from its own mean."""
     answers, classes = [], []
-    for batch, positive in pictures:
+    for batch, positive in images:
         flat, truth = batch.cpu().flatten(1), positive.cpu()
-        answer = flat @ mean.picture.flatten()
+        answer = flat @ mean.image.flatten()
         without = (mean.count * answer - flat.square().sum(1)) / max(1, mean.count - 1)
         answers.append(torch.where(truth, without, answer))
         classes.append(truth)
     one_batch = torch.cat(answers)[:, None], torch.cat(classes)
-    tested = _test(lambda answers: [("mean picture", answers)], lambda: [one_batch], examination)
+    tested = _test(lambda answers: [("mean image", answers)], lambda: [one_batch], examination)
     return tested.layers[0]
 
 
@@ -245,7 +245,7 @@ def _portraits(
     chosen = _most_selective(row, view.examination.portraits)
     if not chosen:
         return ()
-    mean = view.mean.picture
+    mean = view.mean.image
     respond = StackLayers(network, [Layer.named(layer) for layer, _ in chosen])
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
@@ -289,21 +289,21 @@ def _compared(layer: LayerSelectivity, network: StackNetwork, view: _View) -> ND
         layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
     )
     places = [locate(int(row), layer.shape) for row in chosen]
-    return correlations(_stimuli(network, layer.layer, places, view), view.mean.picture)
+    return correlations(_stimuli(network, layer.layer, places, view), view.mean.image)
 
 
 def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], view: _View) -> Stimuli:
     respond = StackLayers(network, [Layer.named(layer)])
 
-    def answer(pictures: Tensor) -> Tensor:
-        return next(responses for _, responses in respond(pictures))
+    def answer(images: Tensor) -> Tensor:
+        return next(responses for _, responses in respond(images))
 
     starts = None
     if view.unlabelled is not None:
         starts = strongest_means(respond, view.unlabelled, [(layer, neuron) for neuron in neurons])
     return optimal_stimuli(
         answer,
-        view.mean.picture.shape,
+        view.mean.image.shape,
         neurons,
         starts=starts,
         ascent=view.examination.ascent,
@@ -313,7 +313,7 @@ def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], vie
 
 def _upright(stimulus: Stimuli, wanted: Tensor) -> Tensor:
     """Return the stimulus, or its negative if signs are ignored and it resembles ``wanted`` more."""
-    one = stimulus.pictures[0].cpu()
+    one = stimulus.images[0].cpu()
     return -one if stimulus.even and float((one * wanted).sum()) < 0 else one
 
 
@@ -321,7 +321,7 @@ def _shown(one: Tensor, transform: Transform | None) -> str:
     values = one.float().numpy()
     if transform is not None:
         values = undo_whitening(values[None], transform)[0]
-    return png_uri(picture(signed(values), least=160))
+    return png_uri(to_image(signed(values), least=160))
 
 
 class _Classes:
@@ -330,9 +330,9 @@ class _Classes:
     def __init__(self) -> None:
         self.positive: list[bool] = []
 
-    def noted(self, pictures: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+    def noted(self, images: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
         """Yield the images, and record their classes."""
-        for batch, positive in pictures:
+        for batch, positive in images:
             self.positive += positive.tolist()
             yield batch
 
@@ -344,8 +344,8 @@ def _exemplars(
         return ()
     exemplars = []
     for one in found:
-        name, photograph = look(one.picture)
+        name, photograph = look(one.image)
         uri = jpeg_uri(thumbnail(photograph))
         text = name.encode("utf-8", "replace").decode()  # the name of a file may not be valid text
-        exemplars.append(TopImage(text, one.response, positive[one.picture], uri))
+        exemplars.append(TopImage(text, one.response, positive[one.image], uri))
     return tuple(exemplars)

@@ -38,7 +38,7 @@ class Ascent:
 class Stimuli:
     """The best images found, ``(neuron, channel, y, x)``, of root mean square 1, and their responses."""
 
-    pictures: Tensor
+    images: Tensor
     responses: Tensor
     even: bool
     """True if the response ignores the sign of an image; then the sign of a stimulus is meaningless."""
@@ -74,7 +74,7 @@ def optimal_stimuli(
         ascent = replace(ascent, starts=1)
     generator = torch.Generator().manual_seed(seed)
     each = max(1, ascent.batch // ascent.starts)
-    pictures, responses = [], []
+    images, responses = [], []
     for first in range(0, len(neurons), each):
         some = [position for position in neurons[first : first + each] for _ in range(ascent.starts)]
         if starts is None:
@@ -83,9 +83,9 @@ def optimal_stimuli(
             start = starts[first : first + each].float().cpu()
         found, values = _ascend(answer, start, some, ascent)
         best = values.view(-1, ascent.starts).argmax(1) + torch.arange(0, len(some), ascent.starts)
-        pictures.append(found[best])
+        images.append(found[best])
         responses.append(values[best])
-    return Stimuli(torch.cat(pictures), torch.cat(responses), _even(answer, shape, generator))
+    return Stimuli(torch.cat(images), torch.cat(responses), _even(answer, shape, generator))
 
 
 def _ascend(answer: Answer, x: Tensor, neurons: Sequence[Position], ascent: Ascent) -> tuple[Tensor, Tensor]:
@@ -134,10 +134,10 @@ def _even(answer: Answer, shape: Sequence[int], generator: torch.Generator) -> b
     return bool(torch.allclose(here, there, rtol=1e-3, atol=1e-5 * float(here.abs().max())))
 
 
-def correlations(stimuli: Stimuli, picture: Tensor) -> NDArray[np.float64]:
+def correlations(stimuli: Stimuli, image: Tensor) -> NDArray[np.float64]:
     """Return each stimulus's correlation with an image (channel, y, x); absolute if signs are ignored."""
-    wanted = picture.flatten().double() - picture.double().mean()
-    found = stimuli.pictures.flatten(1).double().cpu()
+    wanted = image.flatten().double() - image.double().mean()
+    found = stimuli.images.flatten(1).double().cpu()
     found = found - found.mean(1, keepdim=True)
     scale = (found.norm(dim=1) * wanted.norm()).clamp_min(1e-30)
     values: NDArray[np.float64] = ((found @ wanted) / scale).numpy()

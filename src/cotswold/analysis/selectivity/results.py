@@ -60,7 +60,7 @@ class Clustering:
     """Result of k-means: number of passes, images per pass, and whether it converged."""
 
     passes: int
-    pictures: int
+    images: int
     converged: bool
 
 

@@ -115,7 +115,7 @@ class LayerSelectivity:
 class PassTime:
     """Seconds of a pass: in the network, processing its responses, waiting for images."""
 
-    pictures: int = 0
+    images: int = 0
     forward: float = 0.0
     counting: float = 0.0
     waiting: float = 0.0
@@ -155,35 +155,35 @@ def selectivity(
     first, second = PassTime(), PassTime()
     ranges: dict[str, ResponseRanges] = {}
     shapes: dict[str, tuple[int, ...]] = {}
-    for pictures, _ in _timed(batches(), first):
-        for name, responses in _layers(respond, pictures, first):
+    for images, _ in _timed(batches(), first):
+        for name, responses in _layers(respond, images, first):
             shapes[name] = tuple(responses.shape[1:])
             with _clock(first):
                 ranges.setdefault(name, ResponseRanges()).add(rows(responses))
-        tell("finding the range of every neuron", first.pictures)
-    if not first.pictures:
+        tell("finding the range of every neuron", first.images)
+    if not first.images:
         raise SourceError("no images to test neurons on; give sources of positives and of negatives")
     histograms = {}
     for name, found in ranges.items():
         least, greatest = _bounds(found, name, shapes[name])
         histograms[name] = Histogram(least, greatest, thresholds, threads)
     shuffle = torch.Generator().manual_seed(seed)
-    for pictures, positive in _timed(batches(), second):
+    for images, positive in _timed(batches(), second):
         for kind in (False, True):
             chosen = torch.nonzero(positive == kind).flatten()
             if not len(chosen):
                 continue
             order = chosen[torch.randperm(len(chosen), generator=shuffle)]
-            for name, responses in _layers(respond, pictures[order.to(pictures.device)], second):
+            for name, responses in _layers(respond, images[order.to(images.device)], second):
                 with _clock(second):
                     histograms[name].add(rows(responses), kind)
-        tell("counting over thresholds", second.pictures)
-    if second.pictures != first.pictures:
+        tell("counting over thresholds", second.images)
+    if second.images != first.images:
         raise SourceError(
-            f"the second pass had {second.pictures} images, the first {first.pictures}; "
+            f"the second pass had {second.images} images, the first {first.images}; "
             "images must not change while neurons are tested"
         )
-    totals = next(iter(histograms.values())).pictures
+    totals = next(iter(histograms.values())).images
     for label, what in enumerate(("negatives", "positives")):
         if totals[label].min() == 0:
             raise SourceError(
@@ -206,13 +206,13 @@ def _timed(batches: Iterable[tuple[Tensor, Tensor]], into: PassTime) -> Iterator
         into.waiting += time.perf_counter() - start
         if batch is None:
             return
-        into.pictures += len(batch[0])
+        into.images += len(batch[0])
         yield batch
 
 
-def _layers(respond: Respond, pictures: Tensor, into: PassTime) -> Iterator[tuple[str, Tensor]]:
+def _layers(respond: Respond, images: Tensor, into: PassTime) -> Iterator[tuple[str, Tensor]]:
     with torch.no_grad():
-        iterator = iter(respond(pictures))
+        iterator = iter(respond(images))
         while True:
             start = time.perf_counter()
             layer = next(iterator, None)
@@ -249,19 +249,19 @@ def _score(
     halves: Sequence[NDArray[np.bool_]],
     top: int,
 ) -> LayerSelectivity:
-    counts, pictures = histogram.counts(), histogram.pictures
+    counts, images = histogram.counts(), histogram.images
     least, greatest = bounds
     whole = np.ones(GROUPS, np.bool_)
     highest = np.empty(len(least))
     step = np.empty(len(least), np.int64)
     for part in _parts(len(least)):
-        accuracy = _accuracy(counts[:, :, part], pictures, whole, weights)
+        accuracy = _accuracy(counts[:, :, part], images, whole, weights)
         step[part] = accuracy.argmax(0)
         highest[part] = accuracy.max(0)
     ranking = np.argsort(-highest, kind="stable")[:top]
     thresholds = least + (greatest.astype(np.float64) - least) * step / (histogram.thresholds - 1)
     best = tuple(NeuronScore(locate(int(i), shape), float(thresholds[i]), float(highest[i])) for i in ranking)
-    measured = [_held_out(counts, pictures, half, weights) for one in halves for half in (one, ~one)]
+    measured = [_held_out(counts, images, half, weights) for one in halves for half in (one, ~one)]
     return LayerSelectivity(
         name,
         shape,
@@ -287,25 +287,25 @@ def _halves(splits: int, seed: int) -> list[NDArray[np.bool_]]:
 
 
 def _accuracy(
-    counts: NDArray[np.int32], pictures: NDArray[np.int64], groups: NDArray[np.bool_], weights: ClassWeights
+    counts: NDArray[np.int32], images: NDArray[np.int64], groups: NDArray[np.bool_], weights: ClassWeights
 ) -> NDArray[np.float64]:
     """Return the weighted accuracy ``(threshold, neuron)`` on some groups of images."""
     reached = counts[..., groups].sum(-1)
-    negatives, positives = pictures[:, groups].sum(1)
+    negatives, positives = images[:, groups].sum(1)
     upper = weights.positives * (reached[1] / positives) + weights.negatives * (1 - reached[0] / negatives)
     return np.concatenate([np.full((1, upper.shape[1]), weights.positives), upper])
 
 
 def _held_out(
-    counts: NDArray[np.int32], pictures: NDArray[np.int64], half: NDArray[np.bool_], weights: ClassWeights
+    counts: NDArray[np.int32], images: NDArray[np.int64], half: NDArray[np.bool_], weights: ClassWeights
 ) -> float:
     """Return the accuracy on the other half of the neuron and threshold that are best on ``half``."""
     best, measured = -1.0, 0.0
     for part in _parts(counts.shape[2]):
-        accuracy = _accuracy(counts[:, :, part], pictures, half, weights)
+        accuracy = _accuracy(counts[:, :, part], images, half, weights)
         threshold, neuron = np.unravel_index(int(accuracy.argmax()), accuracy.shape)
         if accuracy[threshold, neuron] > best:
             best = float(accuracy[threshold, neuron])
             place = slice(part.start + int(neuron), part.start + int(neuron) + 1)
-            measured = float(_accuracy(counts[:, :, place], pictures, ~half, weights)[threshold, 0])
+            measured = float(_accuracy(counts[:, :, place], images, ~half, weights)[threshold, 0])
     return measured

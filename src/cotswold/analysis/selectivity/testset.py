@@ -62,26 +62,26 @@ class ObjectTestSet:
     def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of positives, then of negatives."""
         if self._whole and self._kept is not None:
-            yield from ((pictures.to(self._device), positive) for pictures, positive in self._kept)
+            yield from ((images.to(self._device), positive) for images, positive in self._kept)
             return
         places: list[tuple[bool, int]] = []
         kept: list[tuple[Tensor, Tensor]] = []
-        for kind, pictures_and_places in self._streams.items():
-            for pictures, indices in pictures_and_places:
-                positive = torch.full((len(pictures),), kind)
+        for kind, images_and_places in self._streams.items():
+            for images, indices in images_and_places:
+                positive = torch.full((len(images),), kind)
                 places += [(kind, index) for index in indices.tolist()]
                 if self._kept is not None:
-                    kept.append((pictures, positive))
-                yield pictures.to(self._device), positive
+                    kept.append((images, positive))
+                yield images.to(self._device), positive
         self._places, self._whole = places, True
         if self._kept is not None:
             self._kept = kept
 
-    def look(self, picture: int) -> tuple[str, Image.Image]:
+    def look(self, image: int) -> tuple[str, Image.Image]:
         """Return name and original of an image; only after a complete pass.
 
         Args:
-            picture: index of the image in the pass.
+            image: index of the image in the pass.
         """
-        kind, index = self._places[picture]
+        kind, index = self._places[image]
         return self._sources[kind].name(index), self._sources[kind].read(index)

@@ -20,7 +20,7 @@ from cotswold.errors import SourceError
 class Activation:
     """An image, by its index in the pass, and a neuron's response to it."""
 
-    picture: int
+    image: int
     response: float
 
 
@@ -33,13 +33,13 @@ class TopActivations:
 
 
 def top_activations(
-    respond: Respond, pictures: Iterable[Tensor], neurons: Sequence[tuple[str, Position]], count: int = 8
+    respond: Respond, images: Iterable[Tensor], neurons: Sequence[tuple[str, Position]], count: int = 8
 ) -> TopActivations:
     """Return the ``count`` largest and smallest responses of each neuron, given by layer and position."""
     best = _Running(len(neurons), count)
     worst = _Running(len(neurons), count)
     seen = 0
-    for batch in pictures:
+    for batch in images:
         answers = torch.empty(len(neurons), len(batch))
         with torch.no_grad():
             for name, responses in respond(batch):
@@ -64,16 +64,16 @@ def strongest_means(
     Takes two passes over the same images: one to find the images, one to sum them.
     """
     found = top_activations(respond, passes(), neurons, count)
-    wanted = [{one.picture for one in most} for most in found.most]
+    wanted = [{one.image for one in most} for most in found.most]
     means: Tensor | None = None
     first = 0
     for batch in passes():
         if means is None:
             means = batch.new_zeros(len(neurons), *batch.shape[1:], device="cpu")
-        for neuron, pictures in enumerate(wanted):
-            here = [picture - first for picture in pictures if first <= picture < first + len(batch)]
+        for neuron, images in enumerate(wanted):
+            here = [image - first for image in images if first <= image < first + len(batch)]
             if here:
-                means[neuron] += batch[here].sum(0).cpu() / len(pictures)
+                means[neuron] += batch[here].sum(0).cpu() / len(images)
         first += len(batch)
     if means is None:
         raise SourceError("a stimulus needs at least one image to start from; give unlabelled images")
@@ -85,16 +85,16 @@ class _Running:
 
     def __init__(self, rows: int, count: int) -> None:
         self._count = count
-        self._values, self._pictures = torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int64)
+        self._values, self._images = torch.empty(rows, 0), torch.empty(rows, 0, dtype=torch.int64)
 
     def add(self, values: Tensor, first: int) -> None:
         """Add values ``(row, image)`` of images numbered from ``first``."""
         numbers = torch.arange(first, first + values.shape[1]).expand_as(values)
-        values, numbers = torch.cat([self._values, values], 1), torch.cat([self._pictures, numbers], 1)
+        values, numbers = torch.cat([self._values, values], 1), torch.cat([self._images, numbers], 1)
         order = values.argsort(dim=1, descending=True, stable=True)[:, : self._count]
-        self._values, self._pictures = values.gather(1, order), numbers.gather(1, order)
+        self._values, self._images = values.gather(1, order), numbers.gather(1, order)
 
     def found(self, sign: int) -> tuple[tuple[Activation, ...], ...]:
         """Return the lists, with values times ``sign``."""
-        both = zip(self._pictures.tolist(), self._values.tolist(), strict=True)
+        both = zip(self._images.tolist(), self._values.tolist(), strict=True)
         return tuple(tuple(Activation(p, sign * v) for p, v in zip(ps, vs, strict=True)) for ps, vs in both)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import cotswold
 from cotswold import analysis, training
 from cotswold.analysis.results_file import set_aside
-from cotswold.data import Source, of_pictures, open_source
+from cotswold.data import Source, of_images, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
 from cotswold.recipe.schema import StackTraining
@@ -131,7 +131,7 @@ def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
     chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(own.network, chosen)  # refuses a missing layer before any computation
-    of_pictures(own.prepared.transform)  # refuses other kinds of data before sources are read
+    of_images(own.prepared.transform)  # refuses other kinds of data before sources are read
     examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
     store = _training_store(directory, wishes)
     return _Field(recipe, own, control, store, examination, wishes.display)
@@ -199,7 +199,7 @@ def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) 
     """Return the images of a test, prepared as a run requires."""
     training_ = recipe.training
     return analysis.ObjectTestSet(
-        *sources, of_pictures(trained.prepared.transform), batch=training_.batch_size, device=training_.device
+        *sources, of_images(trained.prepared.transform), batch=training_.batch_size, device=training_.device
     )
 
 
@@ -214,7 +214,7 @@ def _tested(
         test_set,
         field.examination,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
-        transform=of_pictures(field.own.prepared.transform),
+        transform=of_images(field.own.prepared.transform),
         look=test_set.look,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )

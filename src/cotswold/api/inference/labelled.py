@@ -67,7 +67,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
         store.classes,
         step=trained.step,
         split=chosen,
-        examples=EXAMPLES if store.kind == "pictures" else 0,  # vectors cannot be displayed
+        examples=EXAMPLES if store.kind == "images" else 0,  # vectors cannot be displayed
     )
     if split is None:
         found.write(directory.classification)
@@ -102,7 +102,7 @@ def judge_source(
         errors = analysis.regress(_predictor(trained), batches, step=step, split=str(source))
         work.left_out()
         return errors
-    examples = EXAMPLES if kind == "pictures" else 0
+    examples = EXAMPLES if kind == "images" else 0
     classes = prepared.classes
     answers = analysis.classify(network, batches, classes, step=step, split=str(source), examples=examples)
     work.left_out()

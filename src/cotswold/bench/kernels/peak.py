@@ -59,12 +59,12 @@ def _stepper(geometry: StackGeometry, batch: int) -> tuple[Callable[[], object],
 
     layer, shape = geometry.filters, geometry.input
     filters, one = ops.random_filters(layer, 0, 0), torch.ones(())
-    pictures = torch.randn(shape.height, shape.width, shape.channels, batch).permute(3, 2, 0, 1)
+    images = torch.randn(shape.height, shape.width, shape.channels, batch).permute(3, 2, 0, 1)
     momentum, norms = torch.zeros_like(filters), torch.ones(layer.norms_shape)
     state = ops.StackState(filters, norms, momentum, one, one.clone())
     objective, rule = ops.StackObjective(), ops.StepRule(rate=0.1)
-    held_bytes = sum(held.numel() * held.element_size() for held in (filters, norms, momentum, pictures))
-    return lambda: ops.stack_step(state, pictures, geometry, objective, rule), held_bytes
+    held_bytes = sum(held.numel() * held.element_size() for held in (filters, norms, momentum, images))
+    return lambda: ops.stack_step(state, images, geometry, objective, rule), held_bytes
 
 
 def allocations(action: Callable[[], object]) -> list[int]:

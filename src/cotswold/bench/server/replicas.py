@@ -71,7 +71,7 @@ def step_of(name: str) -> Step:
     maps, batch = recipe.input, recipe.training.batch_size
     network = supervised_network(recipe, CLASSES)
     flat, loss = FlatParameters(network.train()), loss_of(recipe)
-    pictures, labels = (
+    images, labels = (
         images_last(torch.zeros(batch, maps.channels, maps.height, maps.width)),
         torch.arange(batch) % 10,
     )
@@ -83,7 +83,7 @@ def step_of(name: str) -> Step:
         flat.set_grad_views(gradient)
         for _ in range(_STEPS):
             begun = time.perf_counter()
-            loss(network(pictures), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            loss(network(images), labels).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
             taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)

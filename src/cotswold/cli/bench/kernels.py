@@ -113,9 +113,9 @@ def kernels(
     )
     leave(found, "kernels", out, json_)
     if out is not None:
-        from cotswold.bench.kernels.picture import PICTURES
+        from cotswold.bench.kernels.plots import PLOTS
 
-        for name, draw in PICTURES.items():
+        for name, draw in PLOTS.items():
             draw(found, out / name)
     if not json_:
         print_rows(found)

@@ -103,9 +103,9 @@ def server(
     )
     leave(found, file, out, json_)
     if out is not None:
-        from cotswold.bench.server.picture import PICTURES
+        from cotswold.bench.server.plots import PLOTS
 
-        for name, draw in PICTURES.items():
+        for name, draw in PLOTS.items():
             draw(found, out / name)
     if not json_:
         print_rows(found)

@@ -51,7 +51,7 @@ def _said(row: ObjectSelectivity) -> str:
     made = row.clustering
     if made is not None:
         settled = "converged" if made.converged else "not converged"
-        said += f"; k-means {settled} after {made.passes} passes over {made.pictures} images"
+        said += f"; k-means {settled} after {made.passes} passes over {made.images} images"
     return said
 
 
@@ -59,7 +59,7 @@ def print_confusion(found: Classification) -> None:
     """Print the accuracy and the confusion of classes."""
     from rich.table import Table
 
-    print(f"{found.split}: {found.accuracy:.2%} of {found.pictures} samples")
+    print(f"{found.split}: {found.accuracy:.2%} of {found.samples} samples")
     if len(found.classes) > _NAMED:
         _print(_mistakes(found), [])
         return

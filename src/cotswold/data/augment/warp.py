@@ -19,7 +19,7 @@ from cotswold.data.augment.geometric import Maps
 from cotswold.data.augment.keyed_random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
 from cotswold.kernels.available import backend, fallback_to_torch
-from cotswold.kernels.warp import FAR, Field, PaddingMode, Pictures
+from cotswold.kernels.warp import FAR, Field, Images, PaddingMode
 
 _REACH = 4.0
 """Deviations beyond which a Gaussian counts as 0."""
@@ -49,27 +49,27 @@ def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Paddin
     ``displacement``
     is added. Positions farther away than `FAR` pixels count as at that distance.
     """
-    asked = Pictures(
+    asked = Images(
         np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill
     )
     return _done(asked)
 
 
 @fallback_to_torch
-def _done(pictures: Pictures) -> Float32:
-    if backend() != "llvm" or max(pictures.values.shape[2:]) >= _LONGEST:
-        return plain(pictures)
-    found: Float32 = kernels.run(pictures, plain)
+def _done(images: Images) -> Float32:
+    if backend() != "llvm" or max(images.values.shape[2:]) >= _LONGEST:
+        return plain(images)
+    found: Float32 = kernels.run(images, plain)
     return found
 
 
-def plain(pictures: Pictures) -> Float32:
+def plain(images: Images) -> Float32:
     """Reference implementation in NumPy."""
-    values, fill = pictures.values, pictures.fill
+    values, fill = images.values, images.fill
     height, width = values.shape[2:]
-    places = _places(pictures.maps, height, width)
-    if pictures.field is not None:
-        places += _displacements(pictures.field, height, width)
+    places = _places(images.maps, height, width)
+    if images.field is not None:
+        places += _displacements(images.field, height, width)
     low = np.floor(places)
     part = places - low
     corners = low.clip(-FAR, FAR).astype(np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import bytes_in, size_of
-from cotswold.data.sources.arrays import ArraySource, PictureArray, kept
+from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
 from cotswold.data.sources.base import Labels, Source, split_named
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.errors import SourceError
@@ -38,9 +38,7 @@ def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         marks = records[:, 0].astype(np.int64)
         if marks.max(initial=0) >= len(CLASSES):
             raise SourceError(f"{path} has labels up to {marks.max()}; labels of CIFAR-10 are 0 to 9")
-        parts.append(
-            PictureArray(path.name, len(records), _split(path.name), partial(_pictures, path), marks)
-        )
+        parts.append(ImageArray(path.name, len(records), _split(path.name), partial(_images, path), marks))
     parts = kept(parts, include, exclude, where)
     others = ("cifar", *((part.name, part.count) for part in parts))
     identity = ContentIdentity(where, files[0].parent, tuple(path.name for path in files), others)
@@ -61,5 +59,5 @@ def _records(path: Path) -> NDArray[np.uint8]:
     return bytes_in(path, size).reshape(-1, _RECORD)
 
 
-def _pictures(path: Path) -> NDArray[np.uint8]:
+def _images(path: Path) -> NDArray[np.uint8]:
     return _records(path)[:, 1:].reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)

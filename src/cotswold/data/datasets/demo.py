@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data.formats.image import open_picture
+from cotswold.data.formats.image import open_image
 from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, hashed
 from cotswold.data.sources.contents import digests
 from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
@@ -96,11 +96,11 @@ class CropSource(Source):
     def read(self, index: int) -> Image.Image:
         """Return the crop."""
         crop = self._crops[index]
-        picture = self._photograph(crop.file) if crop.patch is None else self._patch(crop.patch)
+        image = self._photograph(crop.file) if crop.patch is None else self._patch(crop.patch)
         if crop.grey:
-            picture = picture.convert("L")
+            image = image.convert("L")
         side = crop.side or round(crop.box[2] - crop.box[0])
-        cut = picture.resize((side, side), Image.Resampling.BICUBIC, box=crop.box)
+        cut = image.resize((side, side), Image.Resampling.BICUBIC, box=crop.box)
         if crop.grey and crop.side is not None and crop.patch is None:
             cut = cut.resize((_ENLARGED, _ENLARGED), Image.Resampling.BICUBIC)
         return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else cut
@@ -122,7 +122,7 @@ class CropSource(Source):
 
     def _photograph(self, file: tuple[str, str]) -> Image.Image:
         if file not in self._photographs:
-            self._photographs[file] = open_picture(file[1], _installed(*file)).convert("RGB")
+            self._photographs[file] = open_image(file[1], _installed(*file)).convert("RGB")
         return self._photographs[file]
 
     def _patch(self, index: int) -> Image.Image:
@@ -235,8 +235,8 @@ def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number:
 @lru_cache
 def _size(file: tuple[str, str]) -> tuple[int, int]:
     """Return width and height of a photograph."""
-    with open_picture(file[1], _installed(*file)) as picture:
-        return picture.size
+    with open_image(file[1], _installed(*file)) as image:
+        return image.size
 
 
 def _patch_crop(random: np.random.Generator, kind: str, index: int, number: int) -> _Crop:

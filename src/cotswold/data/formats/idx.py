@@ -15,31 +15,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import bytes_in, opened, size_of
-from cotswold.data.sources.arrays import ArraySource, PictureArray, kept
+from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
 from cotswold.data.sources.base import Labels, Source, split_named
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.errors import SourceError, UnlabelledError
 
-_PICTURES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
+_IMAGES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")
 _UBYTE = 0x08
 
 
-def is_pictures(name: str) -> bool:
+def is_images(name: str) -> bool:
     """True for the name of an MNIST image file, such as `train-images-idx3-ubyte.gz`."""
-    return _PICTURES.match(name) is not None
+    return _IMAGES.match(name) is not None
 
 
 def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     """Open one file of images, or a folder with several splits; label files are in the same folder."""
-    files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_pictures(path.name))
+    files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_images(path.name))
     parts = []
     for path in files:
-        match = _PICTURES.match(path.name)
+        match = _IMAGES.match(path.name)
         assert match is not None
         count = _shape(path, 3)[0]
         marks = _labels_beside(path, count) if labels == "file" else None
         parts.append(
-            PictureArray(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks)
+            ImageArray(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks)
         )
     parts = kept(parts, include, exclude, where)
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
@@ -51,22 +51,22 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
     return ArraySource(parts, tuple(str(number) for number in range(highest + 1)), labels, identity)
 
 
-def _labels_beside(pictures: Path, count: int) -> NDArray[np.int64]:
-    path = _label_file(pictures)
+def _labels_beside(images: Path, count: int) -> NDArray[np.int64]:
+    path = _label_file(images)
     labels = _read(path, 1)
     if len(labels) != count:
         raise SourceError(f"{path} has {len(labels)} labels for {count} images; download both again")
     return labels.astype(np.int64)
 
 
-def _label_file(pictures: Path) -> Path:
+def _label_file(images: Path) -> Path:
     """Return the label file of an image file. Raises UnlabelledError if it is missing."""
-    stem = pictures.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
+    stem = images.name.removesuffix(".gz").replace("images", "labels").replace("image", "label")
     stem = stem.replace("idx3", "idx1")
     for name in (stem, stem + ".gz"):
-        if pictures.with_name(name).exists():
-            return pictures.with_name(name)
-    raise UnlabelledError(f"{pictures} has no label file {stem} next to it", "add the file")
+        if images.with_name(name).exists():
+            return images.with_name(name)
+    raise UnlabelledError(f"{images} has no label file {stem} next to it", "add the file")
 
 
 def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:

@@ -35,59 +35,57 @@ _ORIENTATION = 0x0112
 _SIDEWAYS = (5, 6, 7, 8)
 
 
-class BrokenPictureError(SourceError):
+class BrokenImageError(SourceError):
     """Raised for an image that cannot be read; `prepare` reports the image and continues."""
 
 
-def open_picture(name: str, file: Path | bytes) -> Image.Image:
-    """Open an image and read its header; `cut` decodes the pixels. Raises BrokenPictureError."""
+def open_image(name: str, file: Path | bytes) -> Image.Image:
+    """Open an image and read its header; `cut` decodes the pixels. Raises BrokenImageError."""
     try:
         if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
-            raise BrokenPictureError(f"{name}: not a regular file")  # a pipe would block
+            raise BrokenImageError(f"{name}: not a regular file")  # a pipe would block
         formats = (*_FORMATS, _ADDED) if _ADDED in Image.OPEN else _FORMATS
-        picture: Image.Image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, "r", formats)
-    except BrokenPictureError:
+        image: Image.Image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, "r", formats)
+    except BrokenImageError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise BrokenPictureError(
-            f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
-        ) from error
+        raise BrokenImageError(f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)") from error
     except Exception as error:  # decoders raise exceptions of every kind for damaged files
-        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
-    width, height = picture.size
+        raise BrokenImageError(f"{name}: {_reason(error)}") from error
+    width, height = image.size
     if width * height > PIXELS_MAX:
-        picture.close()
-        raise BrokenPictureError(
+        image.close()
+        raise BrokenImageError(
             f"{name}: {width} x {height} is more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
         )
-    return picture
+    return image
 
 
 def cut(
-    name: str, picture: Image.Image, size: tuple[int, int], colour: Colour, ranges: Ranges | None = None
+    name: str, image: Image.Image, size: tuple[int, int], colour: Colour, ranges: Ranges | None = None
 ) -> Pixels:
     """Decode, rotate upright, scale to cover ``size`` (height, width) and crop the centre: (y, x, channel).
 
     JPEGs are decoded at a half, a quarter or an eighth if that still covers the size. Transparent pixels
     become white. Images with more than 8 bits are mapped by ``ranges``, or by their own range. Raises
-    BrokenPictureError.
+    BrokenImageError.
     """
     height, width = size
     mode = "L" if colour == "grey" else "RGB"
     try:
-        sideways = picture.getexif().get(_ORIENTATION) in _SIDEWAYS
-        picture.draft(mode, (height, width) if sideways else (width, height))
-        ImageOps.exif_transpose(picture, in_place=True)
-        eight = _opaque(shallow(name, picture, ranges or Ranges()))
+        sideways = image.getexif().get(_ORIENTATION) in _SIDEWAYS
+        image.draft(mode, (height, width) if sideways else (width, height))
+        ImageOps.exif_transpose(image, in_place=True)
+        eight = _opaque(shallow(name, image, ranges or Ranges()))
         coloured = eight if eight.mode == mode else eight.convert(mode)  # convert always copies
         scaled = coloured.resize((width, height), Image.Resampling.BICUBIC, box=_central(coloured.size, size))
         return np.asarray(scaled).reshape(height, width, -1)
-    except BrokenPictureError:
+    except BrokenImageError:
         raise
     except Exception as error:  # as above
-        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+        raise BrokenImageError(f"{name}: {_reason(error)}") from error
     finally:
-        picture.close()
+        image.close()
 
 
 def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, float, float, float]:
@@ -98,41 +96,41 @@ def _central(source: tuple[int, int], size: tuple[int, int]) -> tuple[float, flo
     return width / 2 - half_x, height / 2 - half_y, width / 2 + half_x, height / 2 + half_y
 
 
-def numbers(name: str, picture: Image.Image) -> NDArray[Any] | None:
+def numbers(name: str, image: Image.Image) -> NDArray[Any] | None:
     """Return the values (y, x) of an upright image with more than 8 bits; None for other images.
 
-    Raises BrokenPictureError.
+    Raises BrokenImageError.
     """
-    if not picture.mode.startswith("I") and picture.mode != "F":
+    if not image.mode.startswith("I") and image.mode != "F":
         return None
     try:
-        ImageOps.exif_transpose(picture, in_place=True)
-        return np.array(picture)
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.array(image)
     except Exception as error:  # as above
-        picture.close()
-        raise BrokenPictureError(f"{name}: {_reason(error)}") from error
+        image.close()
+        raise BrokenImageError(f"{name}: {_reason(error)}") from error
 
 
-def shallow(name: str, picture: Image.Image, ranges: Ranges) -> Image.Image:
+def shallow(name: str, image: Image.Image, ranges: Ranges) -> Image.Image:
     """Return the image with 8 bits per channel, mapped by ``ranges`` if it had more.
 
-    Raises BrokenPictureError if a value is infinite or NaN.
+    Raises BrokenImageError if a value is infinite or NaN.
     """
-    deep = numbers(name, picture)
+    deep = numbers(name, image)
     if deep is None:
-        return picture
-    picture.close()
+        return image
+    image.close()
     levels = ranges.applied(deep)
     if levels is None:
-        raise BrokenPictureError(f"{name}: contains infinite or NaN values")
+        raise BrokenImageError(f"{name}: contains infinite or NaN values")
     return Image.fromarray(levels)
 
 
-def _opaque(picture: Image.Image) -> Image.Image:
+def _opaque(image: Image.Image) -> Image.Image:
     """Return an image of 8 bits per channel without transparency."""
-    if picture.mode in ("RGB", "L", "1", "CMYK", "YCbCr", "HSV") and "transparency" not in picture.info:
-        return picture
-    clear = picture.convert("RGBA")
+    if image.mode in ("RGB", "L", "1", "CMYK", "YCbCr", "HSV") and "transparency" not in image.info:
+        return image
+    clear = image.convert("RGBA")
     white = Image.new("RGBA", clear.size, "white")
     return Image.alpha_composite(white, clear)
 

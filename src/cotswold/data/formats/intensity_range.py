@@ -101,7 +101,7 @@ def range_of(values: NDArray[Any]) -> Range | None:
     found: Range | None = None
     for start in range(0, len(values), each):
         block = np.asarray(values[start : start + each])
-        parts = [block] if is_finite(block) else [picture for picture in block if is_finite(picture)]
+        parts = [block] if is_finite(block) else [image for image in block if is_finite(image)]
         for part in parts:
             found = _range(part) if found is None else found | _range(part)
     return found
@@ -142,23 +142,23 @@ class Ranges:
             raise ValueError(f"{state} is not a valid state of ranges")
         return cls(ranges)
 
-    def add(self, pictures: NDArray[Any]) -> Range | None:
+    def add(self, images: NDArray[Any]) -> Range | None:
         """Include images (image, ...) in the ranges; return their own range."""
-        found = range_of(pictures)
+        found = range_of(images)
         if found is not None:
-            kind = _kind(pictures)
+            kind = _kind(images)
             self._of[kind] = found | self._of.get(kind, found)
         return found
 
-    def applied(self, picture: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def applied(self, image: NDArray[Any]) -> NDArray[np.uint8] | None:
         """Return the grey levels of an image by the range of its kind, or by its own if the kind has none.
 
         The result is None if a value is infinite or NaN.
         """
-        if not is_finite(picture):
+        if not is_finite(image):
             return None
-        found = self._of.get(_kind(picture)) or _range(picture)
-        return found.levels.applied(picture)
+        found = self._of.get(_kind(image)) or _range(image)
+        return found.levels.applied(image)
 
     def __str__(self) -> str:
         """Return a sentence; empty if all images have 8 bits."""

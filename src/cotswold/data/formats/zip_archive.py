@@ -14,9 +14,9 @@ from typing import Any
 
 from PIL import Image
 
-from cotswold.data.formats.image import BrokenPictureError, open_picture
+from cotswold.data.formats.image import BrokenImageError, open_image
 from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
-from cotswold.data.sources.folder import is_picture
+from cotswold.data.sources.folder import is_image
 from cotswold.errors import SourceError
 
 MEMBER_BYTES_MAX = 1 << 29
@@ -46,7 +46,7 @@ class ZipSource(NamedFiles):
         self._path = path
         self._archive: zipfile.ZipFile | None = None
         members = sorted(
-            (i for i in self._opened().infolist() if is_picture(i.filename)), key=lambda i: i.filename
+            (i for i in self._opened().infolist() if is_image(i.filename)), key=lambda i: i.filename
         )
         if not members:
             raise SourceError(f"{path} contains no images (no .jpg, .png, .tif, ...); give a zip that does")
@@ -61,7 +61,7 @@ class ZipSource(NamedFiles):
 
     def opened(self, index: int) -> Image.Image:
         """Decompress and open one member."""
-        return open_picture(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
+        return open_image(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
 
     def contents(self) -> Sequence[object]:
         """Return the size and CRC-32 of each member, from the zip's directory."""
@@ -76,7 +76,7 @@ class ZipSource(NamedFiles):
         try:
             member = archive.getinfo(name)
             if member.file_size > MEMBER_BYTES_MAX:
-                raise BrokenPictureError(
+                raise BrokenImageError(
                     f"{name}: unpacks to {member.file_size:,} bytes (a decompression bomb?)"
                 )
             with archive.open(member) as file:
@@ -90,7 +90,7 @@ class ZipSource(NamedFiles):
             zlib.error,
             lzma.LZMAError,
         ) as error:
-            raise BrokenPictureError(f"{name}: {error}") from error
+            raise BrokenImageError(f"{name}: {error}") from error
 
     def _opened(self) -> zipfile.ZipFile:
         if self._archive is None:

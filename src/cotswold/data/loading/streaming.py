@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.image import BrokenImageError
 from cotswold.data.preprocessing import AnyTransform
 from cotswold.data.preprocessing.images import Transform
 from cotswold.data.preprocessing.vectors import VectorTransform
@@ -28,7 +28,7 @@ from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
 from cotswold.words import counted
 
-Found = list[Float32 | BrokenPictureError]
+Found = list[Float32 | BrokenImageError]
 """Transformed samples, or the error of each."""
 
 _AHEAD = 3
@@ -64,7 +64,7 @@ def stream(
     if isinstance(source, VectorSource) and isinstance(transform, VectorTransform):
         return SampleStream(_Vectors(source, transform), batch, indices, threads or granted_cores())
     if isinstance(source, Source) and isinstance(transform, Transform):
-        return SampleStream(_Pictures(source, transform), batch, indices, threads or granted_cores())
+        return SampleStream(_Images(source, transform), batch, indices, threads or granted_cores())
     raise UserError(
         f"the network learnt from {transform.preparation.kind}, but the source contains {source.kind}"
     )
@@ -86,26 +86,26 @@ class SampleStream:
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         self.broken = []
         self._samples.source.settle()
-        pictures: list[Float32] = []
+        images: list[Float32] = []
         indices: list[int] = []
         seen = False
         with ThreadPoolExecutor(self._threads, thread_name_prefix="stream") as pool:
-            for index, picture in self._decoded(pool):
-                if isinstance(picture, BrokenPictureError):
-                    self.broken.append(str(picture))
+            for index, image in self._decoded(pool):
+                if isinstance(image, BrokenImageError):
+                    self.broken.append(str(image))
                     continue
-                pictures.append(picture)
+                images.append(image)
                 indices.append(index)
-                if len(pictures) == self._batch:
-                    yield _batched(pictures, indices)
-                    pictures, indices, seen = [], [], True
-        if pictures:
-            yield _batched(pictures, indices)
+                if len(images) == self._batch:
+                    yield _batched(images, indices)
+                    images, indices, seen = [], [], True
+        if images:
+            yield _batched(images, indices)
         elif not seen:
             first = f" (the first: {self.broken[0]})" if self.broken else ""
             raise SourceError(f"none of the {len(self._indices)} images can be read{first}")
 
-    def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenPictureError]]:
+    def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenImageError]]:
         """Yield samples or their errors in order, with a bounded number in progress."""
         waiting: deque[tuple[Sequence[int], Future[Found]]] = deque()
         together = self._samples.together
@@ -133,7 +133,7 @@ class _Transformed(Protocol):
         """Return transformed samples, or their errors."""
 
 
-class _Pictures:
+class _Images:
     together = 1
 
     def __init__(self, source: Source, transform: Transform) -> None:
@@ -142,10 +142,10 @@ class _Pictures:
     def some(self, indices: Sequence[int]) -> Found:
         return [self._one(index) for index in indices]
 
-    def _one(self, index: int) -> Float32 | BrokenPictureError:
+    def _one(self, index: int) -> Float32 | BrokenImageError:
         try:
             pixels = self._transform.pixels(*read_image(self.source, index))
-        except BrokenPictureError as error:
+        except BrokenImageError as error:
             return error
         values: Float32 = self._transform.values(pixels[None])[0]
         return values
@@ -171,6 +171,6 @@ class _Vectors:
         return list(values[places.reshape(-1)].reshape(len(indices), -1, 1, 1))
 
 
-def _batched(pictures: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    last: NDArray[np.float32] = np.ascontiguousarray(np.stack(pictures, axis=-1).transpose(1, 2, 0, 3))
+def _batched(images: list[Float32], indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    last: NDArray[np.float32] = np.ascontiguousarray(np.stack(images, axis=-1).transpose(1, 2, 0, 3))
     return torch.from_numpy(last).permute(3, 2, 0, 1), torch.tensor(indices, dtype=torch.int64)

@@ -52,7 +52,7 @@ def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, ob
     return [(name, one, other) for name, one, other in pairs if one != other]
 
 
-def of_pictures(transform: AnyTransform) -> Transform:
+def of_images(transform: AnyTransform) -> Transform:
     """Return ``transform`` if it is one of images.
 
     Args:

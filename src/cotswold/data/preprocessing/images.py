@@ -77,7 +77,7 @@ class Preparation:
     band: float = 0.7
     unit: bool = False
     dtype: Literal["float16", "uint8"] = "float16"
-    kind: ClassVar[Kind] = "pictures"
+    kind: ClassVar[Kind] = "images"
 
     def __post_init__(self) -> None:
         if min(self.size) < 1:
@@ -139,32 +139,32 @@ class Transform:
     ranges: Ranges = field(default_factory=Ranges)
     """Value ranges of training images with more than 8 bits; empty if they had 8."""
 
-    def __call__(self, picture: Image.Image) -> Float32:
+    def __call__(self, image: Image.Image) -> Float32:
         """Return an image as a network reads it: float32 (channel, y, x).
 
         Args:
-            picture: Any image; it is decoded, scaled and cropped.
+            image: Any image; it is decoded, scaled and cropped.
 
         Raises:
-            BrokenPictureError: if the image cannot be decoded.
+            BrokenImageError: if the image cannot be decoded.
         """
-        values: Float32 = self.values(self.pixels("the image", picture)[None])[0]
+        values: Float32 = self.values(self.pixels("the image", image)[None])[0]
         return values
 
-    def pixels(self, name: str, picture: Image.Image) -> Pixels:
+    def pixels(self, name: str, image: Image.Image) -> Pixels:
         """Decode, scale and crop an image.
 
         Args:
             name: Name of the image in messages.
-            picture: The image.
+            image: The image.
 
         Returns:
             uint8 (y, x, channel), before the transform.
 
         Raises:
-            BrokenPictureError: if the image cannot be decoded.
+            BrokenImageError: if the image cannot be decoded.
         """
-        return cut(name, picture, self.preparation.size, self.preparation.colour, self.ranges)
+        return cut(name, image, self.preparation.size, self.preparation.colour, self.ranges)
 
     def values(self, pixels: Pixels) -> Float32:
         """Transform pixels to what a network reads.

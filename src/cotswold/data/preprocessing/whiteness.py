@@ -25,7 +25,7 @@ class Whiteness:
         band: Band in which the spectrum should be flat, cycles per pixel.
         deviation: Maximum distance of ``radial`` from 0 dB inside the band, decibels.
         colour_correlation: Maximum absolute correlation between two channels over all pixels; 0 for grey.
-        pictures: Number of images measured.
+        images: Number of images measured.
     """
 
     frequencies: list[float]
@@ -34,7 +34,7 @@ class Whiteness:
     deviation: float
     """Maximum distance of ``radial`` from 0 dB inside the band, decibels."""
     colour_correlation: float
-    pictures: int
+    images: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for events and reports."""
@@ -49,29 +49,29 @@ def measured_band(height: int, width: int, band: float) -> tuple[float, float]:
     return 2 / min(height, width), band / 2
 
 
-def radial_power(pictures: Float32, radii: Float64) -> Float64:
+def radial_power(images: Float32, radii: Float64) -> Float64:
     """Return the mean power of all channels in each ring; white noise of power 1 gives 1."""
-    height, width = pictures.shape[2:]
+    height, width = images.shape[2:]
     window = np.outer(_hann(height), _hann(width))
     window /= np.sqrt((window**2).sum())
     binning = Binning(np.hypot(np.fft.fftfreq(height)[:, None], np.fft.fftfreq(width)[None, :]), radii)
     counted = np.ones(height * width)
     counted[0] = 0
     power = np.zeros(height * width)
-    for picture in pictures:
-        centred = picture - picture.mean((1, 2), keepdims=True)
+    for image in images:
+        centred = image - image.mean((1, 2), keepdims=True)
         spectrum = np.fft.fft2(centred * window)
         power += (spectrum.real**2 + spectrum.imag**2).mean(0).reshape(-1)
-    counts = binning.sums(binning.ordered(counted)) * len(pictures)
+    counts = binning.sums(binning.ordered(counted)) * len(images)
     mean: Float64 = binning.sums(binning.ordered(power * counted)) / np.where(counts > 0, counts, 1)
     return mean
 
 
-def measure(pictures: Float32, band: float) -> Whiteness:
+def measure(images: Float32, band: float) -> Whiteness:
     """Measure the radial spectrum and colour correlation of images (image, channel, y, x)."""
-    height, width = pictures.shape[2:]
+    height, width = images.shape[2:]
     radii = rings(height, width)
-    power = radial_power(pictures, radii)
+    power = radial_power(images, radii)
     low, high = measured_band(height, width, band)
     inside = (radii >= low - 1e-9) & (radii <= high + 1e-9)
     reference = float(power[inside].mean()) if inside.any() else float(power.mean())
@@ -81,8 +81,8 @@ def measure(pictures: Float32, band: float) -> Whiteness:
         radial=decibels.tolist(),
         band=(low, high),
         deviation=float(np.abs(decibels[inside]).max()) if inside.any() else 0.0,
-        colour_correlation=_colour_correlation(pictures),
-        pictures=len(pictures),
+        colour_correlation=_colour_correlation(images),
+        images=len(images),
     )
 
 
@@ -91,11 +91,11 @@ def _hann(extent: int) -> NDArray[np.float64]:
     return np.sin(np.pi * (np.arange(extent) + 0.5) / extent) ** 2
 
 
-def _colour_correlation(pictures: Float32) -> float:
-    channels = pictures.shape[1]
+def _colour_correlation(images: Float32) -> float:
+    channels = images.shape[1]
     if channels == 1:
         return 0.0
-    values = pictures.transpose(1, 0, 2, 3).reshape(channels, -1).astype(np.float64)
+    values = images.transpose(1, 0, 2, 3).reshape(channels, -1).astype(np.float64)
     values -= values.mean(1, keepdims=True)
     covariance = values @ values.T
     spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))

@@ -113,9 +113,9 @@ def cosine_radii(height: int, width: int) -> Float64:
     return np.hypot(np.arange(height)[:, None] / (2 * height), np.arange(width)[None, :] / (2 * width))
 
 
-def filtered(pictures: Float32, grid: Float32) -> Float32:
+def filtered(samples: Float32, grid: Float32) -> Float32:
     """Apply a filter from `Whitening.on_grid` to images (image, channel, y, x)."""
-    spectrum = _forward(_forward(pictures, 3, grid.shape[3]), 2, grid.shape[2])
+    spectrum = _forward(_forward(samples, 3, grid.shape[3]), 2, grid.shape[2])
     mixed = np.empty_like(spectrum)
     scratch = np.empty_like(spectrum[:, 0])
     for out, row in enumerate(grid):
@@ -123,7 +123,7 @@ def filtered(pictures: Float32, grid: Float32) -> Float32:
         for channel in range(1, len(row)):
             np.multiply(spectrum[:, channel], row[channel], out=scratch)
             mixed[:, out] += scratch
-    return _backward(_backward(mixed, 2, pictures.shape[2]), 3, pictures.shape[3])
+    return _backward(_backward(mixed, 2, samples.shape[2]), 3, samples.shape[3])
 
 
 def _forward(values: Float32, axis: int, last: int) -> Float32:
@@ -242,14 +242,14 @@ def _thinned(extent: int) -> tuple[NDArray[np.int64], Float64]:
     return chosen, np.diff(edges)
 
 
-def cross_spectra(pictures: Float32) -> Float32:
+def cross_spectra(samples: Float32) -> Float32:
     """Return each image's mean product of channels in each ring of `probe`.
 
-    ``pictures`` are (image, channel, y, x); the result is (image, ring, channel, channel).
+    ``images`` are (image, channel, y, x); the result is (image, ring, channel, channel).
     """
-    images, channels, height, width = pictures.shape
+    images, channels, height, width = samples.shape
     chosen = probe(height, width)
-    spectrum = np.matmul(chosen.rows, np.matmul(pictures, chosen.columns.T))
+    spectrum = np.matmul(chosen.rows, np.matmul(samples, chosen.columns.T))
     spectrum = spectrum.reshape(images, channels, len(chosen.means))
     found = np.empty((images, len(chosen.radii), channels, channels), np.float32)
     for a in range(channels):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.formats.array_files import Npz
-from cotswold.data.formats.image import BrokenPictureError
+from cotswold.data.formats.image import BrokenImageError
 from cotswold.data.formats.intensity_range import Ranges, is_deep
 from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, split_named
 from cotswold.data.sources.contents import ContentIdentity
@@ -33,7 +33,7 @@ _WORDS = {"images", "image", "pictures", "picture", "x", "data"}
 
 
 @dataclass(frozen=True)
-class PictureArray:
+class ImageArray:
     """An array of images, such as MNIST's training set."""
 
     name: str
@@ -53,7 +53,7 @@ class ArraySource(Source):
 
     def __init__(
         self,
-        parts: list[PictureArray],
+        parts: list[ImageArray],
         classes: tuple[str, ...],
         labels: Labels,
         identity: Callable[[], str],
@@ -84,16 +84,16 @@ class ArraySource(Source):
         return f"{self._parts[part].name}[{offset}]"
 
     def read(self, index: int) -> Image.Image:
-        """Return one image of an array. Raises BrokenPictureError if a value is infinite or NaN."""
+        """Return one image of an array. Raises BrokenImageError if a value is infinite or NaN."""
         number, offset = self._place(index)
-        picture = np.asarray(self._array(number)[offset])
-        if picture.ndim == 3 and picture.shape[2] == 1:
-            picture = picture[:, :, 0]
-        if picture.dtype == np.bool_:
-            picture = picture.astype(np.uint8) * np.uint8(255)
-        levels = self.ranges.applied(picture) if is_deep(picture) else np.ascontiguousarray(picture)
+        image = np.asarray(self._array(number)[offset])
+        if image.ndim == 3 and image.shape[2] == 1:
+            image = image[:, :, 0]
+        if image.dtype == np.bool_:
+            image = image.astype(np.uint8) * np.uint8(255)
+        levels = self.ranges.applied(image) if is_deep(image) else np.ascontiguousarray(image)
         if levels is None:
-            raise BrokenPictureError(f"{self.name(index)}: contains infinite or NaN values")
+            raise BrokenImageError(f"{self.name(index)}: contains infinite or NaN values")
         return Image.fromarray(levels)
 
     def _found(self) -> Ranges:
@@ -140,8 +140,8 @@ class ArraySource(Source):
 
 
 def kept(
-    parts: list[PictureArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
-) -> list[PictureArray]:
+    parts: list[ImageArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
+) -> list[ImageArray]:
     """Select the arrays whose names match the include and exclude patterns."""
     return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
 
@@ -153,22 +153,22 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             raise SourceError(f"{path} is one unnamed array; include and exclude do not apply to it")
         array = _load_npy(path)
         _check(str(path), array.shape, array.dtype)
-        load, split = partial(_npy_pictures, path), split_named(path.stem)
-        parts = [PictureArray(path.name, len(array), split, load, where=str(path))]
+        load, split = partial(_npy_images, path), split_named(path.stem)
+        parts = [ImageArray(path.name, len(array), split, load, where=str(path))]
         return ArraySource(parts, (), labels, ContentIdentity(path, path.parent, (path.name,), ("array",)))
     archive = Npz(path)
-    pictures = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
-    if not pictures:
+    images = {name for name, (shape, _) in archive.shapes.items() if len(shape) >= 3}
+    if not images:
         raise SourceError(
             f"{path} contains no array of images (image, y, x[, channel]); it has {sorted(archive.shapes)}"
         )
     parts = []
-    for name in sorted(pictures) if include else _meant(path, sorted(pictures)):
+    for name in sorted(images) if include else _meant(path, sorted(images)):
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
         marks = _labels_for(path, name, shape[0], archive) if labels == "file" else None
-        load = partial(_npz_pictures, path, name)
-        parts.append(PictureArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
+        load = partial(_npz_images, path, name)
+        parts.append(ImageArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
     parts = kept(parts, include, exclude, path)
@@ -198,11 +198,11 @@ def _load_npy(path: Path) -> NDArray[Any]:
     return array
 
 
-def _npy_pictures(path: Path) -> NDArray[Any]:
+def _npy_images(path: Path) -> NDArray[Any]:
     return _channels_last(_load_npy(path))
 
 
-def _npz_pictures(path: Path, name: str) -> NDArray[Any]:
+def _npz_images(path: Path, name: str) -> NDArray[Any]:
     return _channels_last(Npz(path)[name])
 
 

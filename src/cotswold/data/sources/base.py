@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cotswold.data.formats.image import BrokenPictureError, numbers, shallow
+from cotswold.data.formats.image import BrokenImageError, numbers, shallow
 from cotswold.data.formats.intensity_range import Ranges
 from cotswold.errors import SourceError, UnlabelledError
 from cotswold.words import counted
 
 Labels = Literal["none", "folders", "file"]
-Kind = Literal["pictures", "vectors", "frames"]
+Kind = Literal["images", "vectors", "frames"]
 """The kind of samples in a source."""
 
 UNLABELLED = -1
@@ -47,7 +47,7 @@ _SPLITS = {
     "dev": "validation",
     "development": "validation",
 }
-_BESIDE = re.compile(r"[-_. ]+|(set|data|images?|pictures?)(?![a-z])|\d+$")
+_BESIDE = re.compile(r"[-_. ]+|(set|data|images?|images?)(?![a-z])|\d+$")
 """Text allowed next to a split's name in the name of a folder: `test_set`, `val2017`."""
 
 
@@ -169,7 +169,7 @@ class Source(SampleSource):
     A subclass implements ``__len__``, `name`, `label`, `read` and `identity`, and may implement `split_of`.
     """
 
-    kind: Kind = "pictures"
+    kind: Kind = "images"
     _given = Ranges()
 
     @abstractmethod
@@ -180,7 +180,7 @@ class Source(SampleSource):
             index: Number of the sample, from 0.
 
         Raises:
-            BrokenPictureError: if the image cannot be read; `prepare` leaves it out.
+            BrokenImageError: if the image cannot be read; `prepare` leaves it out.
         """
 
     def settle(self) -> tuple[str, ...]:
@@ -390,11 +390,11 @@ class NamedFiles(Source):
 
     @abstractmethod
     def opened(self, index: int) -> Image.Image:
-        """Return the image as stored in its file. Raises BrokenPictureError."""
+        """Return the image as stored in its file. Raises BrokenImageError."""
 
     @abstractmethod
     def begins(self, index: int) -> bytes:
-        """Return the first bytes of a file. Raises BrokenPictureError."""
+        """Return the first bytes of a file. Raises BrokenImageError."""
 
     def read(self, index: int) -> Image.Image:
         """Return the image; with more than 8 bits, it is mapped by the range of all such images."""
@@ -406,10 +406,10 @@ class NamedFiles(Source):
         for index, name in enumerate(self._names):
             if PurePosixPath(name).suffix.lower() in _SHALLOW:
                 continue
-            with contextlib.suppress(BrokenPictureError):  # `read` reports it again
+            with contextlib.suppress(BrokenImageError):  # `read` reports it again
                 if not _is_shallow_png(self.begins(index)):
-                    with self.opened(index) as picture:
-                        deep = numbers(name, picture)
+                    with self.opened(index) as image:
+                        deep = numbers(name, image)
                         if deep is not None:
                             ranges.add(deep[None])
         return ranges

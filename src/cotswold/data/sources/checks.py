@@ -49,21 +49,21 @@ def wrap_source_errors(source: SampleSource, fault: str, remedy: str) -> Iterato
 def read_image(source: Source, index: int) -> tuple[str, Image.Image]:
     """Return the name and image of a sample.
 
-    Raises BrokenPictureError, and SourceError if a third-party source fails or returns no image.
+    Raises BrokenImageError, and SourceError if a third-party source fails or returns no image.
     """
     with wrap_source_errors(
         source,
         f"{name_of(source, index)} cannot be read",
-        "fix the source, or raise BrokenPictureError in it to skip the sample",
+        "fix the source, or raise BrokenImageError in it to skip the sample",
     ):
         name = source.name(index)
-        picture: object = source.read(index)
-    if not isinstance(picture, Image.Image):
-        remedy = "; wrap an array in PIL.Image.fromarray" if isinstance(picture, np.ndarray) else ""
+        image: object = source.read(index)
+    if not isinstance(image, Image.Image):
+        remedy = "; wrap an array in PIL.Image.fromarray" if isinstance(image, np.ndarray) else ""
         raise SourceError(
-            f"{name_of(source, index)}: read must return a PIL image, got {_kind(picture)}{remedy}"
+            f"{name_of(source, index)}: read must return a PIL image, got {_kind(image)}{remedy}"
         )
-    return name, picture
+    return name, image
 
 
 def labels_of(source: SampleSource, indices: NDArray[np.int64]) -> NDArray[Any]:

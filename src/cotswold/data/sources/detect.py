@@ -16,7 +16,7 @@ from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
 
-PICTURES = (
+IMAGES = (
     "a folder or .zip of images, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
 )
 VECTORS = (
@@ -27,10 +27,10 @@ FRAMES = (
     "`lengths`, or a folder or zip of spoken digits (`<digit>_<speaker>_<number>.flac`)"
 )
 _KINDS: dict[Kind | None, str] = {
-    "pictures": PICTURES,
+    "images": IMAGES,
     "vectors": VECTORS,
     "frames": FRAMES,
-    None: f"{PICTURES}; for vectors {VECTORS}; for sequences {FRAMES}",
+    None: f"{IMAGES}; for vectors {VECTORS}; for sequences {FRAMES}",
 }
 
 
@@ -74,11 +74,11 @@ def open_source(
     if joined.is_joined(str(path)):
         found = joined.open_joined(str(path), *patterns, labels)
         if not isinstance(found, Source):
-            raise _other_kind(path, found.kind, "pictures")
+            raise _other_kind(path, found.kind, "images")
         return found
     if japanese_source.is_set(str(path)):
-        raise _other_kind(path, "vectors", "pictures")
-    where = _existing(path, "pictures")
+        raise _other_kind(path, "vectors", "images")
+    where = _existing(path, "images")
     return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
 
 
@@ -142,7 +142,7 @@ def open_samples(
 
     Args:
         path: The file or folder, or the ``scheme:...`` of an installed plug-in.
-        kind: ``"pictures"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        kind: ``"images"``, ``"vectors"``, ``"frames"``, or None to detect it.
         include: Patterns of names inside the source to use; ``*`` also matches slashes. [all]
         exclude: Patterns of names to leave out. [none]
         labels: ``"none"``, ``"file"`` or ``"folders"``, as in `open_source` and `open_vectors`.
@@ -151,7 +151,7 @@ def open_samples(
         SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
     kind = kind or kind_of(path)
-    if kind == "pictures":
+    if kind == "images":
         return open_source(path, include=include, exclude=exclude, labels=labels)
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
 
@@ -163,27 +163,27 @@ def open_asked(
 
     Args:
         path: The file or folder.
-        kind: ``"pictures"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        kind: ``"images"``, ``"vectors"``, ``"frames"``, or None to detect it.
         labels: ``"none"``, ``"file"`` or ``"folders"``.
 
     Raises:
         SourceError: as `open_samples`.
     """
-    from cotswold.data.sources.folder import PictureFile, is_picture
+    from cotswold.data.sources.folder import ImageFile, is_image
 
     where = expanded(path)
-    if kind in ("pictures", None) and is_picture(where.name) and where.is_file():
-        return PictureFile(where, labels)
+    if kind in ("images", None) and is_image(where.name) and where.is_file():
+        return ImageFile(where, labels)
     return open_samples(path, kind, labels=labels)
 
 
 def kind_of(path: str | Path) -> Kind:
-    """Detect the kind of a source by its files and the shapes of its arrays ["pictures"].
+    """Detect the kind of a source by its files and the shapes of its arrays ["images"].
 
     Raises SourceError if the source is missing or cannot be read.
     """
     if str(path).startswith("builtin:"):
-        return "pictures"
+        return "images"
     if joined.is_joined(str(path)):
         return joined.open_joined(str(path), (), (), "none").kind
     if japanese_source.is_set(str(path)):
@@ -200,20 +200,20 @@ def _kind_of_folder(where: Path) -> Kind:
     from cotswold.data.datasets import cifar
     from cotswold.data.formats import idx, vector_files
     from cotswold.data.formats.frame_files import is_array
-    from cotswold.data.sources.folder import is_picture, walk
+    from cotswold.data.sources.folder import is_image, walk
 
     names = _names(where, None)
-    if any(idx.is_pictures(name) or cifar.is_batch(name) for name in names):
-        return "pictures"
+    if any(idx.is_images(name) or cifar.is_batch(name) for name in names):
+        return "images"
     if any(vector_files.is_idx(name) for name in names):
         return "vectors"
     arrays = False
     for path in walk(where):
         name = path.relative_to(where).as_posix()
-        if is_picture(name):
-            return "pictures"
+        if is_image(name):
+            return "images"
         arrays = arrays or is_array(name)
-    return "frames" if arrays or _has_recordings(where) else "pictures"
+    return "frames" if arrays or _has_recordings(where) else "images"
 
 
 def _has_recordings(where: Path) -> bool:
@@ -234,21 +234,21 @@ def _kind_of_file(where: Path) -> Kind:
     from cotswold.data.formats.array_files import Npz
     from cotswold.data.formats.frame_files import has_lengths, is_array
     from cotswold.data.formats.zip_archive import member_names
-    from cotswold.data.sources.folder import is_picture
+    from cotswold.data.sources.folder import is_image
 
     name = where.name.lower()
     if name.endswith(".zip"):
         members = member_names(where)
-        arrays = any(map(is_array, members)) and not any(map(is_picture, members))
-        return "frames" if arrays or _has_recordings(where) else "pictures"
+        arrays = any(map(is_array, members)) and not any(map(is_image, members))
+        return "frames" if arrays or _has_recordings(where) else "images"
     if name.endswith(".npy"):
-        return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "pictures"
+        return "vectors" if len(vector_files.npy_header(where)[0]) in (1, 2) else "images"
     if name.endswith(".npz"):
         if has_lengths(where):
             return "frames"
         extents = {len(shape) for shape, _ in Npz(where).shapes.values()}
-        return "vectors" if 2 in extents and max(extents) == 2 else "pictures"
-    return "vectors" if vector_files.is_idx(where.name) else "pictures"
+        return "vectors" if 2 in extents and max(extents) == 2 else "images"
+    return "vectors" if vector_files.is_idx(where.name) else "images"
 
 
 def _patterns(
@@ -308,8 +308,8 @@ def _open_folder(where: Path, include: tuple[str, ...], exclude: tuple[str, ...]
     from cotswold.data.formats import idx
     from cotswold.data.sources.folder import FolderSource
 
-    names = _names(where, "pictures")
-    if any(idx.is_pictures(name) for name in names):
+    names = _names(where, "images")
+    if any(idx.is_images(name) for name in names):
         return idx.open_idx(where, include, exclude, labels)
     if any(cifar.is_batch(name) for name in names):
         return cifar.open_cifar(where, include, exclude, labels)
@@ -321,20 +321,20 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     from cotswold.data.formats import idx
     from cotswold.data.formats.zip_archive import ZipSource
     from cotswold.data.sources import arrays
-    from cotswold.data.sources.folder import is_picture
+    from cotswold.data.sources.folder import is_image
 
     name = where.name.lower()
     if name.endswith(".zip"):
         return ZipSource(where, include, exclude, labels)
     if name.endswith((".npy", ".npz")):
         return arrays.open_arrays(where, include, exclude, labels)
-    if idx.is_pictures(where.name):
+    if idx.is_images(where.name):
         return idx.open_idx(where, include, exclude, labels)
     if name.endswith((".bin", ".bin.gz")):
         return cifar.open_cifar(where, include, exclude, labels)
-    if is_picture(where.name):
+    if is_image(where.name):
         raise SourceError(f"{where} is a single image; give the folder that contains it")
-    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'pictures')}")
+    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'images')}")
 
 
 def _open_vectors(

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from cotswold.data.formats.image import BrokenPictureError, open_picture
+from cotswold.data.formats.image import BrokenImageError, open_image
 from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.data.sources.contents import digests
 from cotswold.errors import SourceError
@@ -64,7 +64,7 @@ SUFFIXES = frozenset(
 """Suffixes of image files."""
 
 
-def is_picture(name: str) -> bool:
+def is_image(name: str) -> bool:
     """True for a path with an image suffix that is not hidden."""
     path = PurePosixPath(name)
     hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
@@ -103,7 +103,7 @@ class FolderSource(NamedFiles):
         self._closed: list[str] = []
         entered: list[Path] = []
         paths = walk(root, lambda error: self._closed.append(str(error.filename)), entered.append)
-        names = sorted(name for path in paths if is_picture(name := path.relative_to(root).as_posix()))
+        names = sorted(name for path in paths if is_image(name := path.relative_to(root).as_posix()))
         if not names:
             raise SourceError(
                 f"{root} contains no images (no .jpg, .png, .tif, ...); give the folder that does"
@@ -115,7 +115,7 @@ class FolderSource(NamedFiles):
     def opened(self, index: int) -> Image.Image:
         """Open the image file."""
         name = self.name(index)
-        return open_picture(name, self._root / name)
+        return open_image(name, self._root / name)
 
     def contents(self) -> Sequence[object]:
         """Return digests of all files; unchanged files are not read again."""
@@ -127,7 +127,7 @@ class FolderSource(NamedFiles):
             with open_reading(os.path.realpath(self._root / self.name(index))) as file:
                 return file.read(PNG_HEADER_BYTES)
         except OSError as error:
-            raise BrokenPictureError(f"{self.name(index)}: {error.strerror}") from error
+            raise BrokenImageError(f"{self.name(index)}: {error.strerror}") from error
 
     def settle(self) -> tuple[str, ...]:
         """Return the notes of `NamedFiles`, and the folders that cannot be read or contain no images."""
@@ -159,7 +159,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
-class PictureFile(FolderSource):
+class ImageFile(FolderSource):
     """A single image, named after its file."""
 
     def __init__(self, path: Path, labels: Labels) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cotswold.data.formats.image import BrokenPictureError, Pixels
+from cotswold.data.formats.image import BrokenImageError, Pixels
 from cotswold.data.preprocessing.images import Preparation, Transform, estimate, plain, spectra
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import Source
@@ -22,7 +22,7 @@ from cotswold.data.store.manifest import disk_full_named
 from cotswold.data.store.shard import Broken, Looking, Shard, nothing_readable
 from cotswold.files import open_file, open_reading
 
-_SAMPLE_PICTURES = 5000
+_SAMPLE_IMAGES = 5000
 """Maximum number of images from which whitening is estimated.
 
 With 1,500 of Caltech-101, the colours of validation images still correlate by 0.068, with 4,000 by 0.050,
@@ -33,7 +33,7 @@ _SAMPLE_BYTES = 1 << 30
 """Maximum size of their decoded pixels, which are cached on disk until they are written."""
 
 
-class PictureWork:
+class ImageWork:
     """Decodes and writes shards of images."""
 
     def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
@@ -69,7 +69,7 @@ class PictureWork:
         preparation, ranges = self._plain.preparation, self._source.ranges
         if not preparation.needs_sample:
             return replace(plain(preparation), ranges=ranges), {}
-        enough = max(1, min(_SAMPLE_PICTURES, _SAMPLE_BYTES // preparation.shape.size))
+        enough = max(1, min(_SAMPLE_IMAGES, _SAMPLE_BYTES // preparation.shape.size))
         looked: dict[str, Broken] = {}
         sample: list[Float32] = []
         some: Pixels | None = None
@@ -92,7 +92,7 @@ class PictureWork:
         for position, index in enumerate(shard.samples.tolist()):
             try:
                 pixels[position] = self._plain.pixels(*read_image(self._source, index))
-            except BrokenPictureError as error:
+            except BrokenImageError as error:
                 broken[position] = str(error)
         return pixels, broken
 

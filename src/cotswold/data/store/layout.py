@@ -3,7 +3,7 @@
 Knows: names of files, shapes of shards and chunks, the bytes of a shard. Does not know: the meaning of the
 numbers, manifests, zarr itself.
 
-``arrays/<split>/pictures`` is (image, channel, y, x). One file contains a shard of images, with one chunk for
+``arrays/<split>/samples`` is (image, channel, y, x). One file contains a shard of images, with one chunk for
 each tile of the plane, each with a CRC-32C, so that a window of the plane is read without the rest. A vector
 or
 frame is an image of one pixel. A shard of vectors has several chunks of rows, so that the frames before a
@@ -36,12 +36,12 @@ from cotswold.geometry import MapShape
 Chunk = tuple[int, int]
 """Size in bytes and CRC-32 of a chunk's file."""
 
-GROUP, PICTURES, LABELS, LENGTHS = "arrays", "pictures", "labels", "lengths"
+GROUP, SAMPLES, LABELS, LENGTHS = "arrays", "samples", "labels", "lengths"
 ROOT = f"{GROUP}/zarr.json"
 """The file with zarr's metadata of the group of all splits."""
 LABELS_IN_CHUNK = 1 << 16
 _SHARD_BYTES = 8 << 20
-_SHARD_PICTURES_MAX = 256
+_SHARD_IMAGES_MAX = 256
 _SHARD_VECTORS_MAX = 1 << 15
 _CHUNKS_OF_VECTORS = 16
 _TILE = 64
@@ -57,9 +57,9 @@ class ShardSize:
     chunk: int
 
 
-def shard_pictures(shape: MapShape, dtype: str) -> int:
+def shard_images(shape: MapShape, dtype: str) -> int:
     """Return the images in a shard: about 8 MiB, at most 256."""
-    return max(1, min(_SHARD_PICTURES_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
+    return max(1, min(_SHARD_IMAGES_MAX, _SHARD_BYTES // (shape.size * np.dtype(dtype).itemsize)))
 
 
 def shard_vectors(shape: MapShape, dtype: str) -> ShardSize:
@@ -75,7 +75,7 @@ def tiles(height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
     return (rows, columns), (-(-height // rows), -(-width // columns))
 
 
-def write_shard(path: Path, pictures: NDArray[Any], size: ShardSize) -> Chunk:
+def write_shard(path: Path, images: NDArray[Any], size: ShardSize) -> Chunk:
     """Write a shard's file atomically and return its size and checksum.
 
     The format is zarr's codec "sharding_indexed": the chunks in sequence, each with its CRC-32C, then an
@@ -85,7 +85,7 @@ def write_shard(path: Path, pictures: NDArray[Any], size: ShardSize) -> Chunk:
     real_folder(path.parent)
     total, crc, index = 0, 0, b""
     with writing_whole(path) as file:
-        for tile in _tiles(pictures, size):
+        for tile in _tiles(images, size):
             if tile is None:
                 index += struct.pack("<QQ", _ABSENT, _ABSENT)
                 continue
@@ -98,14 +98,14 @@ def write_shard(path: Path, pictures: NDArray[Any], size: ShardSize) -> Chunk:
     return total + len(index), crc32(index, crc)
 
 
-def _tiles(pictures: NDArray[Any], size: ShardSize) -> Iterator[bytes | None]:
+def _tiles(images: NDArray[Any], size: ShardSize) -> Iterator[bytes | None]:
     """Yield the chunks (image, channel, y, x) of a shard in order, padded with zeros; None for an empty
     one.
     """
-    channels, height, width = pictures.shape[1:]
+    channels, height, width = images.shape[1:]
     counts, (tall, wide) = tiles(height, width)
     for start in range(0, size.samples, size.chunk):
-        rows = pictures[start : start + size.chunk]
+        rows = images[start : start + size.chunk]
         for y, x in np.ndindex(counts):
             part = rows[:, :, y * tall : (y + 1) * tall, x * wide : (x + 1) * wide]
             if part.shape == (size.chunk, channels, tall, wide):
@@ -113,7 +113,7 @@ def _tiles(pictures: NDArray[Any], size: ShardSize) -> Iterator[bytes | None]:
             elif not len(rows):
                 yield None
             else:
-                whole = np.zeros((size.chunk, channels, tall, wide), pictures.dtype)
+                whole = np.zeros((size.chunk, channels, tall, wide), images.dtype)
                 whole[: len(rows), :, : part.shape[2], : part.shape[3]] = part
                 yield whole.tobytes()
 
@@ -125,7 +125,7 @@ def folder(split: str) -> str:
 
 def shard_key(split: str, number: int) -> str:
     """Return the file of a shard, relative to the store."""
-    return f"{folder(split)}/{PICTURES}/c/{number}/0/0/0"
+    return f"{folder(split)}/{SAMPLES}/c/{number}/0/0/0"
 
 
 def label_keys(split: str, labels: int, targets: int = 0) -> list[str]:
@@ -139,12 +139,12 @@ def length_keys(split: str, sequences: int) -> list[str]:
     return [f"{folder(split)}/{LENGTHS}/c/{number}" for number in range(-(-sequences // LABELS_IN_CHUNK))]
 
 
-def shard_keys(split: str, pictures: int, shard: int) -> list[str]:
+def shard_keys(split: str, images: int, shard: int) -> list[str]:
     """Return the files of all shards of a split."""
-    return [shard_key(split, number) for number in range(-(-pictures // shard))]
+    return [shard_key(split, number) for number in range(-(-images // shard))]
 
 
 def descriptions(split: str, sequences: int = 0) -> list[str]:
     """Return the files with zarr's metadata of a split and its arrays."""
-    arrays = (PICTURES, LABELS, *([LENGTHS] if sequences else []))
+    arrays = (SAMPLES, LABELS, *([LENGTHS] if sequences else []))
     return [f"{folder(split)}/zarr.json", *(f"{folder(split)}/{name}/zarr.json" for name in arrays)]

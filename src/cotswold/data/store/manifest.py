@@ -118,14 +118,14 @@ def _check(content: dict[str, Any]) -> None:
     for split, part in take(content, "splits", dict).items():
         if split not in SPLITS or not isinstance(part, dict):
             raise MalformedError(f"has an unknown split {split!r}")
-        pictures, shard = take(part, "pictures", int), take(part, "shard", int)
-        if pictures < 1 or shard < 1 or -(-pictures // shard) > len(chunks):
-            raise MalformedError(f"has {pictures} samples in shards of {shard} in the split {split!r}")
+        images, shard = take(part, "samples", int), take(part, "shard", int)
+        if images < 1 or shard < 1 or -(-images // shard) > len(chunks):
+            raise MalformedError(f"has {images} samples in shards of {shard} in the split {split!r}")
         sequences = take(part, "sequences", int) if "sequences" in part else 0
-        if not 0 <= sequences <= pictures:
-            raise MalformedError(f"has {sequences} sequences of {pictures} frames in the split {split!r}")
+        if not 0 <= sequences <= images:
+            raise MalformedError(f"has {sequences} sequences of {images} frames in the split {split!r}")
         wanted.update(
-            store_layout.shard_keys(split, pictures, shard), store_layout.label_keys(split, pictures, targets)
+            store_layout.shard_keys(split, images, shard), store_layout.label_keys(split, images, targets)
         )
         wanted.update(store_layout.descriptions(split, sequences), store_layout.length_keys(split, sequences))
     if wanted != set(chunks):

@@ -30,7 +30,7 @@ from cotswold.data.sources.sequences import lengths_of
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import class_counts
 from cotswold.data.store import layout as store_layout
-from cotswold.data.store.image_shards import PictureWork
+from cotswold.data.store.image_shards import ImageWork
 from cotswold.data.store.journal import Journal, sync
 from cotswold.data.store.layout import Chunk, ShardSize
 from cotswold.data.store.manifest import (
@@ -55,7 +55,7 @@ from cotswold.words import counted
 Progress = Callable[[int, int], None]
 """Called with the number of samples done and the total."""
 
-_PICTURES_PER_JOB = 64
+_IMAGES_PER_JOB = 64
 _VECTORS_PER_JOB = 1 << 16
 """Minimum work of a process; for less, starting it costs more than it saves."""
 _BROKEN_NAMED = 1000
@@ -149,7 +149,7 @@ def prepare(
         begin(path, journal, request, shards)
         samples = sum(len(shard.samples) for shard in shards)
         found = sum(len(shard.samples) for shard in shards if shard.key in journal.done)
-        least = _PICTURES_PER_JOB if preparation.kind == "pictures" else _VECTORS_PER_JOB
+        least = _IMAGES_PER_JOB if preparation.kind == "images" else _VECTORS_PER_JOB
         jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
         work = _work(source, path, preparation)
         with wrap_source_errors(
@@ -179,7 +179,7 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
         raise UserError(
             f"{path} already contains a store that differs in {found}; give another directory or delete it"
         )
-    found = sum(part["pictures"] for part in manifest["splits"].values())
+    found = sum(part["samples"] for part in manifest["splits"].values())
     return replace(_summary(path, manifest, found, begun), was_there=True)
 
 
@@ -202,14 +202,14 @@ def _work(source: Source | VectorSource, path: Path, preparation: AnyPreparation
         assert isinstance(preparation, VectorPreparation), "kinds agree"
         return VectorWork(source, path, preparation)
     assert isinstance(preparation, Preparation), "kinds agree"
-    return PictureWork(source, path, preparation)
+    return ImageWork(source, path, preparation)
 
 
 def _shard_size(preparation: AnyPreparation) -> ShardSize:
     if isinstance(preparation, VectorPreparation):
         return store_layout.shard_vectors(preparation.shape, preparation.dtype)
-    pictures = store_layout.shard_pictures(preparation.shape, preparation.dtype)
-    return ShardSize(pictures, pictures)
+    images = store_layout.shard_images(preparation.shape, preparation.dtype)
+    return ShardSize(images, images)
 
 
 def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
@@ -302,7 +302,7 @@ def _finished(
             ]:
                 chunks[key] = chunk_of(path / key)
             splits[split] = {
-                "pictures": len(order),
+                "samples": len(order),
                 "shard": _shard_size(request.preparation).samples,
                 **({"sequences": sequences} if sequences else {}),
             }
@@ -351,7 +351,7 @@ def _closed(
         return order
     from cotswold.data.store import zarr_group
 
-    array = zarr_group.opened(path / store_layout.folder(split) / store_layout.PICTURES, "r+")
+    array = zarr_group.opened(path / store_layout.folder(split) / store_layout.SAMPLES, "r+")
     assert array.shards is not None
     size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)
@@ -374,7 +374,7 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
     return Summary(
         path=path,
         identity=manifest["checksum"],
-        splits={name: part["pictures"] for name, part in manifest["splits"].items()},
+        splits={name: part["samples"] for name, part in manifest["splits"].items()},
         classes=tuple(manifest["classes"]),
         broken=manifest["broken"]["count"],
         broken_files=tuple(manifest["broken"]["files"]),

@@ -17,7 +17,7 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.data.preprocessing import AnyTransform, of_pictures, transform_from_state
+from cotswold.data.preprocessing import AnyTransform, of_images, transform_from_state
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.preprocessing.whiteness import Whiteness, measure
@@ -98,11 +98,11 @@ class Store:
     @property
     def splits(self) -> dict[str, int]:
         """Number of samples in each non-empty split: `train`, `validation`, `test`."""
-        return {name: part["pictures"] for name, part in self._manifest["splits"].items()}
+        return {name: part["samples"] for name, part in self._manifest["splits"].items()}
 
     @property
     def kind(self) -> Kind:
-        """Kind of the samples: "pictures", "vectors" or "frames"."""
+        """Kind of the samples: "images", "vectors" or "frames"."""
         return self.transform.preparation.kind
 
     @property
@@ -228,7 +228,7 @@ class Store:
         if split not in self._lengths:
             name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
             lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
-            if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["pictures"]:
+            if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["samples"]:
                 raise self._corrupted(name)
             self._lengths[split] = lengths
         return self._lengths[split]
@@ -269,7 +269,7 @@ class Store:
             UserError: if the samples or the window do not exist.
             StoreError: if a chunk is damaged.
         """
-        count, plane = self._part(split)["pictures"], Box.whole((self.shape.height, self.shape.width))
+        count, plane = self._part(split)["samples"], Box.whole((self.shape.height, self.shape.width))
         window = plane if box is None else box
         if not 0 <= start <= stop <= count:
             raise UserError(f"samples {start} to {stop} are not in {split} of {self.path}, which has {count}")
@@ -285,7 +285,7 @@ class Store:
         return self._rows(split, start, stop, window)
 
     def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
-        name = f"{store_layout.folder(split)}/{store_layout.PICTURES}"
+        name = f"{store_layout.folder(split)}/{store_layout.SAMPLES}"
         return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
     def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
@@ -346,19 +346,19 @@ class Store:
         size, crc = self._manifest["chunks"][key]
         return size, crc
 
-    def whiteness(self, split: str = "validation", pictures: int = 4000) -> Whiteness:
+    def whiteness(self, split: str = "validation", images: int = 4000) -> Whiteness:
         """Return the radial spectrum and colour correlation of the first images of a split.
 
         Args:
             split: Name of the split.
-            pictures: Maximum number of images; at most 256 MiB are read.
+            images: Maximum number of images; at most 256 MiB are read.
 
         Raises:
             UserError: if the samples are not images.
         """
-        band = of_pictures(self.transform).preparation.band
+        band = of_images(self.transform).preparation.band
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
-        count = min(self._part(split)["pictures"], pictures, most)
+        count = min(self._part(split)["samples"], images, most)
         return measure(self.read(split, 0, count), band)
 
     def _part(self, split: str) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def verify_store(path: str | Path, progress: Progress | None = None) -> list[str
 
 def _contradictions(store: Store) -> Iterator[str]:
     """Yield contradictions between the arrays of intact files and the manifest."""
-    for split, pictures in store.splits.items():
+    for split, images in store.splits.items():
         try:
             store.read_stored(split, 0, 0)  # opens the array, and so compares its shape
             labels, _ = store.labels(split), store.lengths(split)
@@ -57,8 +57,8 @@ def _contradictions(store: Store) -> Iterator[str]:
             continue
         lowest, highest = (0, len(store.classes) - 1) if store.classes else (-1, -1)
         wrong = np.flatnonzero((labels < lowest) | (labels > highest))
-        if len(labels) != pictures:
-            yield f"{split} of {store.path} has {len(labels)} labels for {pictures} samples"
+        if len(labels) != images:
+            yield f"{split} of {store.path} has {len(labels)} labels for {images} samples"
         elif len(wrong):
             first = int(wrong[0])
             yield (

@@ -20,8 +20,8 @@ from cotswold.data.store.layout import (
     LABELS,
     LABELS_IN_CHUNK,
     LENGTHS,
-    PICTURES,
     ROOT,
+    SAMPLES,
     ShardSize,
     tiles,
 )
@@ -34,16 +34,16 @@ def begin(path: Path) -> None:
         zarr.create_group(path / GROUP, zarr_format=3)
 
 
-def create(path: Path, pictures: int, shape: MapShape, dtype: str, size: ShardSize) -> None:
+def create(path: Path, images: int, shape: MapShape, dtype: str, size: ShardSize) -> None:
     """Create the empty arrays of one split, or resize those of an interrupted preparation."""
     (rows, columns), (tall, wide) = tiles(shape.height, shape.width)
-    if (path / PICTURES / "zarr.json").exists():
-        opened(path / PICTURES, "r+").resize((pictures, shape.channels, shape.height, shape.width))
+    if (path / SAMPLES / "zarr.json").exists():
+        opened(path / SAMPLES, "r+").resize((images, shape.channels, shape.height, shape.width))
     else:
         zarr.create_array(
             path,
-            name=PICTURES,
-            shape=(pictures, shape.channels, shape.height, shape.width),
+            name=SAMPLES,
+            shape=(images, shape.channels, shape.height, shape.width),
             chunks=(size.chunk, shape.channels, tall, wide),
             shards=(size.samples, shape.channels, rows * tall, columns * wide),
             dtype=dtype,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
+from cotswold.kernels.warp.images import GOLDEN
 from cotswold.kernels.warp.job import BEYOND, TOGETHER, WarpJob
-from cotswold.kernels.warp.pictures import GOLDEN
 from cotswold.kernels.warp.vectors import I32Vectors
 
 

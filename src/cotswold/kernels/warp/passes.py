@@ -19,8 +19,8 @@ from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
+from cotswold.kernels.warp.images import MIXERS, Field, Float32, Images, PaddingMode
 from cotswold.kernels.warp.job import Planes, WarpJob
-from cotswold.kernels.warp.pictures import MIXERS, Field, Float32, PaddingMode, Pictures
 from cotswold.kernels.warp.write import write_warp
 
 OPERAND_SLOTS = (
@@ -28,27 +28,27 @@ OPERAND_SLOTS = (
     *(WarpJob.SLOPES, WarpJob.KEYS, WarpJob.TAPS, WarpJob.STREAM),
 )
 DTYPE = "float32"
-Reference = Callable[[Pictures], Float32]
+Reference = Callable[[Images], Float32]
 """The same warp in plain NumPy."""
 
 
-def run(pictures: Pictures, reference: Reference, overrides: Overrides = NO_OVERRIDES) -> Float32:
+def run(images: Images, reference: Reference, overrides: Overrides = NO_OVERRIDES) -> Float32:
     """Return warped images, by a kernel that has reproduced the bits of ``reference`` in its self-test.
 
     Images of one column go to ``reference``. Raises WrongKernelError if a kernel has other bits.
     """
-    if pictures.values.shape[3] < 2:
-        return reference(pictures)
+    if images.values.shape[3] < 2:
+        return reference(images)
     processor = processor_of(overrides)
-    fill, has_field = pictures.fill, pictures.field is not None
+    fill, has_field = images.fill, images.field is not None
     write = partial(write_warp, fill, has_field, Lanes(DTYPE, processor.lanes(DTYPE)), processor.triple)
     is_right = partial(_passes_self_test, fill, has_field, processor, reference)
     name = ("warp", fill, "field" if has_field else "map")
-    return _run(library.address(name, processor, write, is_right), pictures, processor)
+    return _run(library.address(name, processor, write, is_right), images, processor)
 
 
-def _run(address: int, pictures: Pictures, processor: Processor) -> Float32:
-    values, maps, field = pictures.values, pictures.maps, pictures.field
+def _run(address: int, images: Images, processor: Processor) -> Float32:
+    values, maps, field = images.values, images.maps, images.field
     shape, reach = values.shape[1:], 0 if field is None else len(field.taps) // 2
     kernel = cached_kernel(
         ("warp", address, shape, reach),
@@ -94,5 +94,5 @@ def _passes_self_test(
         slopes = np.array([[[3, 0.5], [-0.3, 5]]] * 3, np.float32)
         keys = np.array([7, 1 << 63, 0x123456789ABCDEF], np.uint64)
         field = Field(keys, 3, taps, slopes)
-    trial = Pictures(values, maps, field, fill)
+    trial = Images(values, maps, field, fill)
     return _run(address, trial, processor).tobytes() == reference(trial).tobytes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I1, I32, I64, POINTER, FunctionBuilder, declare
-from cotswold.kernels.warp.pictures import MIXERS
+from cotswold.kernels.warp.images import MIXERS
 
 
 class I32Vectors:

@@ -24,8 +24,8 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.tasks import max_int, tasks
 from cotswold.kernels.warp.field import FieldGenerator
+from cotswold.kernels.warp.images import FAR, PaddingMode
 from cotswold.kernels.warp.job import WarpJob
-from cotswold.kernels.warp.pictures import FAR, PaddingMode
 from cotswold.kernels.warp.vectors import I32Vectors, floor, gather_pairs
 
 

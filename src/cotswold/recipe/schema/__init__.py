@@ -4,7 +4,7 @@ from cotswold.recipe.schema.cluster import Cluster as Cluster
 from cotswold.recipe.schema.data import Data as Data
 from cotswold.recipe.schema.data import FrameData as FrameData
 from cotswold.recipe.schema.data import GivenData as GivenData
-from cotswold.recipe.schema.data import PictureData as PictureData
+from cotswold.recipe.schema.data import ImageData as ImageData
 from cotswold.recipe.schema.data import SourcedData as SourcedData
 from cotswold.recipe.schema.data import VectorData as VectorData
 from cotswold.recipe.schema.fields import Fraction as Fraction

@@ -65,11 +65,11 @@ def server_place(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-class PictureData(SourcedData):
+class ImageData(SourcedData):
     """Images, scaled and cropped to one size."""
 
-    type: Literal["pictures"] = "pictures"
-    """`pictures` (default): each sample is an image."""
+    type: Literal["images"] = "images"
+    """`images` (default): each sample is an image."""
     source: Text | None = None
     """A folder or zip of images, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
     `builtin:demo`; `${NAME}` is replaced by the environment variable. Prepared on first use.
@@ -104,7 +104,7 @@ class PictureData(SourcedData):
     """Augmentations of the training images, in this order; each epoch sees a new variant."""
 
     @model_validator(mode="after")
-    def _has_colours(self) -> PictureData:
+    def _has_colours(self) -> ImageData:
         if self.whiten and self.store is None and any(isinstance(each, Colour) for each in self.augment):
             raise ValueError(
                 "data.augment has a colour transform, but whitened images have no colours left; set whiten = "
@@ -202,10 +202,10 @@ class GivenData(Section):
 
 
 def _typed(values: object) -> object:
-    """Set type to pictures if a table states none."""
-    return {"type": "pictures", **values} if isinstance(values, dict) else values
+    """Set type to images if a table states none."""
+    return {"type": "images", **values} if isinstance(values, dict) else values
 
 
 Data = Annotated[
-    PictureData | VectorData | FrameData | GivenData, Field(discriminator="type"), BeforeValidator(_typed)
+    ImageData | VectorData | FrameData | GivenData, Field(discriminator="type"), BeforeValidator(_typed)
 ]

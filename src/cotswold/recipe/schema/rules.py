@@ -10,7 +10,7 @@ import re
 from cotswold.recipe.bounds import shown
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.copies import check_copies
-from cotswold.recipe.schema.data import GivenData, PictureData
+from cotswold.recipe.schema.data import GivenData, ImageData
 from cotswold.recipe.schema.tables import Tables
 from cotswold.recipe.schema.training import BatchTraining, DownpourTraining, LossObjective, StackTraining
 
@@ -30,7 +30,7 @@ def check(recipe: Tables) -> None:
         )
     if not isinstance(recipe.data, GivenData) and (recipe.data.source is None) == (recipe.data.store is None):
         raise ValueError("[data] needs either source or store; give one of them")
-    if strategy == "batch" and isinstance(recipe.data, PictureData) and recipe.data.augment:
+    if strategy == "batch" and isinstance(recipe.data, ImageData) and recipe.data.augment:
         raise ValueError(
             "strategy batch compares evaluations of the same samples, but data.augment changes them each "
             "time; remove it, or choose another strategy"
@@ -86,7 +86,7 @@ def _check_stacks(recipe: Tables, training: StackTraining) -> None:
         )
     if isinstance(recipe.data, GivenData):
         raise ValueError(
-            'data.type = "dataset" belongs to network.module; stacks learn from pictures, vectors or frames'
+            'data.type = "dataset" belongs to network.module; stacks learn from images, vectors or frames'
         )
 
 

@@ -13,7 +13,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.bounds import VALUES_MAX, at_most, items
 from cotswold.recipe.schema.cluster import Cluster
-from cotswold.recipe.schema.data import Data, FrameData, GivenData, PictureData, SourcedData
+from cotswold.recipe.schema.data import Data, FrameData, GivenData, ImageData, SourcedData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
@@ -159,7 +159,7 @@ class Tables(Section):
         Raises RecipeError if only the data know the shape.
         """
         data = self.data
-        if isinstance(data, PictureData):
+        if isinstance(data, ImageData):
             height, width = pair(data.size)
             return MapShape(3 if data.colour == "rgb" else 1, height, width)
         if isinstance(data, GivenData):
@@ -179,7 +179,7 @@ class Tables(Section):
         data = self.data
         if isinstance(data, GivenData) or data.store is not None:
             return False
-        return isinstance(data, PictureData) or data.features is not None
+        return isinstance(data, ImageData) or data.features is not None
 
     @property
     def trains_stacks(self) -> bool:

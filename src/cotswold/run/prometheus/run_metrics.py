@@ -22,7 +22,7 @@ _OF_STEPS: Sequence[tuple[str, str, str]] = (
         "accuracy_ratio",
         "Fraction of training samples classified correctly since the previous event.",
     ),
-    ("pictures_per_second", "samples_per_second", "Training samples per second since the previous event."),
+    ("samples_per_second", "samples_per_second", "Training samples per second since the previous event."),
     ("staleness", "staleness_updates", "Mean staleness of all updates, in updates of a shard."),
     ("staleness_most", "staleness_most_updates", "Largest staleness of an update, in updates of a shard."),
     ("workers", "workers", "Active workers."),

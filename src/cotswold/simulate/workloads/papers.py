@@ -53,7 +53,7 @@ def speech(images: int) -> LayerWork:
     return LayerWork(tuple(layers), images)
 
 
-def pictures(maps: int, images: int) -> LayerWork:
+def image_network(maps: int, images: int) -> LayerWork:
     """Return an image network of Dean et al. 2012.
 
     It has 100 x 100 pixels, three times untied filters of 10 x 10 and pooling, then 21,000 logistic outputs.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cotswold.data import Augmentation, Preparation, Store
 from cotswold.errors import UserError
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import PictureData
+from cotswold.recipe.schema import ImageData
 from cotswold.recipe.schema.augment import Colour
 
 
@@ -18,7 +18,7 @@ def augmentation_of(recipe: Recipe, store: Store) -> Augmentation | None:
     Raises UserError for a missing custom transform, and for colour transforms of a store without colours.
     """
     data = recipe.data
-    if not isinstance(data, PictureData) or not data.augment:
+    if not isinstance(data, ImageData) or not data.augment:
         return None
     preparation = store.transform.preparation
     is_white = isinstance(preparation, Preparation) and preparation.whiten

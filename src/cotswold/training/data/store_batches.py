@@ -20,7 +20,7 @@ from cotswold.ops import images_last
 from cotswold.recipe import Recipe
 from cotswold.training.strategies.base import Batch
 
-VALIDATION_PICTURES = 512
+VALIDATION_IMAGES = 512
 """The maximum number of validation samples for the objective of a stack; a supervised run uses all."""
 KEPT_BYTES = 64 << 20
 """Validation samples up to this size stay in memory between validations."""
@@ -55,9 +55,9 @@ class TrainBatches:
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
-            pictures, labels = self._reader.next()
+            images, labels = self._reader.next()
             learnt = self._store.learnable(labels) if self._labelled else None
-            yield Batch(pictures, learnt).on(self._device)
+            yield Batch(images, learnt).on(self._device)
 
     @property
     def epoch_steps(self) -> float:
@@ -103,20 +103,20 @@ class ValidationBatches:
         maps = self._read()
         shape = self._store.shape
         values = shape.size if self._box is None else shape.channels * self._box.size
-        if min(self._count, VALIDATION_PICTURES) * values * 4 > KEPT_BYTES:
+        if min(self._count, VALIDATION_IMAGES) * values * 4 > KEPT_BYTES:
             return maps
         self._kept = list(maps)
         return self._kept
 
     def _read(self) -> Iterator[Tensor]:
-        for start, stop in _ranges(min(self._count, VALIDATION_PICTURES), self._batch):
+        for start, stop in _ranges(min(self._count, VALIDATION_IMAGES), self._batch):
             yield read_maps(self._store, "validation", start, stop, self._box).to(self._device)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all samples and their labels."""
         if self._count:
-            for pictures, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
-                yield Batch(pictures, self._store.learnable(labels))
+            for images, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
+                yield Batch(images, self._store.learnable(labels))
 
 
 def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iterator[Tensor]:

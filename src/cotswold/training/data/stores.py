@@ -30,8 +30,8 @@ from cotswold.recipe.schema import (
     Data,
     DownpourTraining,
     FrameData,
+    ImageData,
     LossObjective,
-    PictureData,
     SourcedData,
     SteppedTraining,
     VectorData,
@@ -58,15 +58,15 @@ def preparation_of(data: Data) -> AnyPreparation:
         source = source_of(data)
         assert isinstance(source, VectorSource), "of its kind"
         return _prepared_as(data, source)
-    pictures = pictures_of(data)
+    images = images_of(data)
     return Preparation(
-        size=pair(pictures.size),
-        colour=pictures.colour,
-        contrast=pictures.contrast,
-        whiten=pictures.whiten,
-        band=pictures.band,
-        unit=pictures.unit,
-        dtype=pictures.dtype,
+        size=pair(images.size),
+        colour=images.colour,
+        contrast=images.contrast,
+        whiten=images.whiten,
+        band=images.band,
+        unit=images.unit,
+        dtype=images.dtype,
     )
 
 
@@ -80,10 +80,10 @@ def _prepared_as(data: VectorData | FrameData, source: VectorSource) -> VectorPr
     return VectorPreparation(source.features, data.type, context, data.standardise, data.dtype)
 
 
-def pictures_of(data: Data) -> PictureData:
+def images_of(data: Data) -> ImageData:
     """Return a recipe's `[data]` of images; raises RecipeError for another type."""
-    if not isinstance(data, PictureData):
-        raise RecipeError(f'data.type is "{data.type}"; this needs pictures')
+    if not isinstance(data, ImageData):
+        raise RecipeError(f'data.type is "{data.type}"; this needs images')
     return data
 
 
@@ -100,8 +100,8 @@ def source_of(data: Data) -> Source | VectorSource:
         return open_vectors(place, labels=data.labels)
     if isinstance(data, FrameData):
         return open_vectors(place, "frames", include=data.include, exclude=data.exclude, labels=data.labels)
-    pictures = pictures_of(data)
-    return open_source(place, include=pictures.include, exclude=pictures.exclude, labels=pictures.labels)
+    images = images_of(data)
+    return open_source(place, include=images.include, exclude=images.exclude, labels=images.labels)
 
 
 def _source_for(recipe: Recipe) -> Source | VectorSource:
@@ -147,10 +147,10 @@ def open_store(
     source = _source_for(recipe)
     if check is not None:
         check(source.identity)
-    assert isinstance(data, PictureData | VectorData | FrameData), "it has a source"
+    assert isinstance(data, ImageData | VectorData | FrameData), "it has a source"
     preparation = (
         _prepared_as(data, source)
-        if isinstance(source, VectorSource) and not isinstance(data, PictureData)
+        if isinstance(source, VectorSource) and not isinstance(data, ImageData)
         else preparation_of(data)
     )
     decided = rule(source, data.splits)

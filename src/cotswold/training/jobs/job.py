@@ -345,10 +345,10 @@ class RecipeJob(Job):
         recorder.event(
             "start",
             **start,
-            pictures=self.store.splits["train"],
+            samples=self.store.splits["train"],
             store=self.store.identity,
             notes=[*self.store.notes, *warnings(self.recipe, self.store)],
         )
-        if self.store.kind == "pictures":
+        if self.store.kind == "images":
             split = "validation" if self.store.splits.get("validation") else "train"
             recorder.event("whiteness", split=split, **self.store.whiteness(split).as_dict())

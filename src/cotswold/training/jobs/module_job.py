@@ -279,7 +279,7 @@ class ModuleJob(Job):
         recorder.event(
             "start",
             **start,
-            pictures=self.recipe.data.samples if isinstance(self.recipe.data, GivenData) else None,
+            samples=self.recipe.data.samples if isinstance(self.recipe.data, GivenData) else None,
             module=self.recipe.network.module,
             **({} if self.resume_note is None else {"resume_note": self.resume_note}),
         )

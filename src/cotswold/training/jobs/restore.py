@@ -128,21 +128,21 @@ def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
     return trained.network, trained.step
 
 
-def random_stacks(recipe: Recipe, pictures: Tensor) -> StackNetwork:
+def random_stacks(recipe: Recipe, images: Tensor) -> StackNetwork:
     """Return the untrained network: random filters, with gains and α from some prepared images.
 
     Args:
         recipe: The recipe of the stacks.
-        pictures: Prepared images ``(channel, y, x, image)``.
+        images: Prepared images ``(channel, y, x, image)``.
 
     Returns:
         The network in evaluation mode, on the recipe's device.
     """
-    pictures = pictures.to(recipe.training.device)
+    images = images.to(recipe.training.device)
     network = build_stacks(recipe).eval().requires_grad_(False)
     for stack in network.stacks:
-        stack.calibrate(pictures)
-        pictures = stack(pictures)
+        stack.calibrate(images)
+        images = stack(images)
     return network
 
 

@@ -48,21 +48,21 @@ class Greedy(StackStrategy):
         """Return the momentum of the phase's stack, after its first step."""
         return {self.momentum_name(self.phase.part): self.phase.part} if self.step > 0 else {}
 
-    def calibrate(self, pictures: Tensor) -> None:
+    def calibrate(self, images: Tensor) -> None:
         """Set the stack's input gain and α, and its momentum to zero."""
-        self.network.stacks[self.phase.part].calibrate(self._below(pictures))
+        self.network.stacks[self.phase.part].calibrate(self._below(images))
         self.holder.zero_momentum(self.moving())
 
-    def update(self, pictures: Tensor) -> Metrics:
+    def update(self, images: Tensor) -> Metrics:
         """Take one step on the stack's filters and α."""
         stack, rule = self.phase.part, self.rule(self.phase.part)
-        report = self.holder.step(stack, self._below(pictures), self.objective(stack), rule)
-        return metrics_of([report], rule.rate, pictures.shape[0])
+        report = self.holder.step(stack, self._below(images), self.objective(stack), rule)
+        return metrics_of([report], rule.rate, images.shape[0])
 
-    def _below(self, pictures: Tensor) -> Tensor:
+    def _below(self, images: Tensor) -> Tensor:
         with torch.no_grad():
             for stack in self.network.stacks[: self.phase.part]:
                 if stack.training:
                     stack.eval()  # the norms of frozen filters are then computed once
-                pictures = stack(pictures)
-        return pictures
+                images = stack(images)
+        return images

@@ -48,17 +48,17 @@ class Joint(StackStrategy):
         """Return the momenta of all stacks."""
         return {self.momentum_name(index): index for index in self.moving()}
 
-    def calibrate(self, pictures: Tensor) -> None:
+    def calibrate(self, images: Tensor) -> None:
         """Set each stack's input gain and α, from the bottom up, and all momenta to zero."""
         self.holder.zero_momentum(self.moving())
         with torch.no_grad():
             for stack in self.network.stacks:
-                stack.calibrate(pictures)
-                pictures = stack(pictures)
+                stack.calibrate(images)
+                images = stack(images)
 
-    def update(self, pictures: Tensor) -> Metrics:
+    def update(self, images: Tensor) -> Metrics:
         """Take one step on all stacks, from the top down; all gradients are those before the step."""
-        inputs, reports = [pictures], []
+        inputs, reports = [images], []
         with torch.no_grad():
             for stack in self.network.stacks[:-1]:
                 inputs.append(stack(inputs[-1]))
@@ -74,4 +74,4 @@ class Joint(StackStrategy):
             )
             upstream = report.input_gradient
             reports.append(report)
-        return metrics_of(reports[::-1], self.rule(0).rate, pictures.shape[0])
+        return metrics_of(reports[::-1], self.rule(0).rate, images.shape[0])

@@ -124,11 +124,11 @@ class StackStrategy(ABC):
         """Return the momenta that a checkpoint has now."""
 
     @abstractmethod
-    def calibrate(self, pictures: Tensor) -> None:
+    def calibrate(self, samples: Tensor) -> None:
         """Set gain and α of the trained stacks from the first images, and their momenta to zero."""
 
     @abstractmethod
-    def update(self, pictures: Tensor) -> Metrics:
+    def update(self, samples: Tensor) -> Metrics:
         """Take one step."""
 
     def validate(self) -> Metrics | None:
@@ -182,17 +182,17 @@ def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) ->
 def validate_stacks(network: Network, trained: list[int], validation: Validation) -> Metrics | None:
     """Return the mean objective of the given stacks over the validation images; None without images."""
     count, totals = 0, {"loss": 0.0, "reconstruction": 0.0, "sparsity": 0.0}
-    for pictures in validation():
-        images = pictures.shape[0]
+    for samples in validation():
+        images = samples.shape[0]
         count += images
         for index, stack in enumerate(network.stacks[: max(trained) + 1]):
             if index in trained:
-                loss, reconstruction, sparsity = stack.objective_parts(pictures)
+                loss, reconstruction, sparsity = stack.objective_parts(samples)
                 totals["loss"] += float(loss) * images
                 totals["reconstruction"] += float(reconstruction) * images
                 totals["sparsity"] += float(sparsity) * images
             if index < max(trained):
-                pictures = stack(pictures)
+                samples = stack(samples)
     if count == 0:
         return None
     means = {name: total / count for name, total in totals.items()}

@@ -284,7 +284,7 @@ class FullBatchTrainer:
             counted=found.samples,
             flops=account.flops,
             training_seconds=recorder.seconds,
-            pictures_per_second=(account.samples - samples_before) / seconds,
+            samples_per_second=(account.samples - samples_before) / seconds,
             gflops=(account.flops - flops_before) / seconds / 1e9,
             workers=self._place.workers,
             interval_seconds=seconds,

@@ -88,7 +88,7 @@ class SyncTrainer:
         if isinstance(drawn, OptionalTensor):
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
-        self.batches.load_state_dict(_table(checkpoint.state, "pictures"))
+        self.batches.load_state_dict(_table(checkpoint.state, "batches"))
         ended = checkpoint.state.get("ended")
         if not isinstance(ended, list) or not all(type(each) is int for each in ended):
             raise CheckpointError(f"{checkpoint.path} lacks the ends of its phases; it is damaged")
@@ -276,7 +276,7 @@ class SyncTrainer:
         kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain_values(kept),
-            "pictures": self.batches.state_dict() if self._fetching is None else self._fetching.place,
+            "batches": self.batches.state_dict() if self._fetching is None else self._fetching.place,
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
         }

@@ -96,7 +96,7 @@ def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -
     clean = np.stack([printing.unpacked(printing.clean(faces[0], classes()[labels[at]])) for at in kanji])
     scans = printing.unpacked(made.scans("originals")[kanji])
     soft = [
-        np.stack([np.kron(picture.reshape(16, 4, 16, 4).mean((1, 3)), np.ones((1, 1))) for picture in each])
+        np.stack([np.kron(image.reshape(16, 4, 16, 4).mean((1, 3)), np.ones((1, 1))) for image in each])
         for each in (clean.astype(float), scans.astype(float))
     ]
     flat = [each.reshape(len(each), -1) - each.reshape(len(each), -1).mean(1, keepdims=True) for each in soft]
@@ -250,8 +250,8 @@ def test_anything_else_after_the_colon_is_refused(made: JapaneseSet, what: str) 
         open_vectors(f"{made.path}:{what}")
 
 
-def test_the_set_is_no_pictures_no_frames_and_has_no_folders(made: JapaneseSet) -> None:
-    with pytest.raises(SourceError, match="vectors, not pictures"):
+def test_the_set_is_no_images_no_frames_and_has_no_folders(made: JapaneseSet) -> None:
+    with pytest.raises(SourceError, match="vectors, not images"):
         open_source(made.path)
     with pytest.raises(SourceError, match="vectors, not frames"):
         open_vectors(made.path, "frames")

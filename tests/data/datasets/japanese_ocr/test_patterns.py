@@ -20,7 +20,7 @@ def scans(count: int = 37, seed: int = 0) -> Bits:
     return packed(smooth > 0.02)
 
 
-def pictures(these: Patterns) -> np.typing.NDArray[np.int64]:
+def images(these: Patterns) -> np.typing.NDArray[np.int64]:
     return these.reshape(-1, 20, 20).astype(np.int64)
 
 
@@ -56,8 +56,8 @@ def test_another_seed_gives_other_patterns() -> None:
 def test_every_pattern_shows_its_own_original() -> None:
     """Blurred, so that shifts and noise matter less, most patterns are nearest to their original."""
     originals, numbers = scans(), np.arange(37, 37 * 20)
-    soft = ndimage.gaussian_filter(pictures(patterns(originals, numbers, 3)).astype(float), (0, 1, 1))
-    wanted = ndimage.gaussian_filter(pictures(plain(originals)).astype(float), (0, 1, 1))
+    soft = ndimage.gaussian_filter(images(patterns(originals, numbers, 3)).astype(float), (0, 1, 1))
+    wanted = ndimage.gaussian_filter(images(plain(originals)).astype(float), (0, 1, 1))
     apart = ((soft[:, None] - wanted[None]) ** 2).sum((2, 3))
     assert (apart.argmin(1) == numbers % 37).mean() > 0.97
 
@@ -66,7 +66,7 @@ def test_a_scan_as_it_is_has_in_each_pixel_the_ink_of_its_area() -> None:
     """Against areas by pixels of a fifth: 20 cells of 16 fifths each are 64 pixels of 5 fifths."""
     fine = np.kron(unpacked(scans()), np.ones((1, 5, 5)))
     areas = fine.reshape(-1, 20, 16, 20, 16).mean((2, 4)) * 255
-    assert abs(pictures(plain(scans())) - areas).max() <= 2
+    assert abs(images(plain(scans())) - areas).max() <= 2
 
 
 def test_paper_stays_paper_and_ink_stays_ink() -> None:
@@ -106,7 +106,7 @@ def test_a_shift_moves_the_ink_and_a_blur_keeps_its_sum() -> None:
     dot[0, 30:34, 30:34] = True
     one = np.ones(1, np.uint64)
     centre = [
-        ndimage.center_of_mass(pictures(module._reduced(packed(dot), 8 * one, at * one, 0 * one))[0])
+        ndimage.center_of_mass(images(module._reduced(packed(dot), 8 * one, at * one, 0 * one))[0])
         for at in (0, 8, 16)
     ]
     assert np.allclose([y for y, _ in centre], 9.5, atol=0.05)

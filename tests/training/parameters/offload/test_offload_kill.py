@@ -72,10 +72,10 @@ print(json.dumps({"finished": finished, "same": last(run) == last(folder / "whol
 
 @pytest.mark.soak
 def test_a_run_that_is_killed_in_every_phase_ends_with_the_bits_of_one_that_was_not(
-    pictures: Path, tmp_path: Path
+    images: Path, tmp_path: Path
 ) -> None:
     recipe = tmp_path / "small.toml"
-    recipe.write_text(greedy(pictures, more='offload = "disk"\ncheckpoint_minutes = 0.000001'))
+    recipe.write_text(greedy(images, more='offload = "disk"\ncheckpoint_minutes = 0.000001'))
     done = subprocess.run(
         [*PYTHON, "-c", SCRIPT, str(recipe), str(tmp_path)],
         capture_output=True,

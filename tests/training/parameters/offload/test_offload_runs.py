@@ -31,21 +31,21 @@ def strategy(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def in_memory(
-    pictures: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
+    images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunDirectory]:
     """A finished run of each strategy whose filters were in memory."""
     folder = tmp_path_factory.mktemp("in-memory")
     return {
-        strategy: finish(started(greedy(pictures, strategy=strategy), folder / strategy, stores))
+        strategy: finish(started(greedy(images, strategy=strategy), folder / strategy, stores))
         for strategy in ("greedy", "joint")
     }
 
 
 def test_a_run_from_the_disk_has_the_bits_of_one_in_memory(
-    in_memory: dict[str, RunDirectory], strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    in_memory: dict[str, RunDirectory], strategy: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     plain = in_memory[strategy]
-    text = greedy(pictures, strategy=strategy, more=OFFLOADED)
+    text = greedy(images, strategy=strategy, more=OFFLOADED)
     streamed = finish(started(text, tmp_path / "streamed", stores))
     assert bits(streamed) == bits(plain)
     validations = [[event["loss"] for event in events(run, "validation")] for run in (plain, streamed)]
@@ -60,12 +60,12 @@ def test_a_stopped_run_goes_on_with_the_same_bits_wherever_its_filters_are_then(
     first: str,
     then: str,
     strategy: str,
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    text = greedy(pictures, strategy=strategy, more=f'offload = "{first}"')
+    text = greedy(images, strategy=strategy, more=f'offload = "{first}"')
     assert not stop_after(started(text, tmp_path / "cut", stores), 9, monkeypatch)
     job = open_job(
         None,
@@ -78,31 +78,31 @@ def test_a_stopped_run_goes_on_with_the_same_bits_wherever_its_filters_are_then(
 
 
 def test_a_run_that_stops_before_its_first_step_goes_on(
-    in_memory: dict[str, RunDirectory], strategy: str, pictures: Path, stores: Path, tmp_path: Path
+    in_memory: dict[str, RunDirectory], strategy: str, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    text = greedy(pictures, strategy=strategy, more=OFFLOADED)
+    text = greedy(images, strategy=strategy, more=OFFLOADED)
     stop = Stop(signal=2)
     assert not started(text, tmp_path / "cut", stores).train(watch=lambda event: None, stop=stop)
     assert bits(finish(resumed(tmp_path / "cut", stores))) == bits(in_memory[strategy])
 
 
-def test_nothing_but_checkpoints_is_left_of_a_run(pictures: Path, stores: Path, tmp_path: Path) -> None:
-    run = finish(started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores))
+def test_nothing_but_checkpoints_is_left_of_a_run(images: Path, stores: Path, tmp_path: Path) -> None:
+    run = finish(started(greedy(images, more=OFFLOADED), tmp_path / "run", stores))
     assert not (run.path / "offload").exists()
 
 
 def test_too_little_disk_is_found_before_there_is_a_run(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(holder, "disk_bytes", lambda recipe: 1 << 60)
     with pytest.raises(DiskFullError, match=r"checkpoints_kept = 1"):
-        started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
+        started(greedy(images, more=OFFLOADED), tmp_path / "run", stores)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_supervised_recipe_has_nothing_to_offload(pictures: Path, stores: Path, tmp_path: Path) -> None:
+def test_a_supervised_recipe_has_nothing_to_offload(images: Path, stores: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="belongs to strategies greedy and joint"):
-        started(supervised(pictures, more=OFFLOADED), tmp_path / "run", stores)
+        started(supervised(images, more=OFFLOADED), tmp_path / "run", stores)
 
 
 def test_a_network_that_fits_from_the_disk_alone_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +113,10 @@ def test_a_network_that_fits_from_the_disk_alone_is_told_so(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("more", ["", OFFLOADED])
-def test_memory_for_the_mixing_of_pictures_is_counted(
-    more: str, pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_memory_for_the_mixing_of_images_is_counted(
+    more: str, images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = started(greedy(pictures, more=more), tmp_path / "run", stores)
+    job = started(greedy(images, more=more), tmp_path / "run", stores)
     mixed, needed = (
         shuffle_bytes(job.store, "train"),
         training_bytes(job.recipe, job.recipe.training.batch_size),
@@ -131,10 +131,10 @@ def test_memory_for_the_mixing_of_pictures_is_counted(
         fit.check_resources(job.recipe, job.store, job.run.path)
 
 
-def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
+    job = started(greedy(images, more=OFFLOADED), tmp_path / "run", stores)
     given: list[int] = []
 
     def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
@@ -152,13 +152,13 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_pictures(
 
 def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     in_memory: dict[str, RunDirectory],
-    pictures: Path,
+    images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = tmp_path / "run"
-    assert not stop_after(started(greedy(pictures), run, stores), 3, monkeypatch)
+    assert not stop_after(started(greedy(images), run, stores), 3, monkeypatch)
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=disk"])
     assert not stop_after(job, 5, monkeypatch)
     job = resumed(run, stores)
@@ -176,10 +176,10 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
 
 
 def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_process(
-    pictures: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    images: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
-    text = greedy(pictures) + '[mesh]\ngrid = "1x2"\n'
+    text = greedy(images) + '[mesh]\ngrid = "1x2"\n'
     assert not stop_after(started(text, run, stores), 3, monkeypatch)
     words = ["mesh.grid=none", "training.offload=disk"]
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=words)
@@ -194,9 +194,9 @@ def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_proce
 
 
 def test_files_of_rows_are_not_put_into_a_folder_that_is_a_link(
-    pictures: Path, stores: Path, tmp_path: Path
+    images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    job = started(greedy(pictures, more=OFFLOADED), tmp_path / "run", stores)
+    job = started(greedy(images, more=OFFLOADED), tmp_path / "run", stores)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     (job.run.path / "offload").symlink_to(tmp_path / "mine")

@@ -150,9 +150,9 @@ def _sampled(
     return _levels(grid)
 
 
-def _levels(picture: Image.Image) -> NDArray[np.float32]:
+def _levels(image: Image.Image) -> NDArray[np.float32]:
     """Return grey levels from 0 to 1, (y, x)."""
-    levels: NDArray[np.float32] = np.asarray(picture, np.float32) / np.float32(255)
+    levels: NDArray[np.float32] = np.asarray(image, np.float32) / np.float32(255)
     return levels
 
 

@@ -32,9 +32,9 @@ def contact_sheet(samples: Patterns, columns: int = _COLUMNS, scale: int = 2) ->
 def write(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the sheets of a set whose arrays are in a folder: scans and samples of each part."""
     real_folder(folder / FOLDER)
-    for name, picture in _sheets(folder, manifest).items():
+    for name, image in _sheets(folder, manifest).items():
         with writing_whole(folder / FOLDER / f"{name}.png") as file:
-            picture.save(file, "PNG")
+            image.save(file, "PNG")
 
 
 def sheets_of(source: str) -> Mapping[str, Path]:
@@ -83,5 +83,5 @@ def _sheet(samples: NDArray[np.uint8], columns: int, scale: int) -> Image.Image:
     cells = np.zeros((rows * columns, side + gap, side + gap), np.uint8)
     cells[: len(samples), :side, :side] = samples
     page = cells.reshape(rows, columns, side + gap, side + gap).transpose(0, 2, 1, 3)
-    picture = Image.fromarray(255 - page.reshape(rows * (side + gap), columns * (side + gap)))
-    return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
+    image = Image.fromarray(255 - page.reshape(rows * (side + gap), columns * (side + gap)))
+    return image.resize((image.width * scale, image.height * scale), Image.Resampling.NEAREST)

@@ -1,4 +1,4 @@
-"""Figures 6 and 8 of Aberdeen et al. 2000 as pictures: simulated, and measured here.
+"""Figures 6 and 8 of Aberdeen et al. 2000 as plots: simulated, and measured here.
 
 Knows: matplotlib. Does not know: how anything was predicted or measured.
 """
@@ -13,11 +13,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from measures.predictions.pictures import COLOURS, INK, KEPT, MARKS, STYLE
+from measures.predictions.plots import COLOURS, INK, KEPT, MARKS, STYLE
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> None:
-    """Two pictures: bunyip-figure-6.svg and bunyip-figure-8.svg."""
+    """Two plots: bunyip-figure-6.svg and bunyip-figure-8.svg."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "bunyip"}):
         for name, make in (("bunyip-figure-6", _figure_6), ("bunyip-figure-8", _figure_8)):
             make(found).savefig(folder / f"{name}.svg", **KEPT)

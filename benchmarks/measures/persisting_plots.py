@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure as Canvas
 
-from cotswold.bench.kernels.picture import STYLE
+from cotswold.bench.kernels.plots import STYLE
 from cotswold.bench.measure import Document
 
 

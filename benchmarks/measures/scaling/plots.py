@@ -1,4 +1,4 @@
-"""The result of `bench scaling` as two pictures: efficiencies of ranks, and messages.
+"""The result of `bench scaling` as two plots: efficiencies of ranks, and messages.
 
 Knows: matplotlib, colours that are legible on light and dark pages. Does not know: how anything was measured.
 """
@@ -111,8 +111,8 @@ def _bars(axis: Any, panel: _Panel, rows: Sequence[Any]) -> None:
     axis.axvline(0, color=_INK, linewidth=0.8)
 
 
-PICTURES: dict[str, Callable[[Document, Path], bool]] = {
+PLOTS: dict[str, Callable[[Document, Path], bool]] = {
     "scaling.svg": draw_ranks,
     "scaling-messages.svg": draw_messages,
 }
-"""The pictures of a result by the names of their files."""
+"""The plots of a result by the names of their files."""

@@ -4,7 +4,7 @@ from pathlib import Path
 from tests.support.bench.small_cases import SMALLEST, small_layer, small_stack
 
 from cotswold.bench.kernels import layers, perceptron, stacks
-from cotswold.bench.kernels.picture import draw, draw_curve
+from cotswold.bench.kernels.plots import draw, draw_curve
 from cotswold.bench.kernels.shapes import Perceptron
 from cotswold.bench.measure import Document
 from cotswold.bench.row import Row
@@ -14,7 +14,7 @@ def _result(rows: list[Row], threads: int = 1) -> Document:
     return {"dense_size": 32, "rows": [{"threads": threads, **row.as_dict()} for row in rows]}
 
 
-def test_the_picture_names_every_shape_everybody_and_the_ceiling(tmp_path: Path) -> None:
+def test_the_image_names_every_shape_everybody_and_the_ceiling(tmp_path: Path) -> None:
     rows = layers.measured(small_layer(), SMALLEST)
     paper = [
         replace(row, place=replace(row.place, group="paper", shape="a stack"))
@@ -52,7 +52,7 @@ def test_the_same_result_gives_the_same_file(tmp_path: Path) -> None:
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
-def test_where_nothing_of_it_was_measured_no_picture_is_left(tmp_path: Path) -> None:
+def test_where_nothing_of_it_was_measured_no_image_is_left(tmp_path: Path) -> None:
     empty = _result([])
     assert not draw(empty, tmp_path / "kernels.svg") and not draw_curve(empty, tmp_path / "curve.svg")
     assert list(tmp_path.iterdir()) == []

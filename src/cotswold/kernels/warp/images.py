@@ -38,7 +38,7 @@ class Field:
 
 
 @dataclass(frozen=True, eq=False)
-class Pictures:
+class Images:
     """Images, and the source position of each pixel of their warped variants."""
 
     values: Float32

@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from cotswold.bench.kernels.picture import STYLE
+from cotswold.bench.kernels.plots import STYLE
 from cotswold.bench.measure import Document
 
 _WINDOW_SECONDS = 4.0

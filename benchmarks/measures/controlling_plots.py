@@ -1,6 +1,6 @@
 """A controller's processor time against the number of its servers, drawn with logarithms.
 
-Knows: matplotlib, the style of the pictures of kernels. Does not know: how anything was measured.
+Knows: matplotlib, the style of the images of kernels. Does not know: how anything was measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from cotswold.bench.kernels.picture import INK, STYLE, save
+from cotswold.bench.kernels.plots import INK, STYLE, save
 from cotswold.bench.measure import Document
 
 _LINES = {

@@ -13,7 +13,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from cotswold.bench.kernels.picture import BLUE, INK, STYLE, WIDE_INCHES, save
+from cotswold.bench.kernels.plots import BLUE, INK, STYLE, WIDE_INCHES, save
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
 from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE, ONE
@@ -257,7 +257,7 @@ def _ratio(row: Any, against: str) -> Any:
     return next(one["ratio"] for one in row["verdicts"] if one["against"] == against)
 
 
-PICTURES: dict[str, Callable[[Document, Path], bool]] = {
+PLOTS: dict[str, Callable[[Document, Path], bool]] = {
     "server.svg": draw,
     "server-replicas.svg": draw_replicas,
     "server-trace.svg": draw_trace,

@@ -1,4 +1,4 @@
-"""Pictures of what replicas do: accuracy against their number, against time, speed against cores.
+"""Images of what replicas do: accuracy against their number, against time, speed against cores.
 
 Knows: matplotlib. Does not know: how anything was measured or simulated.
 """
@@ -13,7 +13,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from measures.predictions.pictures import COLOURS, INK, KEPT, MARKS, STYLE
+from measures.predictions.plots import COLOURS, INK, KEPT, MARKS, STYLE
 
 NAMES = {"sgd": "SGD, fixed rate", "momentum": "momentum 0.9", "adagrad": "Adagrad"}
 

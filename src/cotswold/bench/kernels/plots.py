@@ -205,7 +205,7 @@ def save(figure: Figure, file: Path) -> None:
     figure.savefig(file, transparent=True, metadata=metadata, dpi=130)
 
 
-PICTURES: dict[str, Callable[[Document, Path], bool]] = {
+PLOTS: dict[str, Callable[[Document, Path], bool]] = {
     "kernels.svg": draw,
     "kernels-curve.svg": draw_curve,
 }

@@ -1,4 +1,4 @@
-"""The predictions of benchmarks/simulate.py as pictures in the style of the papers' figures.
+"""The predictions of benchmarks/simulate.py as plots in the style of the papers' figures.
 
 Knows: matplotlib, colours that are legible on light and dark pages. Does not know: how anything was
 predicted.
@@ -37,7 +37,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw_all(found: Mapping[str, Any], folder: Path) -> None:
-    """Four pictures."""
+    """Four plots."""
     with mpl.rc_context(STYLE):
         _coates(found["coates"]["networks"]).savefig(folder / "simulate-coates.svg", **KEPT)
         _distbelief(found["distbelief"], found["distbelief-10g"]).savefig(
