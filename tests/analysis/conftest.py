@@ -55,7 +55,7 @@ def run(tmp_path: Path, recipe: Recipe) -> RunDirectory:
     """A run that is in the middle of its first stack."""
     run = RunDirectory.create(tmp_path / "run", dump(recipe), {"cores": 2, "processor": "a <fast> one"})
     with EventLog(run.events) as log:
-        log.write("start", name="small", strategy="greedy", images=1234, parameters=5_000_000)
+        log.write("start", name="small", strategy="greedy", samples=1234, parameters=5_000_000)
         log.write("stack", stack=0, input="3 x 16 x 16", output="3 x 12 x 12", parameters=1)
         for step in range(1, 30):
             rates = {

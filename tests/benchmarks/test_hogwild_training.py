@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ LEARNERS = "tests.benchmarks.learners"
 STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As in a learner's process: sums of several threads may differ in the last bit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_one_process_has_the_bits_of_plain_sgd() -> None:
     module, (done,) = train(f"{LEARNERS}:Line", {}, STEPS, 1)
     plain = Line()

@@ -110,7 +110,7 @@ def test_a_recipe_without_stacks_has_no_loop_to_measure(tmp_path: Path) -> None:
 
 def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
     found: Any = evaluation_passes(parse(RECIPE.replace("SOURCE", str(images))), "output", 40, rounds=2)
-    assert found["samples"] == 40
+    assert found["images"] == 40
     assert set(found["of_forward"]) == {"first pass", "second pass"}
     assert all(len(taken) == 2 for taken in found["seconds"].values())
     alone, first = (found["seconds"][name] for name in ("forward alone", "first pass"))
@@ -123,7 +123,7 @@ def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
 def test_prepare_is_measured_beside_pillow_on_the_same_images(images: Path) -> None:
     (images / "none.png").write_bytes(b"no image")
     found: Any = preparing(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=2)
-    assert (found["samples"], found["broken"]) == (21, 1)
+    assert (found["images"], found["broken"]) == (21, 1)
     seconds = found["seconds"]
     assert found["of_pillow"]["least"] <= seconds["Pillow alone"][0] / seconds["prepare"][0] * 1.001
 

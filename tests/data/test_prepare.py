@@ -83,7 +83,7 @@ def test_broken_images_are_counted_named_and_leave_no_gap(
     originals = {photograph(i).tobytes(): i for i in range(300)}
     seen = []
     for split, count in store.splits.items():
-        assert zarr.open_array(tmp_path / "s" / "arrays" / split / "images").shape[0] == count
+        assert zarr.open_array(tmp_path / "s" / "arrays" / split / "samples").shape[0] == count
         stored = store.read_stored(split, 0, count).transpose(0, 2, 3, 1)
         for image, label in zip(stored, store.labels(split), strict=True):
             number = originals[np.ascontiguousarray(image).tobytes()]
@@ -128,7 +128,7 @@ def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
     whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
     command = [*PYTHON, "-c", KILLED, str(photographs), str(tmp_path / "s"), "7"]
     subprocess.run(command, check=False)
-    shard = tmp_path / "s" / "arrays" / "train" / "images" / "c" / "2" / "0" / "0" / "0"
+    shard = tmp_path / "s" / "arrays" / "train" / "samples" / "c" / "2" / "0" / "0" / "0"
     data = bytearray(shard.read_bytes())
     data[500] ^= 1
     shard.write_bytes(data)
@@ -271,6 +271,6 @@ def test_the_manifest_says_how_the_store_was_made(store: Store) -> None:
     manifest = json.loads((store.path / "manifest.json").read_text())
     assert manifest["request"]["preparation"]["size"] == [24, 32]
     assert set(manifest["chunks"]) | {"manifest.json"} == set(files(store.path))
-    described = json.loads((store.path / "arrays" / "train" / "images" / "zarr.json").read_text())
+    described = json.loads((store.path / "arrays" / "train" / "samples" / "zarr.json").read_text())
     inner = described["codecs"][0]["configuration"]["codecs"]
     assert [codec["name"] for codec in inner] == ["bytes", "crc32c"]

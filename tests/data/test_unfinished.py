@@ -69,7 +69,7 @@ def test_a_kill_between_the_manifest_and_the_end_leaves_a_whole_store(source: Pa
 
 
 def test_what_a_kill_left_half_written_is_swept_up(unfinished: Path, source: Path, tmp_path: Path) -> None:
-    (unfinished / "arrays/train/images/c/0/0/0/0.4711.partial").write_bytes(b"half")
+    (unfinished / "arrays/train/samples/c/0/0/0/0.4711.partial").write_bytes(b"half")
     resumed = prepare(open_source(source), unfinished, SMALL, jobs=1)
     assert resumed.found == 2 * 16
     prepare(open_source(source), tmp_path / "whole", SMALL, jobs=1)
@@ -95,9 +95,9 @@ def test_a_damaged_journal_is_refused_in_a_sentence(
         "{}",
         "[" * 100_000,
         json.dumps({"key": "../../precious", "bytes": 8, "crc": 0, "broken": {}}),
-        json.dumps({"key": "arrays/train/images/c/3/0/0/0", "bytes": "8", "crc": 0, "broken": {}}),
-        json.dumps({"key": "arrays/train/images/c/3/0/0/0", "bytes": 8, "crc": 0, "broken": {"x": "y"}}),
-        json.dumps({"key": "arrays/train/images/c/3/0/0/0", "bytes": 8, "crc": 0, "broken": {"99": "y"}}),
+        json.dumps({"key": "arrays/train/samples/c/3/0/0/0", "bytes": "8", "crc": 0, "broken": {}}),
+        json.dumps({"key": "arrays/train/samples/c/3/0/0/0", "bytes": 8, "crc": 0, "broken": {"x": "y"}}),
+        json.dumps({"key": "arrays/train/samples/c/3/0/0/0", "bytes": 8, "crc": 0, "broken": {"99": "y"}}),
     ],
     ids=range(9),
 )
@@ -120,7 +120,7 @@ def at_journal(name: str) -> Callable[[Path, Path], None]:
 
 
 def at_next_shard(store: Path, elsewhere: Path) -> None:
-    place = store / "arrays/train/images/c/3/0/0"
+    place = store / "arrays/train/samples/c/3/0/0"
     place.mkdir(parents=True)
     (place / "0").symlink_to(elsewhere)
     (place / "partial").symlink_to(elsewhere)

@@ -17,7 +17,7 @@ from cotswold.data import Preparation, Store, open_source, prepare, verify_store
 from cotswold.data.store.manifest import checksum, chunk_of
 from cotswold.errors import StoreError
 
-SHARD = "arrays/train/images/c/0/0/0/0"
+SHARD = "arrays/train/samples/c/0/0/0/0"
 LABELS = "arrays/validation/labels/c/0"
 
 
@@ -79,8 +79,8 @@ def test_what_is_no_store_is_one_finding(tmp_path: Path) -> None:
         (lambda m: m["chunks"].update({"/etc/passwd": [3, 0]}), "lists chunks that do not match"),
         (lambda m: m["chunks"].pop(SHARD), "lists chunks that do not match"),
         (lambda m: m["chunks"].update({SHARD: "x"}), "no valid size and checksum"),
-        (lambda m: m["splits"].update({"../..": {"images": 1, "shard": 1}}), "has an unknown split"),
-        (lambda m: m["splits"]["train"].update(images=10**15), "samples in shards"),
+        (lambda m: m["splits"].update({"../..": {"samples": 1, "shard": 1}}), "has an unknown split"),
+        (lambda m: m["splits"]["train"].update(samples=10**15), "samples in shards"),
         (lambda m: m["splits"]["train"].update(shard=0), "samples in shards"),
         (lambda m: m["splits"]["train"].update(shard="8"), "str in the field 'shard'"),
         (lambda m: m.pop("classes"), "no field 'classes'"),
@@ -103,11 +103,11 @@ def test_a_manifest_that_contradicts_itself_is_refused_though_its_checksum_is_ri
 
 
 def test_arrays_that_are_not_what_the_manifest_says_are_found(copy: Path) -> None:
-    described = copy / "arrays/train/images/zarr.json"
+    described = copy / "arrays/train/samples/zarr.json"
     described.write_text(described.read_text().replace("float16", "uint16"))
 
     def sealed(manifest: dict[str, Any]) -> None:
-        manifest["chunks"]["arrays/train/images/zarr.json"] = chunk_of(described)
+        manifest["chunks"]["arrays/train/samples/zarr.json"] = chunk_of(described)
 
     forge(copy, sealed)
     (found,) = verify_store(copy)
@@ -117,11 +117,11 @@ def test_arrays_that_are_not_what_the_manifest_says_are_found(copy: Path) -> Non
 
 
 def test_a_changed_description_of_the_same_length_is_found_before_it_is_used(copy: Path) -> None:
-    described = copy / "arrays/train/images/zarr.json"
+    described = copy / "arrays/train/samples/zarr.json"
     text = described.read_text()
     assert '"fill_value": 0' in text
     described.write_text(text.replace('"fill_value": 0', '"fill_value": 9'))
-    with pytest.raises(StoreError, match=r"train/images/zarr\.json"):
+    with pytest.raises(StoreError, match=r"train/samples/zarr\.json"):
         Store(copy).read("train", 0, 1)
 
 
@@ -143,7 +143,7 @@ def test_no_file_of_a_store_is_opened_through_a_link(key: str, copy: Path, tmp_p
         Store(copy)
 
 
-@pytest.mark.parametrize("folder", ["arrays", "arrays/train", "arrays/train/images/c/0"])
+@pytest.mark.parametrize("folder", ["arrays", "arrays/train", "arrays/train/samples/c/0"])
 def test_no_folder_of_a_store_is_a_link(folder: str, copy: Path, tmp_path: Path) -> None:
     shutil.move(copy / folder, tmp_path / "elsewhere")
     (copy / folder).symlink_to(tmp_path / "elsewhere")

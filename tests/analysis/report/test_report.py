@@ -283,7 +283,7 @@ def damaged(path: Path, content: bytes) -> None:
         ("classification.json", b"\x00"),
         ("environment.json", b"{"),
         ("environment.json", b"[1]"),
-        ("events.jsonl", b'{"kind": "start", "images": 3}\n[]\n{"kind": "end"}\n'),
+        ("events.jsonl", b'{"kind": "start", "samples": 3}\n[]\n{"kind": "end"}\n'),
         ("events.jsonl", b'{"kind": "whiteness", "radial": [1], "frequencies": [1, 2], "band": [1]}\n'),
     ],
 )

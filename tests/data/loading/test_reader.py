@@ -161,12 +161,12 @@ def test_a_damaged_chunk_reaches_the_caller_by_name(
 ) -> None:
     monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 8)
     store = plain_store(40)
-    path: Path = store.path / "arrays/train/images/c/3/0/0/0"
+    path: Path = store.path / "arrays/train/samples/c/3/0/0/0"
     data = bytearray(path.read_bytes())
     data[20] ^= 1
     path.write_bytes(data)
     reader = Reader(store, "train", 4, buffer_bytes=1)
-    with pytest.raises(StoreError, match="arrays/train/images/c/3/0/0/0"):
+    with pytest.raises(StoreError, match="arrays/train/samples/c/3/0/0/0"):
         for _ in reader:
             pass
     reader.close()
@@ -176,7 +176,7 @@ def test_a_reader_that_met_a_damaged_chunk_goes_on_where_it_stood_once_the_chunk
     plain_store: Numbered,
 ) -> None:
     store = plain_store(40)
-    path: Path = store.path / "arrays/train/images/c/0/0/0/0"
+    path: Path = store.path / "arrays/train/samples/c/0/0/0/0"
     whole = path.read_bytes()
     path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
     reader = Reader(store, "train", 4)

@@ -23,7 +23,7 @@ def copy(store: Store, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-SHARD = "arrays/train/images/c/0/0/0/0"
+SHARD = "arrays/train/samples/c/0/0/0/0"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -41,7 +41,7 @@ def test_a_window_is_what_a_slice_of_the_whole_would_be(data: st.DataObject, sto
 def test_large_images_are_cut_into_chunks_of_the_plane(tmp_path: Path) -> None:
     write_photographs(tmp_path / "in", 3)
     prepare(open_source(tmp_path / "in"), tmp_path / "s", Preparation((150, 200)), validation=0)
-    array = zarr.open_array(tmp_path / "s" / "arrays" / "train" / "images", mode="r")
+    array = zarr.open_array(tmp_path / "s" / "arrays" / "train" / "samples", mode="r")
     assert array.chunks[2:] == (50, 50) and array.shards is not None
     store = Store(tmp_path / "s")
     assert store.shape == MapShape(3, 150, 200)
@@ -72,7 +72,7 @@ def test_an_empty_window_has_no_pixels_and_reads_nothing(store: Store, bytes_rea
 def test_the_store_is_an_ordinary_zarr_group(store: Store) -> None:
     group = zarr.open_group(store.path / "arrays", mode="r")
     assert set(group.group_keys()) == {"train", "validation", "test"}
-    assert group["test/images"].shape == (30, 3, 24, 32)  # type: ignore[union-attr]  # an array, as its name says
+    assert group["test/samples"].shape == (30, 3, 24, 32)  # type: ignore[union-attr]  # an array, as its name says
 
 
 def test_whiteness_is_measured_on_held_out_images(store: Store) -> None:
@@ -125,16 +125,16 @@ def test_damaged_labels_and_descriptions_are_named(copy: Path) -> None:
     labels.write_bytes(data)
     with pytest.raises(StoreError, match="train/labels/c/0"):
         store.labels("train")
-    described = copy / "arrays" / "test" / "images" / "zarr.json"
+    described = copy / "arrays" / "test" / "samples" / "zarr.json"
     described.write_text("x" * described.stat().st_size)
-    with pytest.raises(StoreError, match=r"test/images/zarr\.json"):
+    with pytest.raises(StoreError, match=r"test/samples/zarr\.json"):
         Store(copy).read("test", 0, 1)
 
 
 def test_an_altered_or_unreadable_manifest_is_refused(copy: Path) -> None:
     manifest = copy / "manifest.json"
     text = manifest.read_text()
-    manifest.write_text(text.replace('"images": 210', '"images": 209'))
+    manifest.write_text(text.replace('"samples": 210', '"samples": 209'))
     with pytest.raises(StoreError, match="was altered"):
         Store(copy)
     manifest.write_text(text[:100])
