@@ -50,7 +50,15 @@ def migrated(values: Values, origin: str) -> Values:
 
 
 def format_of(values: Mapping[str, object], origin: str) -> int:
-    """Return the format number of a recipe, an event or a state; raises FormatError for an unknown one."""
+    """Return the format number of a recipe, an event or a state.
+
+    Args:
+        values: The recipe, event or state; without ``format`` its number is 1.
+        origin: The file, for error messages.
+
+    Raises:
+        FormatError: if no version, or a newer version, wrote this format.
+    """
     found = values.get("format", 1)
     if type(found) is not int or found < 1:
         raise FormatError(

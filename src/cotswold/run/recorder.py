@@ -89,7 +89,7 @@ class Recorder:
         run_clock: returns the seconds of the run, start-up and lost work included, for limits and rent; None
             for the seconds of training.
         seconds_max: seconds of the run until it must save and stop; None without a limit.
-        account: totals of the run.
+        usage: totals of the run.
     """
 
     log: Log

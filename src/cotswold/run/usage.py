@@ -77,7 +77,14 @@ class Usage:
 
     @classmethod
     def from_state(cls, state: object) -> Usage:
-        """Return the totals that a checkpoint has; raises CheckpointError for anything else."""
+        """Return the totals of a checkpoint.
+
+        Args:
+            state: The totals as `state` returned them.
+
+        Raises:
+            CheckpointError: if ``state`` is anything else.
+        """
         if not isinstance(state, dict):
             raise CheckpointError("the checkpoint has no usage totals; another version wrote it")
         if not state.keys() <= {each.name for each in fields(cls)}:

@@ -76,6 +76,12 @@ class SampleStream:
     Samples are float32 (image, channel, y, x) with the image axis contiguous; indices are their positions in
     the source, int64 (image,). Broken images are left out and listed in `broken`. If no image is readable,
     SourceError is raised at the end. The last batch may be smaller. A stream can be iterated repeatedly.
+
+    Args:
+        samples: The source, with the transform of its images.
+        batch: Images per batch.
+        indices: Positions in the source, in the order to read.
+        threads: Number of threads that decode images.
     """
 
     def __init__(self, samples: _Transformed, batch: int, indices: Sequence[int], threads: int) -> None:

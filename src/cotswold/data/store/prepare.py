@@ -66,10 +66,13 @@ class Summary:
     """The result of `prepare`."""
 
     path: Path
+    """Directory of the store."""
     identity: str
+    """Hash of the store's samples and their preparation."""
     splits: dict[str, int]
     """Number of samples in each split."""
     classes: tuple[str, ...]
+    """Names of the classes in the order of their numbers; empty without labels."""
     broken: int
     """Number of images that could not be read."""
     broken_files: tuple[str, ...]
@@ -77,6 +80,7 @@ class Summary:
     found: int
     """Number of samples that an interrupted run had already prepared."""
     seconds: float
+    """Duration of the preparation in seconds."""
     was_there: bool
     """True if the store was already finished and nothing was done."""
     notes: tuple[str, ...]

@@ -42,7 +42,7 @@ class Multiply:
 
 @dataclass(frozen=True)
 class Dot:
-    """Inner product of two named vectors; the round returns it.
+    """Inner product of the vectors named ``left`` and ``right``; the round returns it.
 
     Computed in float64 over blocks in order, so that the split over processes does not change a bit.
     """
