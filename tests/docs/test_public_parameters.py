@@ -9,6 +9,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -45,7 +46,7 @@ def fields_with_docstrings(cls: type) -> set[str]:
         except (OSError, TypeError):
             continue
         body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
-        for statement, after in zip(body, body[1:], strict=False):
+        for statement, after in pairwise(body):
             is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
             if is_text and isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 found.add(statement.target.id)
