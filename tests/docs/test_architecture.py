@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cotswold"
 PACKAGES = sorted(
-    [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()] + ["errors", "words"]
+    [path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()] + ["errors", "phrases"]
 )
 
 

@@ -28,8 +28,8 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.report.build import page_html
+from cotswold.phrases import counted
 from cotswold.ui.format import percent, plain
-from cotswold.words import counted
 from measures.accuracy.cases import SYNCHRONOUS, Case
 from measures.accuracy.summary import finals
 

@@ -118,8 +118,8 @@ def prepare(
 
     import cotswold
     from cotswold.data import Summary
+    from cotswold.phrases import counted
     from cotswold.ui.terminal import printable
-    from cotswold.words import counted
 
     heard: list[Summary] = []
     store = cotswold.prepare(

@@ -150,7 +150,7 @@ def _watch(served: Served, stop: Stop, show: Stages) -> None:
 
 def _line(status: ServedStatus) -> str:
     """Return the progress as one line."""
-    from cotswold.words import counted
+    from cotswold.phrases import counted
 
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     pushes = f"{status.pushes} push{'' if status.pushes == 1 else 'es'}"

@@ -136,8 +136,8 @@ def serve_data(
 
 def _line(status: ServedDataStatus, lent: bool) -> str:
     """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
+    from cotswold.phrases import counted
     from cotswold.ui.format import bytes_in_words
-    from cotswold.words import counted
 
     rate = status.hit_rate
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
 from cotswold.paramserver.core.dispatcher import Dispatcher
+from cotswold.phrases import counted
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaCoordinator
@@ -20,7 +21,6 @@ from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.runtime.run_cluster import RunCluster
 from cotswold.wire.lifecycle import CountersRequest, EventReport, ServerCounters, ServerReady
 from cotswold.wire.messenger import AnyMessage
-from cotswold.words import counted
 
 USUAL_SECONDS = 1.5
 """Seconds after which a wait is reported."""

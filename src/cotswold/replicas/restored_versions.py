@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
+from cotswold.phrases import counted
 from cotswold.shards.core.versions import incarnation_of, update_count
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import ServerCounters
-from cotswold.words import counted
 
 ROWS_MOST = 1000
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 import numpy as np
 
 from cotswold.errors import UserError
+from cotswold.phrases import counted
 from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
 from cotswold.replication.run_description import Description
 from cotswold.shards.core.versions import version_after_restarts
-from cotswold.words import counted
 
 _STATES = 2
 """States of a bucket while a checkpoint is taken: the current and the frozen one."""

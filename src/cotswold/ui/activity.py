@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cotswold.phrases import counted, short_in_words
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
-from cotswold.words import counted, short_in_words
 
 SILENT_SECONDS = 2.0
 """Seconds without a message after which a process is called silent."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from cotswold.phrases import counted
 from cotswold.ui.format import listed
-from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
 """Reason of a normal exit, for which no line is shown."""

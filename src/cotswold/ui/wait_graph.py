@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cotswold.phrases import counted
 from cotswold.ui import activity
 from cotswold.ui.activity import Row
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
-from cotswold.words import counted
 
 COORDINATOR = "coordinator"
 _PROCESSES = ("each", "servers", "evaluators")

@@ -7,8 +7,8 @@ import re
 from cotswold.analysis.report.build import section_html
 from cotswold.analysis.report.training import accounts, speed
 from cotswold.analysis.run_history import History
+from cotswold.phrases import counted
 from cotswold.run import Event
-from cotswold.words import counted
 
 
 def step(at: int, seconds: float, training_seconds: float) -> Event:

@@ -21,10 +21,10 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
+from cotswold.phrases import counted
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.ui.format import count, duration, percent, plain, scaled
-from cotswold.words import counted
 
 _SECONDS = "seconds of training"
 _RULES = {

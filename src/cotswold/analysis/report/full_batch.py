@@ -18,10 +18,10 @@ from cotswold.analysis.report.blocks import (
     Paragraph,
 )
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
+from cotswold.phrases import counted
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.ui.format import count, percent, plain, scaled
-from cotswold.words import counted
 
 _AXES = (
     ("evaluations", "evaluations of value and gradient"),

@@ -15,8 +15,8 @@ from cotswold.api.arguments import check_path
 from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
 from cotswold.api.threads import computing
+from cotswold.phrases import counted
 from cotswold.ui.display import display_for
-from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np

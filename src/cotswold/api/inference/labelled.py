@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.run import Run
 from cotswold.errors import SourceError, StoreError, UserError
+from cotswold.phrases import counted
 from cotswold.ui.display import Display
-from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np

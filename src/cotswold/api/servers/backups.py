@@ -44,9 +44,9 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
     """
     from cotswold.api.servers.cluster_admin import run_meant
     from cotswold.files import replace_file
+    from cotswold.phrases import counted
     from cotswold.replication.disk.bucket_format import write_saved
     from cotswold.wire.names import is_run, run_of
-    from cotswold.words import counted
 
     if folder.exists():
         raise UserError(f"{folder} already exists; give a new folder for the backup")
@@ -163,13 +163,13 @@ def restore_backup(
     nothing remains.
     """
     from cotswold.files import replace_file
+    from cotswold.phrases import counted
     from cotswold.replication.disk.bucket_format import write_saved
     from cotswold.replication.metadata import MetadataLocation
     from cotswold.replication.replica.saved_bucket import restored_on
     from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE, HostSettings
     from cotswold.replication.runtime.server_names import FILE as NAMES
     from cotswold.wire import Group
-    from cotswold.words import counted
 
     told = _read(backup)
     settings = HostSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)

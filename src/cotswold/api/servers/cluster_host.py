@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.servers.host_events import EventFile
 from cotswold.errors import UserError
+from cotswold.phrases import counted
 from cotswold.replication.controller.event_text import GATHERED, OF_BUCKETS
 from cotswold.ui.format import bytes_in_words
-from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.host import Token

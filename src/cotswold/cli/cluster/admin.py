@@ -157,8 +157,8 @@ def drain(
         COTSWOLD_TOKEN.
     """
     from cotswold.errors import UserError
+    from cotswold.phrases import counted
     from cotswold.ui.terminal import say, show_stages
-    from cotswold.words import counted
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")

@@ -56,7 +56,7 @@ def recover(
     from cotswold.cli.cluster.host import state_place
     from cotswold.errors import UserError
     from cotswold.files import DirectoryLock
-    from cotswold.replication.disk_recovery import read_disks, recover
+    from cotswold.replication.metadata_recovery import read_disks, recover
     from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE
     from cotswold.ui.terminal import say
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cotswold.phrases import counted
 from cotswold.ui.terminal import printable
-from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview

@@ -26,7 +26,7 @@ from cotswold.data.sources.checks import read_image
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 Found = list[Float32 | BrokenImageError]
 """Transformed samples, or the error of each."""

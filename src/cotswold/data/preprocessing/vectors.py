@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cotswold.errors import UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]

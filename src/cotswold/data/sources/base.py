@@ -24,7 +24,7 @@ from PIL import Image
 from cotswold.data.formats.image import BrokenImageError, numbers, shallow
 from cotswold.data.formats.intensity_range import Ranges
 from cotswold.errors import SourceError, UnlabelledError
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["images", "vectors", "frames"]

@@ -16,7 +16,7 @@ from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, cho
 from cotswold.data.sources.contents import digests
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 _NAMED = 5
 """Folders named in a message, at most."""

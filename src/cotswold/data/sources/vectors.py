@@ -17,7 +17,7 @@ from cotswold.data.sources.base import UNLABELLED, Kind, SampleSource
 from cotswold.data.sources.labels import LabelArray, number_remedy
 from cotswold.data.sources.sequences import Integers, neighbours
 from cotswold.errors import SourceError
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 Rows = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 _NAMED = 10
 """Classes named in a message, at most."""

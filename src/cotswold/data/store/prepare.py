@@ -50,7 +50,7 @@ from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import UserError
 from cotswold.files import expanded, real_folder
 from cotswold.host import granted_cores
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 Progress = Callable[[int, int], None]
 """Called with the number of samples done and the total."""

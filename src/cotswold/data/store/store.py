@@ -31,7 +31,7 @@ from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20

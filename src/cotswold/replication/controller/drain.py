@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cotswold.phrases import counted
 from cotswold.replication.controller.bucket_map import DRAIN_DONE
 from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import Draining
 from cotswold.wire.names import display_name
-from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1
 _LEAST_SECONDS = 1.0

@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cotswold.phrases import counted
 from cotswold.replication.controller import event_text as sentences
 from cotswold.replication.controller.assignment_delivery import AssignmentDelivery, PrimaryClaims
 from cotswold.replication.controller.bucket_map import CommittedChanges
@@ -71,7 +72,6 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.words import counted
 
 _REST_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""

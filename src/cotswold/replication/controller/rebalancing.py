@@ -22,12 +22,12 @@ from collections import Counter
 from dataclasses import replace
 from itertools import islice
 
+from cotswold.phrases import counted
 from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.election import ElectionManager, ElectionReason
 from cotswold.replication.controller.placement import surplus_member
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.wire import Group
-from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.25
 _TRIED = 8

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.words import counted
+from cotswold.phrases import counted
 
 MAX_COPIES = 5
 

@@ -30,7 +30,7 @@ from cotswold.replication.disk import (
     WriteFailed,
 )
 from cotswold.replication.disk.bucket_format import saved_of, snapshot_of
-from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER
+from cotswold.replication.metadata_recovery import CLUSTER_FILE, RUNS_FOLDER
 from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
 from cotswold.wire.lifecycle import STOP_SECONDS
 from cotswold.wire.names import is_run

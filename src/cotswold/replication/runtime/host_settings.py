@@ -105,7 +105,7 @@ def recover_metadata(settings: HostSettings) -> str:
     disks = settings.folder / DISKS_FOLDER
     if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
         return ""
-    from cotswold.replication.disk_recovery import recover_alone
+    from cotswold.replication.metadata_recovery import recover_alone
 
     try:
         return recover_alone(settings.folder / METADATA_FILE, disks)
@@ -118,7 +118,7 @@ def require_metadata(settings: HostSettings) -> None:
     cluster."""
     if not settings.owns_state or settings.flush_seconds is None:
         return
-    from cotswold.replication.disk_recovery import is_sound
+    from cotswold.replication.metadata_recovery import is_sound
 
     state = settings.folder / METADATA_FILE
     try:

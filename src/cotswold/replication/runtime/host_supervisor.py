@@ -34,6 +34,7 @@ from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
 from cotswold.host.keyring import KeyringFile
 from cotswold.host.token import VARIABLE
+from cotswold.phrases import counted
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
@@ -75,7 +76,6 @@ from cotswold.wire import (
 )
 from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, Stop
 from cotswold.wire.messenger import Messenger, Received, Reconnector
-from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Callback for events: kind, name of the process, sentence."""

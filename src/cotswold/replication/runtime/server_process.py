@@ -19,6 +19,7 @@ from typing import Any, cast, get_args
 
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
+from cotswold.phrases import short_in_words
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.supervisor_link import SupervisorLink
 from cotswold.replication.client.client_names import ClientNames
@@ -67,7 +68,6 @@ from cotswold.wire.lifecycle import (
 )
 from cotswold.wire.messenger import AnyMessage, Messenger, Received, Reconnector
 from cotswold.wire.names import run_of
-from cotswold.words import short_in_words
 
 _TICK_SECONDS = 0.05
 _ROOM_SECONDS = STOP_SECONDS / 2

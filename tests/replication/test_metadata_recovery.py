@@ -18,8 +18,14 @@ from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.replication.controller.bucket_map import BucketMap
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk.bucket_format import write_saved
-from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER, read_disks, recover, recover_alone
 from cotswold.replication.metadata import MetadataLocation
+from cotswold.replication.metadata_recovery import (
+    CLUSTER_FILE,
+    RUNS_FOLDER,
+    read_disks,
+    recover,
+    recover_alone,
+)
 from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw

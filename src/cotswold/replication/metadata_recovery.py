@@ -28,6 +28,7 @@ from pathlib import Path
 
 from cotswold.errors import CotswoldError, FormatError, StoreError, UserError
 from cotswold.files.durable import PARTIAL, sync_folder
+from cotswold.phrases import counted
 from cotswold.replication.controller.bucket_map import BUCKETS, RUNS, items_of
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk import BlockStore, Bucket, DamagedError, Head
@@ -38,7 +39,6 @@ from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, restored_o
 from cotswold.replication.run_description import Description
 from cotswold.wire import Group
 from cotswold.wire.names import run_of
-from cotswold.words import counted
 
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
 """Names on a server's disk: file with the name of its cluster, and folder with the description of each run
