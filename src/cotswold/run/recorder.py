@@ -19,9 +19,8 @@ from cotswold.checkpoint import Checkpoint, CheckpointManager, Latest, SealedChu
 from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
 from cotswold.run.events import Log
-from cotswold.run.first_checkpoint import FIRST_SAVE_SECONDS
 from cotswold.run.metrics import LossTrend, Means, Meter, Metrics, kinds_not_finite
-from cotswold.run.stop import Stop
+from cotswold.run.stop import FIRST_SAVE_SECONDS, Stop
 from cotswold.run.usage import Usage
 
 _SAVES_SHARE = 10

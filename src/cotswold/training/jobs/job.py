@@ -26,8 +26,8 @@ from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraini
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Log, Observer
-from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.run.loggers.status_file import StatusFile
+from cotswold.run.stop import NOTHING_SAVED
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
