@@ -18,7 +18,7 @@ from tests.support.cli.command import Said, cotswold
 from cotswold.checkpoint import CheckpointManager
 from cotswold.host import memory
 from cotswold.run import RunDirectory
-from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.stop import NOTHING_SAVED
 from cotswold.training.jobs import preflight as fit
 
 

@@ -174,8 +174,8 @@ def test_a_sample_is_a_frame_with_its_neighbours_across_shards_and_never_across_
             start += length
         for first, last in ((0, 1), (count // 2, count), (count, count)):
             np.testing.assert_array_equal(store.read(split, first, last), whole[first:last])
-    frame_bytes = sum(path.stat().st_size for path in (tmp_path / "s").rglob("images/c/*/0/0/0"))
-    assert frame_bytes < 1.5 * 266 * 3 * 4 + 4000, "frames are kept once"
+    frame_bytes = sum(path.stat().st_size for path in (tmp_path / "s").rglob("samples/c/*/0/0/0"))
+    assert 0 < frame_bytes < 1.5 * 266 * 3 * 4 + 4000, "frames are kept once"
     assert verify_store(tmp_path / "s") == []
 
 

@@ -60,7 +60,7 @@ def near(first: RunDirectory, second: RunDirectory) -> None:
     torch.testing.assert_close(losses(first), losses(second), rtol=2e-3, atol=0)
     one, other = last(first.checkpoints), last(second.checkpoints)
     assert sorted(one.names) == sorted(other.names)
-    assert one.state["samples"] == other.state["samples"]
+    assert one.state["batches"] == other.state["batches"]
     for name in one.names:
         assert one.shape(name) == other.shape(name)
         torch.testing.assert_close(one.read(name), other.read(name), rtol=0.05, atol=0.02)

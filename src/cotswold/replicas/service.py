@@ -10,11 +10,11 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, get_args
+from typing import Self
 
 import numpy as np
 import torch
@@ -32,12 +32,10 @@ from cotswold.paramserver.core.settings import AsyncSettings, DispatcherSettings
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.coordinator_loop import (
-    ClusterFailedError,
-    CoordinatorLoop,
     OnEvent,
 )
 from cotswold.processes.endpoint_settings import EndpointSettings
-from cotswold.processes.process_group import ProcessGroup
+from cotswold.replicas.service_coordinator import ServiceCoordinator
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.sample_ledger import SampleCounts
 from cotswold.shards.runtime.arithmetic import Array
@@ -47,25 +45,21 @@ from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsInUseError
 from cotswold.transport.socket_folder import remove_left_folders
 from cotswold.wire.lifecycle import (
-    ConnectRequest,
     CountersRequest,
-    Goodbye,
     RunTerms,
     ServerCounters,
     WorkerReady,
 )
-from cotswold.wire.messenger import AnyMessage, Messenger
+from cotswold.wire.messenger import AnyMessage
 
 PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
 """Modules that the fork server imports once."""
-_TICK_SECONDS = 0.05
 _ORDER_SECONDS = 0.1
 _BEAT_SECONDS = 0.5
 _LAST_SECONDS = 5.0
 """Seconds to wait at the end until servers have applied their queued updates."""
 _ROOM = 16
 """Updates of all shards that may be queued on a server before clients must retry."""
-_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 @dataclass(frozen=True)
@@ -183,62 +177,6 @@ class _ServiceStartup(Startup):
             self._run, POINT, chosen.rule, columns, item_bytes, QueueLimits(room, room), chosen.staleness
         )
         return {"updates": settings_as_dict(settings)}
-
-
-class ServiceCoordinator(CoordinatorLoop):
-    """The event loop of the coordinator of clients."""
-
-    tick_seconds = _TICK_SECONDS
-
-    def __init__(
-        self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
-    ) -> None:
-        super().__init__(post, staff, on_event)
-        self.machine, self._terms = machine, terms
-        self._whys: dict[str, str] = {}
-        """Exit reasons of servers."""
-
-    @property
-    def servers(self) -> list[str]:
-        """Names of the servers."""
-        return [name for name, _ in self.machine.servers]
-
-    def dismiss(self, why: str) -> None:
-        """End all sessions."""
-        for member in self.machine.members:
-            self.machine.ended(member.name, "the servers end")
-            self.post.send(member.name, Goodbye(why))
-            self.post.send(member.name, m.Shutdown(member.session))
-
-    def close(self) -> None:
-        """End all processes."""
-        self._end(self.machine.members, self.servers)
-
-    def _on_message(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, ConnectRequest):
-            self.post.send(sender, self._terms)
-        elif isinstance(message, _HEARD):
-            self.deliver(self.machine.receive(sender, message, time.monotonic()))
-
-    def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        self._whys[name] = why
-        return []
-
-    def _on_client_disconnect(self, name: str, why: str) -> None:
-        self.machine.ended(name, why)
-
-    def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
-        self.deliver(self.machine.tick(now))
-        for event in self.machine.take_events():
-            told = asdict(event)
-            self._on_event(told.pop("kind"), told)
-        self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
-        if lost := self.lost_servers(self.servers):
-            whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
-            raise ClusterFailedError(
-                f"{lost} is lost ({whys or 'it is silent'}); resume from the last checkpoint"
-            )
 
 
 class ParameterService:

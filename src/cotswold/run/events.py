@@ -29,6 +29,38 @@ _SECONDS_MAX = 1e10
 """Largest plausible time in seconds: a run of three centuries, or a clock in the year 2286."""
 
 
+class Log(Protocol):
+    """Receiver of events."""
+
+    def write(self, kind: str, **fields: object) -> None:
+        """Write an event."""
+        ...
+
+    def show(self, kind: str, **fields: object) -> None:
+        """Show an event without saving it."""
+        ...
+
+
+class NoLog:
+    """A log that drops all events, for ranks that write none."""
+
+    def write(self, kind: str, **fields: object) -> None:
+        """Drop the event.
+
+        Args:
+            kind: ignored.
+            fields: ignored.
+        """
+
+    def show(self, kind: str, **fields: object) -> None:
+        """Drop the event.
+
+        Args:
+            kind: ignored.
+            fields: ignored.
+        """
+
+
 class Observer(Protocol):
     """A further receiver of all events; after it raises, it receives no more."""
 

@@ -1,14 +1,25 @@
 """Measurements of training, and their means between two events.
 
-Knows: losses, samples, FLOPs, seconds. Does not know: what is trained, how, where events go.
+Knows: losses, samples, FLOPs, seconds, values that are not finite. Does not know: what is trained, how, where
+events go.
 """
 
 from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+from torch import Tensor
+
+_FAR = 10.0
+"""Ratio of the final to the initial loss from which the run ends with a warning."""
+_LAST = 8
+"""Number of last losses whose median is the final loss."""
 
 
 @dataclass(frozen=True)
@@ -114,3 +125,42 @@ class Meter:
         }
         self.restart(waited_seconds)
         return Means(count, values)
+
+
+class LossTrend:
+    """The last losses of a phase, compared with its first."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=_LAST)
+
+    def add(self, loss: float) -> None:
+        """Add the newest loss."""
+        self._last.append(loss)
+
+    def clear(self) -> None:
+        """Discard all losses: the next ones are not comparable."""
+        self._last.clear()
+
+    def growth_from(self, first: float | None) -> str:
+        """Return a sentence if the losses grew far above the first one, else an empty text."""
+        if not first or first < 0 or not self._last:
+            return ""
+        last = median(self._last)
+        return (
+            f"the final loss {last:.3g} is far above the initial loss {first:.3g}"
+            if last > _FAR * first
+            else ""
+        )
+
+
+def kinds_not_finite(tensor: Tensor) -> set[str]:
+    """Return the subset of ``inf`` and ``nan`` that a tensor contains."""
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
+        return set()
+    tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.itemsize == 1:
+        tensor = tensor.float()  # torch cannot sum 8-bit floats
+    if bool(torch.isfinite(tensor.sum())):
+        return set()
+    tests = {"inf": torch.isinf, "nan": torch.isnan}  # a sum of finite values may overflow
+    return {name for name, test in tests.items() if bool(test(tensor).any())}

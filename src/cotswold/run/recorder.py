@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
-from typing import Literal, Protocol
+from typing import Literal
 
-import torch
 from torch import Tensor
 
 from cotswold.checkpoint import Checkpoint, CheckpointManager, Latest, SealedChunk, TensorChunk
 from cotswold.errors import DivergedError
 from cotswold.recipe.schema import Price
-from cotswold.run.first_checkpoint import FIRST_SAVE_SECONDS
-from cotswold.run.metrics import Means, Meter, Metrics
-from cotswold.run.stop import Stop
+from cotswold.run.events import Log
+from cotswold.run.metrics import LossTrend, Means, Meter, Metrics, kinds_not_finite
+from cotswold.run.stop import FIRST_SAVE_SECONDS, Stop
 from cotswold.run.usage import Usage
 
 _SAVES_SHARE = 10
@@ -34,42 +31,6 @@ _STEADY = "reconstruction"
 """Part of an objective whose meaning is constant during training, if it exists; the weight of a stack's
 sparsity rises while it learns.
 """
-_FAR = 10.0
-"""Ratio of the final to the initial loss from which the run ends with a warning."""
-_LAST = 8
-"""Number of last losses whose median is the final loss."""
-
-
-class Log(Protocol):
-    """Receiver of events."""
-
-    def write(self, kind: str, **fields: object) -> None:
-        """Write an event."""
-        ...
-
-    def show(self, kind: str, **fields: object) -> None:
-        """Show an event without saving it."""
-        ...
-
-
-class NoLog:
-    """A log that drops all events, for ranks that write none."""
-
-    def write(self, kind: str, **fields: object) -> None:
-        """Drop the event.
-
-        Args:
-            kind: ignored.
-            fields: ignored.
-        """
-
-    def show(self, kind: str, **fields: object) -> None:
-        """Drop the event.
-
-        Args:
-            kind: ignored.
-            fields: ignored.
-        """
 
 
 @dataclass
@@ -98,24 +59,17 @@ class Recorder:
     stop: Stop
     checkpoint_seconds: float
     metadata: Mapping[str, object] = field(default_factory=dict)
-    """Constant entries of every checkpoint's state."""
     remedy: str = "try a smaller learning rate"
-    """Advice if the objective is not finite."""
     sent_bytes: Callable[[], int] = lambda: 0
-    """Returns the bytes that the transports sent since its last call."""
     clock: Callable[[], float] = time.monotonic
     run_clock: Callable[[], float] | None = None
-    """Returns the seconds of the run, start-up and lost work included, for limits and rent; None for the
-    seconds of training.
-    """
     seconds_max: float | None = None
-    """Seconds of the run until it must save and stop; None without a limit."""
     usage: Usage = field(default_factory=Usage)
 
     def __post_init__(self) -> None:
         self._meter = Meter(self.clock)
         self._saved_at = self._counted_until = self.clock()
-        self._last_losses: deque[float] = deque(maxlen=_LAST)
+        self._trend = LossTrend()
         self._warned = ""
         self._odd: Mapping[str, set[str]] = {}
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # duration of the last save of each
@@ -133,7 +87,7 @@ class Recorder:
         """
         if kind == "stack":
             self.usage.first_loss = None
-            self._last_losses.clear()
+            self._trend.clear()
         self.log.write(kind, **fields)
 
     def show(self, kind: str, **fields: object) -> None:
@@ -200,7 +154,7 @@ class Recorder:
         if metrics.counted:
             if self.usage.first_loss is None:
                 self.usage.first_loss = steady
-            self._last_losses.append(steady)
+            self._trend.add(steady)
         self._meter.add(metrics, flops)
 
     def restart_means(self, waited_seconds: float) -> None:
@@ -400,13 +354,8 @@ class Recorder:
 
     def _loss_warning(self) -> str:
         """Return a warning about a loss that grew far but stayed finite; empty if it did not."""
-        first = self.usage.first_loss
-        if not first or first < 0 or not self._last_losses:
-            return ""
-        last = median(self._last_losses)
-        if last <= _FAR * first:
-            return ""
-        return f"the final loss {last:.3g} is far above the initial loss {first:.3g}; {self.remedy}"
+        growth = self._trend.growth_from(self.usage.first_loss)
+        return f"{growth}; {self.remedy}" if growth else ""
 
     def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
         """Return the error of a run whose numbers are not finite.
@@ -426,27 +375,14 @@ class Recorder:
         Args:
             tensors: the tensors by name.
         """
-        self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
+        self._odd = {name: found for name, each in tensors.items() if (found := kinds_not_finite(each))}
 
     def _check_finite(
         self, pieces: Iterable[TensorChunk | SealedChunk], where: str
     ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:
-            if isinstance(piece, TensorChunk) and _not_finite(piece.tensor) - self._odd.get(
+            if isinstance(piece, TensorChunk) and kinds_not_finite(piece.tensor) - self._odd.get(
                 piece.name, set()
             ):
                 raise self.diverged(f"{piece.name} has values that are not finite", where)
             yield piece
-
-
-def _not_finite(tensor: Tensor) -> set[str]:
-    """Return the subset of ``inf`` and ``nan`` that a tensor contains."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
-        return set()
-    tensor = tensor.detach()
-    if tensor.is_floating_point() and tensor.itemsize == 1:
-        tensor = tensor.float()  # torch cannot sum 8-bit floats
-    if bool(torch.isfinite(tensor.sum())):
-        return set()
-    tests = {"inf": torch.isinf, "nan": torch.isnan}  # a sum of finite values may overflow
-    return {name for name, test in tests.items() if bool(test(tensor).any())}

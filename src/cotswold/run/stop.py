@@ -1,11 +1,18 @@
-"""Request to stop training.
+"""Stop requests, and the time before which a stopped run has saved nothing.
 
-Knows: the signal, and whether a user pressed Ctrl-C. Does not know: what stops.
+Knows: the signal, whether a user pressed Ctrl-C, the time of the first checkpoint. Does not know: what stops,
+what is saved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+FIRST_SAVE_SECONDS = 15.0
+"""Seconds of training until the first checkpoint, unless checkpoints are more frequent."""
+NOTHING_SAVED = (
+    f"nothing was saved yet, as in the first {FIRST_SAVE_SECONDS:g} s of training; the run starts again"
+)
 
 
 @dataclass

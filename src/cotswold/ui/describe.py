@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cotswold.phrases import counted as counted_of
-from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.stop import NOTHING_SAVED
 from cotswold.ui.format import as_number, bytes_in_words, clock, flop_rate, kinds_of, time_left
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from tests.data.conftest import Named
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
-from cotswold.data.sources.base import split_of_folder
+from cotswold.data.sources.file_names import split_of_folder
 from cotswold.data.store.splits import Request, Splits, assigned, rule
 from cotswold.errors import SourceError, UserError
 

@@ -87,14 +87,14 @@ def test_a_trainer_that_came_before_the_first_server_hears_only_why_another_stor
     found = Pool("p", silent_seconds=3.0)
     attend(found, store="sounds")
     (send,) = found.receive("s", OFFER, 0.0)
-    assert isinstance(send.message, PoolMembers) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, PoolMembers) and "not sounds" in send.message.why
     assert send.to == "t" and not send.message.servers and not found.trainers
 
 
 def test_a_trainer_of_another_store_is_told_why_not() -> None:
     found = pool()
     (send,) = attend(found, store="sounds")
-    assert isinstance(send.message, PoolMembers) and "learns from sounds" in send.message.why
+    assert isinstance(send.message, PoolMembers) and "not sounds" in send.message.why
     assert not found.trainers
 
 

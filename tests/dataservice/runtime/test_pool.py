@@ -369,7 +369,7 @@ def test_what_lies_damaged_on_the_disk_is_said(store: Store, fork_server: ForkSe
     shutil.copytree(store.path, broken)
     with served(store, fork_server, path=broken) as (pool, token):
         until(lambda: len(pids(pool)) == 2)
-        for each in (broken / key for key in store.files if "images/c/" in key):
+        for each in (broken / key for key in store.files if "samples/c/" in key):
             each.write_bytes(bytes(each.stat().st_size))
         with (
             reading(pool, token, store) as reader,

@@ -23,7 +23,7 @@ from cotswold import training
 from cotswold.analysis.run_history import History
 from cotswold.errors import BusyError, MachineError, RunError
 from cotswold.run import EventLog, Stop
-from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.stop import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
 from cotswold.training.full_batch.objective import DenseObjective
 from cotswold.ui.describe import describe

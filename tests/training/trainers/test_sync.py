@@ -280,7 +280,7 @@ def test_a_strategy_that_keeps_no_random_state_draws_the_same_after_a_resume(tmp
 def test_a_checkpoint_without_a_random_state_is_gone_on_with(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         runner = runner_in(tmp_path, Sums(), Numbers(), Stop(), log)
-        state = {"strategy": {"taken": 3}, "images": {"next": 3}, "position": vars(Position(0, 3, 3))}
+        state = {"strategy": {"taken": 3}, "batches": {"next": 3}, "position": vars(Position(0, 3, 3))}
         more: dict[str, object] = {"ended": [], "account": {}}
         runner.recorder.checkpoints.save(3, {"sum": torch.full((1,), 6.0)}, {**state, **more})
         runner.resume(newest(tmp_path))

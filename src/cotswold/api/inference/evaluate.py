@@ -20,7 +20,7 @@ from cotswold.ui.display import display_for
 if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
     from cotswold.analysis.selectivity.scores import ClassWeights
-    from cotswold.data.sources.base import Labels
+    from cotswold.data.sources.file_names import Labels
 
 
 def evaluate(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cotswold.analysis import Classification, Regression
     from cotswold.data import SampleStream, Source, Store, VectorSource
-    from cotswold.data.sources.base import Labels
+    from cotswold.data.sources.file_names import Labels
     from cotswold.recipe import Recipe
     from cotswold.training import LayerNetwork, SampleSpec, Trained
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import bytes_in, size_of
 from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
-from cotswold.data.sources.base import Labels, Source, split_named
+from cotswold.data.sources.base import Source
 from cotswold.data.sources.contents import ContentIdentity
+from cotswold.data.sources.file_names import Labels, split_named
 from cotswold.errors import SourceError
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.formats.image import open_image
-from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, hashed
+from cotswold.data.sources.base import UNLABELLED, Source, hashed
 from cotswold.data.sources.contents import digests
+from cotswold.data.sources.file_names import Labels, chosen
 from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
 from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
 

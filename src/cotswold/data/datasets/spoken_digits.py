@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from cotswold.data.datasets import log_mel
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, too_much
 from cotswold.data.formats.zip_archive import opened_zip
-from cotswold.data.sources.base import Labels, chosen, hashed
+from cotswold.data.sources.base import hashed
+from cotswold.data.sources.file_names import Labels, chosen
 from cotswold.data.sources.folder import walk
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray, VectorSource

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, Npz, header, too_much
 from cotswold.data.formats.vector_files import BESIDE, load_npy, npy_header, read_npy
 from cotswold.data.formats.zip_archive import opened_zip
-from cotswold.data.sources.base import Labels, Paths, chosen, hashed
+from cotswold.data.sources.base import hashed
 from cotswold.data.sources.contents import ContentIdentity, digests
+from cotswold.data.sources.file_names import Labels, Paths, chosen
 from cotswold.data.sources.folder import walk
 from cotswold.data.sources.labels import LabelArray, checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape

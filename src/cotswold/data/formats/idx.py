@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import bytes_in, opened, size_of
 from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
-from cotswold.data.sources.base import Labels, Source, split_named
+from cotswold.data.sources.base import Source
 from cotswold.data.sources.contents import ContentIdentity
+from cotswold.data.sources.file_names import Labels, split_named
 from cotswold.errors import SourceError, UnlabelledError
 
 _IMAGES = re.compile(r"^(?P<split>.+?)[-_]images?[-_.]idx3[-_.]ubyte(\.gz)?$")

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import Npz, bytes_in, header, opened, size_of
-from cotswold.data.sources.base import Labels, chosen, split_named
 from cotswold.data.sources.contents import ContentIdentity
+from cotswold.data.sources.file_names import Labels, chosen, split_named
 from cotswold.data.sources.labels import checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError

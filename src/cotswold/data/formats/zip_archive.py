@@ -15,7 +15,8 @@ from typing import Any
 from PIL import Image
 
 from cotswold.data.formats.image import BrokenImageError, open_image
-from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
+from cotswold.data.sources.base import PNG_HEADER_BYTES, NamedFiles
+from cotswold.data.sources.file_names import Labels, chosen
 from cotswold.data.sources.folder import is_image
 from cotswold.errors import SourceError
 

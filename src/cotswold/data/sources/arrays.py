@@ -21,8 +21,9 @@ from PIL import Image
 from cotswold.data.formats.array_files import Npz
 from cotswold.data.formats.image import BrokenImageError
 from cotswold.data.formats.intensity_range import Ranges, is_deep
-from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, split_named
+from cotswold.data.sources.base import UNLABELLED, Source
 from cotswold.data.sources.contents import ContentIdentity
+from cotswold.data.sources.file_names import Labels, chosen, split_named
 from cotswold.data.sources.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
 

@@ -11,7 +11,8 @@ from typing import get_args
 
 from cotswold.data.datasets.japanese_ocr import japanese_source
 from cotswold.data.sources import plugins as joined
-from cotswold.data.sources.base import Kind, Labels, Source
+from cotswold.data.sources.base import Kind, Source
+from cotswold.data.sources.file_names import Labels
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded

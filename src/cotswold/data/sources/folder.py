@@ -12,8 +12,9 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from cotswold.data.formats.image import BrokenImageError, open_image
-from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
+from cotswold.data.sources.base import PNG_HEADER_BYTES, NamedFiles
 from cotswold.data.sources.contents import digests
+from cotswold.data.sources.file_names import Labels, chosen
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
 from cotswold.phrases import counted

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.sources.base import composed
+from cotswold.data.sources.file_names import composed
 from cotswold.errors import SourceError
 
 _NUMBER_MAX = (1 << 16) - 1

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from cotswold.errors import CotswoldError, SourceError, told
 
 if TYPE_CHECKING:
-    from cotswold.data.sources.base import Labels, Source
+    from cotswold.data.sources.base import Source
+    from cotswold.data.sources.file_names import Labels
     from cotswold.data.sources.vectors import VectorSource
 
 GROUP = "cotswold.sources"

@@ -20,7 +20,7 @@ and its queues and copies take several times as long as writing the bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -148,3 +148,23 @@ def descriptions(split: str, sequences: int = 0) -> list[str]:
     """Return the files with zarr's metadata of a split and its arrays."""
     arrays = (SAMPLES, LABELS, *([LENGTHS] if sequences else []))
     return [f"{folder(split)}/zarr.json", *(f"{folder(split)}/{name}/zarr.json" for name in arrays)]
+
+
+def side_keys(name: str, part: Mapping[str, Any], targets: int) -> list[str]:
+    """Return the files of a split's labels or sequence lengths; ``part``: its entry in the manifest."""
+    split = name.split("/")[1]
+    if name.endswith(LABELS):
+        return label_keys(split, part["samples"], targets)
+    return length_keys(split, part["sequences"])
+
+
+def array_form(
+    name: str, part: Mapping[str, Any], targets: int, row: MapShape, dtype: str
+) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and dtype that an array of a split must have; ``part``: its entry in the manifest."""
+    samples, integers = part["samples"], np.dtype(np.int64)
+    if name.endswith(LABELS):
+        return ((samples, targets), np.dtype(np.float32)) if targets else ((samples,), integers)
+    if name.endswith(LENGTHS):
+        return (part["sequences"],), integers
+    return (samples, row.channels, row.height, row.width), np.dtype(dtype)

@@ -1,6 +1,6 @@
 """The manifest of a store: its contents and a checksum for every chunk.
 
-Knows: the fields of a manifest, the files of a store. Does not know: zarr, images.
+Knows: the fields of a manifest, the files of a store and their faults. Does not know: zarr, images.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from cotswold.files import (
     take,
 )
 from cotswold.files.checksum import crc32
+from cotswold.phrases import counted
 
 MANIFEST = "manifest.json"
 FOLDER = ".preparing"
@@ -33,6 +35,9 @@ _KIND = "cotswold store "
 FORMAT = f"{_KIND}1"
 SPLITS = ("train", "validation", "test")
 _READ_BYTES = 1 << 20
+_NAMED = 5
+"""Maximum number of broken images named in a message."""
+REMEDY = "prepare the store again or copy it again"
 
 
 @contextlib.contextmanager
@@ -141,3 +146,54 @@ def chunk_of(path: Path) -> Chunk:
             total += len(block)
             crc = crc32(block, crc)
     return total, crc
+
+
+def damaged(store: Path, key: str) -> str:
+    """Return the sentence on a file whose contents differ from the manifest."""
+    return f"chunk {key} of {store} is damaged; {REMEDY}"
+
+
+def chunk_fault(store: Path, key: str, chunk: Chunk) -> str | None:
+    """Return a sentence on the fault of a file of a store, which is read; None if it is intact."""
+    fault = visible_fault(store, key, chunk[0])
+    if fault is not None:
+        return fault
+    try:
+        return None if chunk_of(store / key) == chunk else damaged(store, key)
+    except OSError as error:
+        return f"chunk {key} of {store} cannot be read ({error.strerror}); {REMEDY}"
+
+
+def visible_fault(store: Path, key: str, size: int) -> str | None:
+    """Return a sentence on a fault that is visible without reading the file, else None."""
+    try:
+        found = (store / key).lstat()
+    except OSError:
+        return f"chunk {key} of {store} is missing; {REMEDY}"
+    if stat.S_ISLNK(found.st_mode):
+        return _link(store / key)
+    if not stat.S_ISREG(found.st_mode):
+        return f"chunk {key} of {store} is not a regular file; {REMEDY}"
+    if found.st_size != size:
+        return f"chunk {key} of {store} has {found.st_size:,} bytes instead of {size:,}; {REMEDY}"
+    return None
+
+
+def linked_folders(store: Path, keys: Iterable[str]) -> list[str]:
+    """Return a sentence for each folder above files of a store that is a symbolic link."""
+    parts = (key.split("/")[:-1] for key in keys)
+    folders = {"/".join(names[: n + 1]) for names in parts for n in range(len(names))}
+    return [_link(store / each) for each in sorted(folders) if (store / each).is_symlink()]
+
+
+def _link(path: Path) -> str:
+    return f"{path} is a symbolic link, and links are not followed here; {REMEDY}"
+
+
+def broken_note(count: int, named: Sequence[str]) -> str | None:
+    """Return a sentence naming the first of ``count`` unreadable images; None if all were readable."""
+    if not count:
+        return None
+    more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
+    were = "was" if count == 1 else "were"
+    return f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_NAMED])}{more}"

@@ -6,9 +6,7 @@ how the store was made.
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +25,22 @@ from cotswold.data.sources.sequences import Integers, neighbours
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store import zarr_group
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
+from cotswold.data.store.manifest import (
+    MANIFEST,
+    REMEDY,
+    broken_note,
+    chunk_fault,
+    damaged,
+    linked_folders,
+    read_manifest,
+    visible_fault,
+)
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
 from cotswold.phrases import counted
 
-_INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
-_NAMED = 5
-"""Maximum number of broken images named in a message."""
-_REMEDY = "prepare the store again or copy it again"
 
 
 class Store:
@@ -58,18 +61,21 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self._open(expanded(path))
-        faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
-        if faults:
-            raise StoreError(faults[0])
+        visible = (visible_fault(self.path, key, self._chunk(key)[0]) for key in self.files)
+        fault = next(iter(self.links()), None) or next((each for each in visible if each is not None), None)
+        if fault is not None:
+            raise StoreError(fault)
 
     def _open(self, path: Path) -> None:
         self.path, self._manifest = path, read_manifest(path)
+        self._lengths: dict[str, Integers] = {}
+        self._arrays: dict[str, zarr.Array[Any]] = {}
         try:
             self.transform = transform_from_state(self._manifest["transform"])
             scale = self._manifest.get("target_scale")
             self.target_scale = None if scale is None else TargetScale.from_state(scale)
         except MalformedError as error:
-            raise StoreError(f"{path / MANIFEST} {error}; {_REMEDY}") from error
+            raise StoreError(f"{path / MANIFEST} {error}; {REMEDY}") from error
 
     def __reduce__(self) -> tuple[Callable[[str | Path], Store], tuple[Path]]:
         """Pickle by path: another process opens the store again."""
@@ -173,12 +179,7 @@ class Store:
     @property
     def broken_note(self) -> str | None:
         """A sentence naming the first unreadable images; None if all were readable."""
-        count, named = self.broken
-        if not count:
-            return None
-        more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
-        were = "was" if count == 1 else "were"
-        return f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
+        return broken_note(*self.broken)
 
     @property
     def files(self) -> list[str]:
@@ -310,8 +311,7 @@ class Store:
 
     def links(self) -> list[str]:
         """Return a sentence for each folder of the store that is a symbolic link; normally empty."""
-        folders = sorted(_folders(self.files))
-        return [_link(self.path / each) for each in folders if (self.path / each).is_symlink()]
+        return linked_folders(self.path, self.files)
 
     def fault_of(self, key: str) -> str | None:
         """Return a sentence on the fault of a file in `files`; None if it is intact.
@@ -319,28 +319,7 @@ class Store:
         Args:
             key: Path of the file, relative to the store.
         """
-        outside = self._outside(key)
-        if outside is not None:
-            return outside
-        try:
-            return None if chunk_of(self.path / key) == self._chunk(key) else str(self._corrupted(key))
-        except OSError as error:
-            return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
-
-    def _outside(self, key: str) -> str | None:
-        """Return a sentence on a fault that is visible without reading the file, else None."""
-        try:
-            found = (self.path / key).lstat()
-        except OSError:
-            return f"chunk {key} of {self.path} is missing; {_REMEDY}"
-        size = self._chunk(key)[0]
-        if stat.S_ISLNK(found.st_mode):
-            return _link(self.path / key)
-        if not stat.S_ISREG(found.st_mode):
-            return f"chunk {key} of {self.path} is not a regular file; {_REMEDY}"
-        if found.st_size != size:
-            return f"chunk {key} of {self.path} has {found.st_size:,} bytes instead of {size:,}; {_REMEDY}"
-        return None
+        return chunk_fault(self.path, key, self._chunk(key))
 
     def _chunk(self, key: str) -> Chunk:
         size, crc = self._manifest["chunks"][key]
@@ -370,7 +349,7 @@ class Store:
     def _array(self, name: str) -> zarr.Array[Any]:
         if name not in self._arrays:
             described = f"{name}/zarr.json"
-            if not self._intact(described):
+            if self.fault_of(described) is not None:
                 raise self._corrupted(described)
             try:
                 array = zarr_group.opened(self.path / name)
@@ -380,29 +359,16 @@ class Store:
             if (array.shape, array.dtype) != wanted:
                 raise StoreError(
                     f"{described} of {self.path} says {array.dtype} of shape {array.shape}, but the manifest "
-                    f"{wanted[1]} of shape {wanted[0]}; {_REMEDY}"
+                    f"{wanted[1]} of shape {wanted[0]}; {REMEDY}"
                 )
             self._arrays[name] = array
         return self._arrays[name]
 
     def _described(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Return shape and dtype of an array, from the manifest."""
-        split, shape = name.split("/")[1], self.transform.preparation.row
-        samples = self.splits[split]
-        if name.endswith(store_layout.LABELS):
-            return ((samples, self.targets), np.dtype(np.float32)) if self.targets else ((samples,), _INT64)
-        if name.endswith(store_layout.LENGTHS):
-            return (self._part(split)["sequences"],), _INT64
-        stored = np.dtype(self.transform.preparation.dtype)
-        return (samples, shape.channels, shape.height, shape.width), stored
-
-    @cached_property
-    def _lengths(self) -> dict[str, Integers]:
-        return {}
-
-    @cached_property
-    def _arrays(self) -> dict[str, zarr.Array[Any]]:
-        return {}
+        preparation = self.transform.preparation
+        part = self._part(name.split("/")[1])
+        return store_layout.array_form(name, part, self.targets, preparation.row, preparation.dtype)
 
     def _checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
         """Read a selection; on failure, find the chunk at fault.
@@ -413,7 +379,7 @@ class Store:
         try:
             values = np.asarray(array[selection])
         except Exception as error:  # checksums, lengths and shard indices raise many kinds of errors
-            bad = next((key for key in keys if not self._intact(key)), name)
+            bad = next((key for key in keys if self.fault_of(key) is not None), name)
             raise self._corrupted(bad) from error
         gone = next((key for key in keys if not (self.path / key).exists()), None)
         if gone is not None:
@@ -423,25 +389,10 @@ class Store:
     def _touched(self, name: str, selection: Any) -> list[str]:
         """Return the files that a selection reads."""
         split = name.split("/")[1]
-        if name.endswith(store_layout.LABELS):
-            return store_layout.label_keys(split, self.splits[split], self.targets)
-        if name.endswith(store_layout.LENGTHS):
-            return store_layout.length_keys(split, self._part(split)["sequences"])
-        shard, rows = self.shard(split), selection[0]
-        return [store_layout.shard_key(split, n) for n in range(rows.start // shard, -(-rows.stop // shard))]
-
-    def _intact(self, key: str) -> bool:
-        return self.fault_of(key) is None
+        if name.endswith(store_layout.SAMPLES):
+            shard, rows = self.shard(split), selection[0]
+            return store_layout.shard_keys(split, rows.stop, shard)[rows.start // shard :]
+        return store_layout.side_keys(name, self._part(split), self.targets)
 
     def _corrupted(self, key: str) -> StoreError:
-        return StoreError(f"chunk {key} of {self.path} is damaged; {_REMEDY}")
-
-
-def _folders(keys: Iterable[str]) -> set[str]:
-    """Return every folder above a file of a store, relative to the store."""
-    parts = (key.split("/")[:-1] for key in keys)
-    return {"/".join(folders[: n + 1]) for folders in parts for n in range(len(folders))}
-
-
-def _link(path: Path) -> str:
-    return f"{path} is a symbolic link, and links are not followed here; {_REMEDY}"
+        return StoreError(damaged(self.path, key))

@@ -25,10 +25,9 @@ from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
-from cotswold.run.events import Observer
-from cotswold.run.first_checkpoint import NOTHING_SAVED
+from cotswold.run.events import Log, Observer
 from cotswold.run.loggers.status_file import StatusFile
-from cotswold.run.recorder import Log
+from cotswold.run.stop import NOTHING_SAVED
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.datasets.japanese_ocr import MANIFEST
-from cotswold.data.sources.base import Labels, hashed
+from cotswold.data.sources.base import hashed
+from cotswold.data.sources.file_names import Labels
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import ByNumber, VectorArray, VectorSource
 from cotswold.errors import SourceError
