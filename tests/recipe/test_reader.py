@@ -326,7 +326,8 @@ training = { strategy = "supervised" }
         (
             LABELLED,
             "objective.loss=log",
-            'objective.loss must be "cross_entropy", "squared_error", "bce_with_logits" or "custom", not \'log\'',
+            'objective.loss must be "cross_entropy", "squared_error", "bce_with_logits" or "custom", '
+            "not 'log'",
         ),
         (VECTORS, "data.size=3", "data.size belongs to type images; remove it for vectors"),
         (VECTORS, "data.context=3", "data.context belongs to type frames; remove it for vectors"),

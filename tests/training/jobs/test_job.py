@@ -182,7 +182,7 @@ def test_stacks_that_learnt_from_otherwise_prepared_images_are_refused_before_an
     text = on_stacks(uninterrupted["greedy"], images)
     for other, words in {
         "whiten = false\nunit_rms = true": r"data\.whiten \(True there, False here\), data\.unit_rms",
-        "per_image_standardise = false": r"data\.per_image_standardise \(True there, False here\); give this recipe the same",
+        "per_image_standardise = false": r"data\.per_image_standardise \(True there, False here\); give this",
         "whiten_cutoff = 0.5": r"data\.whiten_cutoff \(0\.7 there, 0\.5 here\)",
     }.items():
         with pytest.raises(RunError, match=words):

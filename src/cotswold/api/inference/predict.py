@@ -32,8 +32,8 @@ class Predictions:
     Args:
         names: Names of the samples, Python strings (sample,).
         classes: Names of the classes; empty for regression.
-        probabilities: float32 (sample, class). With loss `squared_error` these are the raw outputs; for regression
-            they are the predicted targets (sample, target).
+        probabilities: float32 (sample, class). With loss `squared_error` these are the raw outputs; for
+            regression they are the predicted targets (sample, target).
         left_out: Unreadable samples, each with the reason.
     """
 

@@ -232,8 +232,8 @@ def backbone_of(recipe: Recipe) -> Backbone | None:
         raise RunError(f"network.backbone names {backbone.name}, a {kind} of layers; name a {kind} of stacks")
     if made.input != wanted:
         raise RunError(
-            f"the stacks of {backbone.name} read maps of {made.input}, but this recipe's images are {wanted}; "
-            "give data.size and data.colour the same values"
+            f"the stacks of {backbone.name} read maps of {made.input}, but this recipe's images are "
+            f"{wanted}; give data.size and data.colour the same values"
         )
     return backbone
 
