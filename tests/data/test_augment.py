@@ -91,7 +91,7 @@ def test_threads_that_vary_at_the_same_time_get_the_same_bits() -> None:
 )
 def test_a_move_is_what_scipy_makes_of_its_map(move: Any, fill: str) -> None:
     values, drawn = images(4), some_keys(4)
-    table = {"name": type(move).__name__.lower(), **vars(move), "fill": fill}
+    table = {"name": move.name, **vars(move), "fill": fill}
     found = Augmentation.of([{key: one for key, one in table.items() if one is not None}])(values, drawn)
     middle = np.array([8.0, 10.5])
     for image, each in enumerate(move.before(drawn, 0, 17, 22)):

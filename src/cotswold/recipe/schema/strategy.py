@@ -41,9 +41,9 @@ class LossObjective(Section):
     """A loss of outputs against labels."""
 
     loss: Literal["cross_entropy", "squared_error", "bce_with_logits", "custom"] = "cross_entropy"
-    """`cross_entropy`: over the softmax of the outputs. `squared_error`: with the labels as
-    regression targets if they are floats; for classes the target is `target_high` for the class and
-    `target_low` for the others. `bce_with_logits`: one detector per class against all others. `custom`: a function from a
+    """`cross_entropy`: over the softmax of the outputs. `squared_error`: float labels are
+    regression targets; for classes the target is `target_high` for the class and `target_low` for the
+    others. `bce_with_logits`: one detector per class against all others. `custom`: a function from a
     Python program, for `network.module`.
     """
     target_low: float = 0.0
