@@ -46,7 +46,7 @@ def prepare(
 
     An .npy file is one array of images: (image, y, x), (image, y, x, channel) or
     (image, channel, y, x), integers from 0 to 255 or floats from 0 to 1. An .npz file
-    holds one such array under any name, or several whose names say images, images,
+    holds one such array under any name, or several whose names say images, pictures,
     data or x, or a split (train_images, x_test). The labels are the array of integers
     of the same length whose name states the same split. Vectors may be in the same
     kinds of files; labels of an .npy are in name.labels.npy.
