@@ -24,8 +24,8 @@ from statistics import median, quantiles
 RECIPE = """
 name = "before-after"
 data = { source = "builtin:demo", size = 64, limit = 400 }
-network = { stacks = [{ field = 8, step = 2, block = [2, 2], maps = 8, pool = 3, norm = 3 }] }
-training = { strategy = "greedy", batch = 24, epochs = 12 }
+network = { stacks = [{ kernel_size = 8, stride = 2, block = [2, 2], channels = 8, pool = 3, norm = 3 }] }
+training = { strategy = "greedy", batch_size = 24, epochs = 12 }
 """
 
 

@@ -76,7 +76,7 @@ def bunyip(
     method
         cg or lbfgs; both by default. May be given again.
     loss
-        squared or cross_entropy; both by default. May be given again.
+        squared_error or cross_entropy; both by default. May be given again.
     flops
         The budget of a cell. A larger one goes on from where a smaller one ended.
     turn

@@ -19,8 +19,8 @@ from pathlib import Path
 
 RECIPE = """
 name = "methods"
-data = { source = "${COTSWOLD_DATA}/mnist", labels = "file", size = 28, colour = "grey", contrast = false, \
-whiten = false, dtype = "uint8", validation = 0.1 }
+data = { source = "${COTSWOLD_DATA}/mnist", labels = "file", size = 28, colour = "grey", \
+per_image_standardise = false, whiten = false, dtype = "uint8", validation = 0.1 }
 network = { layers = [{ type = "linear", features = 100 }, { type = "tanh" }] }
 """
 WHOLE = {

@@ -30,7 +30,7 @@ MOVES: Mapping[str, Table] = {
     "translation": {"name": "translation", "pixels": 2},
     "rotation": {"name": "rotation", "degrees": 15.0},
     "affine": {"name": "affine", "scale": (0.9, 1.1), "shear": 10.0},
-    "crop": {"name": "crop", "area": (0.6, 1.0), "aspect": 1.3},
+    "random_crop": {"name": "random_crop", "area": (0.6, 1.0), "aspect": 1.3},
 }
 LEAST_ACCEPTED = {"elastic, 1 x 28 x 28": 10.0}
 """Times SciPy, on one core."""

@@ -14,21 +14,21 @@ name = "small"
 data = { source = "builtin:demo", size = 16 }
 training = { strategy = "greedy" }
 [[network.stacks]]
-field = 6
+kernel_size = 6
 stride = 2
 block = [2, 2]
 channels = 3
 pool = 3
 norm = 3
-smoothing_padding = "same"
+pool_padding = "same"
 [[network.stacks]]
-field = 8
+kernel_size = 8
 stride = 2
 block = [2, 2]
 channels = 2
 pool = 3
 norm = 1
-smoothing_padding = "same"
+pool_padding = "same"
 """
 
 

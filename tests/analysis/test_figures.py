@@ -21,7 +21,7 @@ from cotswold.run import Event, RunDirectory, read_events
 VECTORS = """
 name = "vectors"
 data = { type = "vectors", source = "x.npy", features = 4 }
-network = { stacks = [{ field = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }] }
+network = { stacks = [{ kernel_size = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }] }
 training = { strategy = "greedy" }
 """
 

@@ -26,13 +26,13 @@ NUMBERS = """
 name = "sums"
 data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.2 }}
 network = {{ layers = [] }}
-objective = {{ loss = "squared" }}
+objective = {{ loss = "squared_error" }}
 training = {{ strategy = "supervised", epochs = 8, batch_size = 10, learning_rate = 0.02, threads = 1 }}
 """
 VECTOR_STACK = """
 name = "vectors"
 data = {{ type = "vectors", source = "{source}" }}
-network = {{ stacks = [{{ field = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }}] }}
+network = {{ stacks = [{{ kernel_size = 1, block = [1, 1], channels = 6, pool = 1, norm = 1 }}] }}
 training = {{ strategy = "greedy", epochs = 0.5, batch_size = 10, threads = 1 }}
 """
 
@@ -109,7 +109,7 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "a run must be a path, not 3": lambda: cotswold.Run(run),
         "1.5 is no layer|'1.5' is not a layer": lambda: cotswold.features(desk.stacks, ".", layer=half),
         "size must be an integer, not 'big'": lambda: cotswold.prepare(".", store, size=word),
-        "band must be a number, not 'big'": lambda: cotswold.prepare(".", store, band=word),
+        "whiten_cutoff must be a number, not 'big'": lambda: cotswold.prepare(".", store, whiten_cutoff=word),
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
         "stack must be an integer, not 'big'": lambda: desk.stacks.filters(word),
         "threads must be an integer": lambda: cotswold.predict(desk.layers, ".", threads=word),

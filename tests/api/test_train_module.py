@@ -235,7 +235,7 @@ def test_an_error_of_a_factory_is_that_of_the_program(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(MachineError, match=r"^ValueError: cannot find my file"):
-        cotswold.train("tests.support.api.digits:unfit", tmp_path / "run", loss="squared", grid="1x2")
+        cotswold.train("tests.support.api.digits:unfit", tmp_path / "run", loss="squared_error", grid="1x2")
     capfd.readouterr()
 
 
@@ -266,7 +266,7 @@ def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
         ((network(), halves()), {"loss": squared, "stores": "x"}, "stores and overrides apply to a recipe"),
         ((network(), halves()), {"loss": squared, "grid": "1x2"}, "cannot be sent to other processes"),
         ((FACTORY,), {"loss": squared, "grid": "1x2"}, "a loss for several processes must be a name"),
-        (("__main__:both",), {"loss": "squared", "grid": "1x2"}, "is in the main program"),
+        (("__main__:both",), {"loss": "squared_error", "grid": "1x2"}, "is in the main program"),
         (("digits",), {"loss": squared}, "does not name a function that makes a module"),
         (
             ("tests.support.api.digits:none",),

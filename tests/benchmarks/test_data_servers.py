@@ -28,7 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """300 images of 12 x 10, in shards of 32."""
     folder = tmp_path_factory.mktemp("fed")
     np.save(folder / "p.npy", np.random.default_rng(1).integers(0, 255, (300, 12, 10), np.uint8))
-    plain = Preparation((12, 10), colour="grey", contrast=False, whiten=False, dtype="uint8")
+    plain = Preparation((12, 10), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 32)
         prepare(open_source(folder / "p.npy"), folder / "store", plain, validation=0.0, jobs=1)

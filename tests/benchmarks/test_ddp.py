@@ -81,7 +81,7 @@ def test_the_rate_that_gets_there_first_is_taken_and_seeds_are_compared_one_by_o
 def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "--set",
-        'data.augment=[{name = "reflection"}]',
+        'data.augment=[{name = "flip"}]',
         "--stores",
         str(tmp_path),
         "--out",

@@ -23,9 +23,9 @@ def test_four_ways_are_tuned_judged_and_kept(tmp_path: Path, capsys: pytest.Capt
     text = supervised(
         tmp_path / "images",
         layers="",
-        network=f'start = "{filters}"\ntune = true',
+        network=f'backbone = "{filters}"\nfinetune = true',
         data="validation = 0.2\ntest = 0.2",
-        more='[objective]\nloss = "logistic"',
+        more='[objective]\nloss = "bce_with_logits"',
     )
     recipe.write_text(text)
     words = [str(recipe), "--filters", str(filters), "--rate", "0.01", "--rate", "0.05", "--epochs", "2"]

@@ -48,7 +48,7 @@ def test_samples_that_make_no_batch_are_refused(tmp_path: Path, capsys: pytest.C
 def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw_labelled(tmp_path / "images", 30)
     recipe = tmp_path / "small.toml"
-    text = supervised(tmp_path / "images").replace("[data]", '[data]\naugment = [{name = "reflection"}]')
+    text = supervised(tmp_path / "images").replace("[data]", '[data]\naugment = [{name = "flip"}]')
     recipe.write_text(text)
     with pytest.raises(SystemExit) as left:
         main(hogwild, [str(recipe), "--stores", str(tmp_path)])

@@ -23,15 +23,15 @@ name = "tiny"
 data = { source = "SOURCE", size = 12, validation = 0.2 }
 training = { strategy = "greedy", batch_size = 4, epochs = 2.0 }
 [[network.stacks]]
-field = 4
+kernel_size = 4
 stride = 2
 block = 2
 channels = 2
 pool = 1
 norm = 3
-smoothing_padding = "same"
+pool_padding = "same"
 [[network.stacks]]
-field = 5
+kernel_size = 5
 block = 1
 channels = 4
 pool = 1

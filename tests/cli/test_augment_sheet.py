@@ -15,7 +15,7 @@ from tests.support.cli.command import cotswold
 def recipe(desk: Desk, tmp_path: Path) -> Path:
     """A recipe that mirrors every image up and down."""
     found = tmp_path / "augmented.toml"
-    table = '\n[[data.augment]]\nname = "reflection"\nhorizontal = 0\nvertical = 1\n'
+    table = '\n[[data.augment]]\nname = "flip"\nhorizontal = 0\nvertical = 1\n'
     found.write_text(desk.layers_recipe.read_text() + table)
     return found
 

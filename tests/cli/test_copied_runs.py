@@ -146,7 +146,11 @@ def test_classes_are_named_by_a_supervised_run_that_came_alone(home: Home) -> No
 def test_a_control_is_tested_on_images_of_its_own_preparation(home: Home) -> None:
     other = Home(home.path / "other")
     shutil.copytree(home.images, other.images)
-    other.train(greedy(other.images).replace("validation", "contrast = false, band = 0.3, validation"))
+    other.train(
+        greedy(other.images).replace(
+            "validation", "per_image_standardise = false, whiten_cutoff = 0.3, validation"
+        )
+    )
     found = json.loads(evaluate(home, "--json", "--control", other.run).out)["objects"][0]
     shutil.copytree(home.path / "new", other.path / "new")
     alone = json.loads(evaluate(other, "--json").out)["objects"][0]

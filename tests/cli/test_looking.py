@@ -78,7 +78,7 @@ def test_an_evaluation_that_was_stopped_goes_on_with_the_tests_that_are_missing(
     whole = Evaluation.read(copy / "evaluation.json")
     assert whole is not None and [found.name for found in whole.objects] == ["level", "steep"]
     assert whole.objects[0] == kept.objects[0]
-    assert "reusing the result" not in cotswold(*words, "--anew").err
+    assert "reusing the result" not in cotswold(*words, "--repeat").err
     assert "reusing the result" not in cotswold(*words, "--weights", "equal").err
 
 

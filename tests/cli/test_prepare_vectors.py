@@ -51,7 +51,7 @@ def test_frames_have_a_context_of_five_unless_another_is_given(folder: Path) -> 
         ("table.npz", ["--size", 16], "contains vectors, to which size does not apply"),
         ("table.npz", ["--no-whiten", "--colour", "grey"], "to which colour, whiten does not apply"),
         ("table.npz", ["--context", 2], "contains vectors, to which context does not apply"),
-        ("speech", ["--unit"], "contains frames, to which unit does not apply"),
+        ("speech", ["--unit-rms"], "contains frames, to which unit_rms does not apply"),
         ("images", ["--context", 2], "contains images, to which context does not apply"),
         ("images", ["--no-standardise"], "contains images, to which standardise does not apply"),
         ("table.npz", ["--dtype", "uint8"], "dtype must be float32 or float16"),
@@ -70,7 +70,7 @@ NUMBERS = """
 name = "sums"
 data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.25 }}
 network = {{ layers = [] }}
-objective = {{ loss = "squared" }}
+objective = {{ loss = "squared_error" }}
 training = {{ strategy = "supervised", epochs = 1, batch_size = 10, threads = 1 }}
 """
 

@@ -107,7 +107,7 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013",), "simulate needs a cluster and a recipe"),
         (("coates", "demo"), "no cluster file 'coates'"),
         (("coates2013", "no-recipe"), "no recipe file 'no-recipe'"),
-        (("coates2013", "cifar10", "--set", "network.start=run"), "builds on the stacks of a run"),
+        (("coates2013", "cifar10", "--set", "network.backbone=run"), "builds on the stacks of a run"),
         (("coates2013", "demo", "--ranks", "four"), "--ranks must be a number of ranks, as in 4"),
         (("coates2013", "demo", "--ranks", "0"), "--ranks must be a number of ranks, as in 4"),
         (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "omit ranks"),

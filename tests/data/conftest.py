@@ -119,7 +119,7 @@ def plain_store(tmp_path: Path) -> Callable[..., Store]:
         numbered = np.broadcast_to(np.arange(images, dtype=np.uint8)[:, None, None], (images, *size))
         np.save(tmp_path / "numbered.npy", numbered)
         source: Source = open_source(tmp_path / "numbered.npy")
-        plain = Preparation(size, colour="grey", contrast=False, whiten=False, dtype="uint8")
+        plain = Preparation(size, colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
         prepare(source, tmp_path / "numbered", plain, validation=0, jobs=1)
         return Store(tmp_path / "numbered")
 

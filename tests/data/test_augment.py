@@ -13,7 +13,7 @@ from scipy import ndimage
 
 from cotswold.data import Augmentation, Reader, Store, StoreDataset, keys
 from cotswold.data.augment import normal, uniform, warp
-from cotswold.data.augment.geometric import Affine, Crop, Reflection, Rotation, Translation
+from cotswold.data.augment.geometric import Affine, Flip, RandomCrop, Rotation, Translation
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -23,15 +23,15 @@ Tables = list[dict[str, Any]]
 EVERY: Tables = [
     {"name": "translation", "pixels": 3},
     {"name": "translation", "fraction": 0.2, "fill": "zero"},
-    {"name": "reflection", "vertical": 0.5},
+    {"name": "flip", "vertical": 0.5},
     {"name": "rotation", "degrees": 40.0, "fill": "reflect"},
     {"name": "affine", "scale": [0.8, 1.2], "shear": 10.0, "aspect": 1.3},
     {"name": "elastic", "alpha": 20.0, "sigma": 3.0},
-    {"name": "crop", "pad": 4, "fill": "reflect"},
-    {"name": "crop", "area": [0.4, 0.9], "aspect": 1.5},
-    {"name": "colour", "brightness": 0.3, "contrast": 0.3, "saturation": 0.5, "hue": 30.0},
-    {"name": "erase", "pixels": 5},
-    {"name": "noise", "deviation": 0.1},
+    {"name": "random_crop", "padding": 4, "fill": "reflect"},
+    {"name": "random_crop", "area": [0.4, 0.9], "aspect": 1.5},
+    {"name": "colour_jitter", "brightness": 0.3, "contrast": 0.3, "saturation": 0.5, "hue": 30.0},
+    {"name": "cutout", "pixels": 5},
+    {"name": "noise", "std": 0.1},
 ]
 MODES = {"edge": "nearest", "reflect": "mirror", "zero": "constant"}
 
@@ -81,17 +81,17 @@ def test_threads_that_vary_at_the_same_time_get_the_same_bits() -> None:
     "move",
     [
         Translation(pixels=5),
-        Reflection(1.0, 1.0),
+        Flip(1.0, 1.0),
         Rotation(60.0),
         Affine((0.6, 1.4), 1.5, 20.0),
-        Crop(pad=4),
-        Crop(area=(0.3, 0.8), aspect=1.4),
+        RandomCrop(padding=4),
+        RandomCrop(area=(0.3, 0.8), aspect=1.4),
     ],
     ids=lambda each: type(each).__name__,
 )
 def test_a_move_is_what_scipy_makes_of_its_map(move: Any, fill: str) -> None:
     values, drawn = images(4), some_keys(4)
-    table = {"name": type(move).__name__.lower(), **vars(move), "fill": fill}
+    table = {"name": move.name, **vars(move), "fill": fill}
     found = Augmentation.of([{key: one for key, one in table.items() if one is not None}])(values, drawn)
     middle = np.array([8.0, 10.5])
     for image, each in enumerate(move.before(drawn, 0, 17, 22)):
@@ -167,7 +167,7 @@ def test_a_probability_is_how_many_are_moved() -> None:
 
 def test_images_whose_colours_are_not_changed_keep_their_bits() -> None:
     values, drawn = images(400), some_keys(400)
-    table = {"name": "colour", "brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 90.0}
+    table = {"name": "colour_jitter", "brightness": 0.5, "contrast": 0.5, "saturation": 0.5, "hue": 90.0}
     never = Augmentation.of([{**table, "probability": 0.0}])
     assert np.array_equal(never(values, drawn), values)
     sometimes = Augmentation.of([{**table, "probability": 0.5}])(values, drawn)
@@ -177,7 +177,7 @@ def test_images_whose_colours_are_not_changed_keep_their_bits() -> None:
 
 def test_hue_leaves_grey_and_brightness_as_they_are() -> None:
     values, drawn = images(6), some_keys(6)
-    found = Augmentation.of([{"name": "colour", "hue": 120.0}])(values, drawn)
+    found = Augmentation.of([{"name": "colour_jitter", "hue": 120.0}])(values, drawn)
     assert np.abs(found - values).max() > 0.05
     assert np.abs(found.sum(1) - values.sum(1)).max() < 1e-5
     assert np.abs((found**2).sum(1) - (values**2).sum(1)).max() < 1e-5
@@ -197,10 +197,10 @@ def test_a_state_makes_the_same_augmentation() -> None:
         ({"name": "rotation"}, "degrees"),
         ({"name": "rotation", "degrees": 500.0}, r"0\.\.180"),
         ({"name": "translation"}, "either pixels or fraction"),
-        ({"name": "crop", "pad": 1, "area": [0.5, 1.0]}, "either pad or area"),
-        ({"name": "noise", "deviation": 0.1, "probability": 2.0}, r"0\.\.1"),
-        ({"name": "own", "function": "nowhere_at_all:ink"}, "nowhere_at_all"),
-        ({"name": "own", "function": "json:nothing"}, "json has no nothing"),
+        ({"name": "random_crop", "padding": 1, "area": [0.5, 1.0]}, "either padding or area"),
+        ({"name": "noise", "std": 0.1, "probability": 2.0}, r"0\.\.1"),
+        ({"name": "custom", "function": "nowhere_at_all:ink"}, "nowhere_at_all"),
+        ({"name": "custom", "function": "json:nothing"}, "json has no nothing"),
     ],
 )
 def test_what_cannot_be_says_why(table: dict[str, Any], words: str) -> None:
@@ -238,7 +238,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_an_own_transform_gets_its_parameters_and_keys_of_its_own(own_module: str) -> None:
-    table = {"name": "own", "function": f"{own_module}:ink", "strength": 0.5}
+    table = {"name": "custom", "function": f"{own_module}:ink", "strength": 0.5}
     values, drawn = images(3), some_keys(3)
     once, twice = Augmentation.of([table]), Augmentation.of([table, table])
     factor = once(values, drawn) / values
@@ -260,7 +260,7 @@ def test_an_own_transform_gets_its_parameters_and_keys_of_its_own(own_module: st
 def test_an_own_transform_that_gives_nothing_usable_is_named(
     own_module: str, function: str, words: str
 ) -> None:
-    one = Augmentation.of([{"name": "own", "function": f"{own_module}:{function}"}])
+    one = Augmentation.of([{"name": "custom", "function": f"{own_module}:{function}"}])
     with pytest.raises(UserError, match=f"{own_module}:{function}.*{words}"):
         one(images(2), some_keys(2))
 

@@ -20,7 +20,7 @@ from cotswold.data.formats.intensity_range import Range, Ranges, range_of
 from cotswold.errors import SourceError
 from cotswold.files import MalformedError
 
-PLAIN = Preparation((16, 16), colour="grey", contrast=False, whiten=False, dtype="uint8")
+PLAIN = Preparation((16, 16), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
 
 
 def of_array(path: Path, array: NDArray[np.generic]) -> Source:

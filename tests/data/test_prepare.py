@@ -74,7 +74,7 @@ def test_broken_images_are_counted_named_and_leave_no_gap(
         data = (photographs / source.name(index)).read_bytes()
         path.write_bytes(data[: len(data) // 3] if index in broken else data)
     damaged = open_source(tmp_path / "in", labels="folders")
-    plain = Preparation((40, 52), contrast=False, whiten=False, dtype="uint8")
+    plain = Preparation((40, 52), per_image_standardise=False, whiten=False, dtype="uint8")
     summary = prepare(damaged, tmp_path / "s", plain, validation=0 if len(broken) > 200 else 0.1, jobs=1)
     assert summary.broken == len(broken)
     assert {text.split(":")[0] for text in summary.broken_files} == {source.name(i) for i in broken}
@@ -97,7 +97,7 @@ def test_a_source_without_one_readable_image_is_an_error_and_leaves_nothing(tmp_
     (tmp_path / "in").mkdir()
     for name in "ab":
         (tmp_path / "in" / f"{name}.jpg").write_bytes(b"no jpeg")
-    for preparation in (SMALL, Preparation((4, 4), contrast=False, whiten=False)):
+    for preparation in (SMALL, Preparation((4, 4), per_image_standardise=False, whiten=False)):
         with pytest.raises(SourceError, match=r"no training image.*[ab]\.jpg"):
             prepare(open_source(tmp_path / "in"), tmp_path / "s", preparation, jobs=1)
         assert not (tmp_path / "s").exists()

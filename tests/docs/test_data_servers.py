@@ -33,7 +33,7 @@ source = "digits.npz"
 labels = "file"
 size = 8
 colour = "grey"
-contrast = false
+per_image_standardise = false
 whiten = false
 
 {augment}

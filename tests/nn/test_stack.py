@@ -255,7 +255,7 @@ def test_a_filter_of_zeros_gives_zeros() -> None:
 
 def test_the_repr_names_maps_fields_blocks_and_constants() -> None:
     assert repr(SparseAutoencoderStack(GEOMETRY, seed=3)) == (
-        "SparseAutoencoderStack(2 x 7 x 8 -> 3 x 6 x 1, field=(3, 4), stride=(2, 2), block=(2, 1, 3), "
+        "SparseAutoencoderStack(2 x 7 x 8 -> 3 x 6 x 1, kernel_size=(3, 4), stride=(2, 2), block=(2, 1, 3), "
         "grid=(4, 3), pool=3, norm=3, sparsity=0.1, epsilon=1e-06, seed=3, index=0)"
     )
 

@@ -25,7 +25,7 @@ name = "a"
 [data]
 source = "images"
 [[network.stacks]]
-field = 10
+kernel_size = 10
 [training]
 strategy = "greedy"
 """
@@ -128,7 +128,7 @@ def test_flops_of_a_stack_are_counted_without_walking_over_its_units(size: int) 
         f"training.{'k' * 2000}=1",
         f"{'k' * 2000}",
         f"training.strategy={'k' * 2000}",
-        f"network.stacks.{'1' * 2000}.field=3",
+        f"network.stacks.{'1' * 2000}.kernel_size=3",
         f"network.layers=[{{type = '{'k' * 2000}'}}]",
         f"name={'k' * 2000}",
         f"mesh.grid={'k' * 2000}",
@@ -232,7 +232,7 @@ def test_any_recipe_is_read_or_refused_in_one_sentence_within_a_bounded_time(tex
                 [
                     "training.relative_rate",
                     "data.size",
-                    "network.stacks.0.field",
+                    "network.stacks.0.kernel_size",
                     "network.layers",
                     "mesh.grid",
                     "training",

@@ -13,14 +13,14 @@ name = "mine"
 [data]
 source = "images"
 [[network.stacks]]
-field = 12
+kernel_size = 12
 [[network.stacks]]
-field = 5
+kernel_size = 5
 epochs = 6.0
 relative_rate = 3.0
 sparsity = 0.5
 [[network.stacks]]
-field = 3
+kernel_size = 3
 epochs = 8.0
 [training]
 strategy = "greedy"
@@ -70,7 +70,7 @@ def test_a_stack_that_is_overridden_as_well_keeps_its_own(overrides: tuple[str, 
 
 
 def test_stacks_that_are_overridden_whole_keep_their_own() -> None:
-    recipe, told = read("network.stacks=[{field = 4, epochs = 3.0}]", "training.epochs=2")
+    recipe, told = read("network.stacks=[{kernel_size = 4, epochs = 3.0}]", "training.epochs=2")
     assert (recipe.network.stacks[0].epochs, told) == (3.0, [])
 
 

@@ -27,7 +27,7 @@ source = "images"
 size = [40, 60]
 
 [[network.stacks]]
-field = 12
+kernel_size = 12
 stride = 4
 
 [training]
@@ -85,8 +85,8 @@ def test_a_mistake_in_toml_is_located() -> None:
 
 
 def test_an_unknown_key_is_located_and_the_right_one_guessed() -> None:
-    assert complaint(TEXT.replace("field", "feild")) == (
-        "mine.toml, line 8: network.stacks.0.feild is not a key; did you mean field? (and 1 more)"
+    assert complaint(TEXT.replace("kernel_size", "kernel_sise")) == (
+        "mine.toml, line 8: network.stacks.0.kernel_sise is not a key; did you mean kernel_size? (and 1 more)"
     )
 
 
@@ -113,8 +113,8 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ("data.include=a", "data.include must be a list of texts, not 'a'"),
         ("data.size=[1,2,3]", "data.size must be a whole number > 0 or [height, width], not (1, 2, 3)"),
         (
-            "network.stacks.0.field=0",
-            "network.stacks.0.field must be a whole number > 0 or [height, width], not 0",
+            "network.stacks.0.kernel_size=0",
+            "network.stacks.0.kernel_size must be a whole number > 0 or [height, width], not 0",
         ),
         ("training=3", "training must be a table, not 3"),
         (
@@ -135,7 +135,7 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
             "network.layers.0.feature is not a key; did you mean features?",
         ),
         (
-            "network.stacks.0.field=50",
+            "network.stacks.0.kernel_size=50",
             "network.stacks.0: a receptive field 50 high does not fit a map 40 high with padding 0 and 0; "
             "use a smaller field or a larger map",
         ),
@@ -164,8 +164,8 @@ def test_what_could_have_no_good_effect_is_refused(override: str, expected: str)
 
 def test_the_line_of_a_wrong_value_is_told_where_it_is_certain() -> None:
     assert complaint(TEXT.replace("stride = 4", 'stride = "4"')).startswith("mine.toml, line 9: ")
-    twice = TEXT + "\n[[network.stacks]]\nfield = 0\n"
-    assert complaint(twice).startswith("mine.toml: network.stacks.1.field must be")
+    twice = TEXT + "\n[[network.stacks]]\nkernel_size = 0\n"
+    assert complaint(twice).startswith("mine.toml: network.stacks.1.kernel_size must be")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_later_overrides_win() -> None:
     [
         ("training.relative_rate", "must have the form section.key=value"),
         (".rate=1", "must have the form section.key=value"),
-        ("network.stacks.1.field=3", "'1' must be one of 0 to 0 here"),
+        ("network.stacks.1.kernel_size=3", "'1' must be one of 0 to 0 here"),
         ("name.first=1", "names a key inside a value that is not a table"),
         ("data.size=[3", "has an invalid TOML value"),
         ("data.source=images\udcff", "not valid UTF-8, as a recipe must be; rename"),
@@ -275,7 +275,7 @@ training = { strategy = "supervised" }
 VECTORS = """\
 name = "mine"
 data = { source = "speech.npy", type = "vectors" }
-network = { stacks = [{ field = 1, block = 1, pool = 1, norm = 1 }] }
+network = { stacks = [{ kernel_size = 1, block = 1, pool = 1, norm = 1 }] }
 training = { strategy = "joint" }
 """
 GIVEN = """\
@@ -313,7 +313,7 @@ training = { strategy = "supervised" }
         (TEXT, "training.momemtum=0.3", "training.momemtum is not a key; did you mean momentum?"),
         (
             TEXT,
-            "objective.loss=squared",
+            "objective.loss=squared_error",
             "objective.loss belongs to strategies supervised, batch and downpour; remove it for greedy "
             "or joint",
         ),
@@ -326,7 +326,8 @@ training = { strategy = "supervised" }
         (
             LABELLED,
             "objective.loss=log",
-            'objective.loss must be "cross_entropy", "squared", "logistic" or "custom", not \'log\'',
+            'objective.loss must be "cross_entropy", "squared_error", "bce_with_logits" or "custom", '
+            "not 'log'",
         ),
         (VECTORS, "data.size=3", "data.size belongs to type images; remove it for vectors"),
         (VECTORS, "data.context=3", "data.context belongs to type frames; remove it for vectors"),
@@ -350,7 +351,7 @@ def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(
 
 
 def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() -> None:
-    assert complaint(LABELLED, "training.strategy=supervise", "objective.loss=squared") == (
+    assert complaint(LABELLED, "training.strategy=supervise", "objective.loss=squared_error") == (
         "mine.toml: training.strategy is 'supervise'; did you mean supervised?"
     )
 
@@ -363,8 +364,8 @@ def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() 
             ["network.module="],
             'data.type = "dataset" belongs to network.module; name the module there',
         ),
-        (GIVEN, ["network.start=run"], "network.module replaces layers and start"),
-        (VECTORS, ["network.module=mine"], "layers, start and module belong to strategy supervised"),
+        (GIVEN, ["network.backbone=run"], "network.module replaces layers and backbone"),
+        (VECTORS, ["network.module=mine"], "layers, backbone and module belong to strategy supervised"),
         (VECTORS, ["data={type='dataset'}"], "stacks learn from images, vectors or frames"),
         (LABELLED, ["objective.loss=custom"], "belongs to network.module; name a loss"),
         (

@@ -40,7 +40,7 @@ def test_the_form_of_an_explanation_is_this() -> None:
         in explain()
     )
     assert "\n[[network.stacks]]  # One stack: " in explain()
-    assert "field = a whole number > 0 or [height, width]; required\n" in explain()
+    assert "kernel_size = a whole number > 0 or [height, width]; required\n" in explain()
     assert 'schedule = "constant", "linear" or "cosine"; default "cosine"\n' in explain()
     assert "threads = a whole number > 0; optional\n" in explain()
 

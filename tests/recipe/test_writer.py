@@ -37,11 +37,11 @@ pairs = st.one_of(pixels, st.tuples(pixels, pixels))
 
 stacks = st.builds(
     Stack,
-    field=pairs,
+    kernel_size=pairs,
     stride=pairs,
     padding=st.integers(0, 9) | st.just("same"),
     block=pairs,
-    smoothing_padding=st.sampled_from(["valid", "same"]),
+    pool_padding=st.sampled_from(["valid", "same"]),
     sparsity=st.none() | rates,
     epochs=st.none() | rates,
 )
@@ -69,8 +69,8 @@ of_stacks = st.builds(
         Network,
         stacks=st.lists(stacks, min_size=1, max_size=3),
         layers=st.just([]),
-        start=st.none(),
-        tune=st.just(False),
+        backbone=st.none(),
+        finetune=st.just(False),
         module=st.none(),
     ),
     objective=st.builds(StackObjective, sparsity=rates, epsilon=rates),
@@ -81,7 +81,9 @@ of_stacks = st.builds(
 )
 supervised: dict[str, Any] = {
     **common,
-    "objective": st.builds(LossObjective, loss=st.sampled_from(["cross_entropy", "squared", "logistic"])),
+    "objective": st.builds(
+        LossObjective, loss=st.sampled_from(["cross_entropy", "squared_error", "bce_with_logits"])
+    ),
     "training": st.builds(
         SupervisedTraining, strategy=st.just("supervised"), learning_rate=rates, **settings
     ),
@@ -94,8 +96,8 @@ of_layers = st.builds(
     network=st.builds(
         Network,
         stacks=st.just([]),
-        start=st.none(),
-        tune=st.just(False),
+        backbone=st.none(),
+        finetune=st.just(False),
         module=st.none(),
         layers=st.lists(linear, max_size=2),
     ),
@@ -105,7 +107,12 @@ of_modules = st.builds(
     **supervised,
     data=given_data,
     network=st.builds(
-        Network, stacks=st.just([]), start=st.none(), tune=st.just(False), module=texts, layers=st.just([])
+        Network,
+        stacks=st.just([]),
+        backbone=st.none(),
+        finetune=st.just(False),
+        module=texts,
+        layers=st.just([]),
     ),
 )
 recipes = of_stacks | of_layers | of_modules

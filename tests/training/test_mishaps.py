@@ -177,11 +177,11 @@ def test_resuming_with_another_recipe_names_what_differs(images: Path, stores: P
         open_job(
             recipe, tmp_path / "run", overrides=["training.batch_size=6"], stores=stores, resume=Resume.ALWAYS
         )
-    with pytest.raises(RunError, match=r"network\.stacks\.1\.field \(4 there, 3 here\)"):
+    with pytest.raises(RunError, match=r"network\.stacks\.1\.kernel_size \(4 there, 3 here\)"):
         open_job(
             recipe,
             tmp_path / "run",
-            overrides=["network.stacks.1.field=3"],
+            overrides=["network.stacks.1.kernel_size=3"],
             stores=stores,
             resume=Resume.ALWAYS,
         )

@@ -73,15 +73,15 @@ def test_layers_count_the_flops_of_their_products() -> None:
 
 def test_an_update_needs_no_gradient_by_what_the_lowest_learnt_product_reads() -> None:
     recipe = layered('{ type = "relu" }, { type = "linear", features = 4 }')
-    tuned = recipe.model_copy(update={"network": recipe.network.model_copy(update={"tune": True})})
+    tuned = recipe.model_copy(update={"network": recipe.network.model_copy(update={"finetune": True})})
     stacks = build_stacks(
         parse("""
 name = "stacks"
 data = { source = "somewhere", size = [12, 10] }
 [network]
 stacks = [
-  { field = 4, block = 1, channels = 2, pool = 1, norm = 1 },
-  { field = 3, block = 1, channels = 3, pool = 1, norm = 1 },
+  { kernel_size = 4, block = 1, channels = 2, pool = 1, norm = 1 },
+  { kernel_size = 3, block = 1, channels = 3, pool = 1, norm = 1 },
 ]
 [training]
 strategy = "greedy"
@@ -151,7 +151,7 @@ def test_logistic_is_the_sum_of_logistic_losses() -> None:
             p = torch.sigmoid(score)
             by_hand -= float(torch.log(p if k == label else 1 - p))
     assert float(bce_with_logits(scores, labels)) == pytest.approx(by_hand / 2)
-    assert named_loss("logistic") is bce_with_logits
+    assert named_loss("bce_with_logits") is bce_with_logits
 
 
 def test_squared_error_is_against_one_for_the_class_or_against_given_values() -> None:
@@ -163,7 +163,7 @@ def test_squared_error_is_against_one_for_the_class_or_against_given_values() ->
 
 
 def test_a_loss_that_nobody_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(RecipeError, match="cross_entropy, logistic, squared"):
+    with pytest.raises(RecipeError, match="bce_with_logits, cross_entropy, squared_error"):
         named_loss("hinge")
 
 
@@ -175,8 +175,8 @@ source = "somewhere"
 size = [20, 24]
 [network]
 stacks = [
-  { field = 6, stride = 2, block = [2, 1], channels = 3, pool = 3, norm = 3 },
-  { field = 3, block = 1, channels = 2, pool = 1, norm = 1, sparsity = 0.7 },
+  { kernel_size = 6, stride = 2, block = [2, 1], channels = 3, pool = 3, norm = 3 },
+  { kernel_size = 3, block = 1, channels = 2, pool = 1, norm = 1, sparsity = 0.7 },
 ]
 [objective]
 sparsity = 0.3

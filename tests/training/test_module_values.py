@@ -104,7 +104,7 @@ def spoilt(part: int) -> TensorDataset:
 def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None:
     """By its number in the data set, also where some of that are kept for validation."""
     what = ["input", "target"][part]
-    words: dict[str, Any] = {"module": nn.Linear(FEATURES, CLASSES), "loss": "squared"}
+    words: dict[str, Any] = {"module": nn.Linear(FEATURES, CLASSES), "loss": "squared_error"}
     with pytest.raises(DivergedError, match=f"sample 13 of the data set has NaN or infinity in its {what}"):
         train(opened(tmp_path / "run", dataset=spoilt(part), validation=0.1, **words))
     good = TensorDataset(torch.ones(8, FEATURES), torch.ones(8, CLASSES))
@@ -125,7 +125,9 @@ def test_workers_and_replicas_name_a_sample_that_is_not_finite() -> None:
 def test_a_divergence_by_large_targets_advises_to_standardise_them(tmp_path: Path) -> None:
     data = TensorDataset(torch.ones(40, FEATURES), torch.full((40, CLASSES), 3e25))
     with pytest.raises(DivergedError, match=r"the targets reach 3e\+25: standardise them"):
-        train(opened(tmp_path / "run", module=nn.Linear(FEATURES, CLASSES), dataset=data, loss="squared"))
+        train(
+            opened(tmp_path / "run", module=nn.Linear(FEATURES, CLASSES), dataset=data, loss="squared_error")
+        )
 
 
 class Counting(nn.Module):

@@ -301,7 +301,7 @@ def test_a_function_that_the_pool_was_not_started_with_is_told_before_there_is_a
     (tmp_path / "fainter.py").write_text("def half(values, keys):\n    return values / 2\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     own = tmp_path / "own.toml"
-    own.write_text(recipe.read_text() + '\n[[data.augment]]\nname = "own"\nfunction = "fainter:half"\n')
+    own.write_text(recipe.read_text() + '\n[[data.augment]]\nname = "custom"\nfunction = "fainter:half"\n')
     with serving(recipe, "--stores", stores, folder=tmp_path) as without:
         with pytest.raises(UserError, match=r"with other transforms, .*start them with this recipe"):
             served_by(without, own, tmp_path / "run", stores)

@@ -22,7 +22,7 @@ from cotswold.files import replace_file
 
 RECIPE = "bunyip-japanese-ocr"
 Method = Literal["cg", "lbfgs"]
-Loss = Literal["squared", "cross_entropy"]
+Loss = Literal["squared_error", "cross_entropy"]
 Frequencies = Literal["natural", "equal"]
 _POINTS = 150
 """Points of a curve that are kept."""
@@ -56,8 +56,8 @@ class Cell:
         if self.loss == "cross_entropy":
             found |= {
                 "objective.loss": "cross_entropy",
-                "objective.low": 0.0,
-                "objective.high": 1.0,
+                "objective.target_low": 0.0,
+                "objective.target_high": 1.0,
                 "network.output": "linear",
             }
         return found

@@ -37,7 +37,7 @@ from measures.bunyip import paper
 from measures.bunyip.judging import PARTS
 
 Told = Mapping[str, Any]
-_METHODS = ("CG, squared", "CG, cross entropy", "L-BFGS, squared", "L-BFGS, cross entropy")
+_METHODS = ("CG, squared error", "CG, cross entropy", "L-BFGS, squared error", "L-BFGS, cross entropy")
 """Each has a colour of its own on all plots."""
 _COLUMNS = 16
 
@@ -327,7 +327,9 @@ def _how(found: Told) -> PageSection:
         row(
             _named(each),
             *(_text(told[name]) for name in ("search", "fraction", "cycle", "portion")),
-            f"{told['low']:g} and {told['high']:g}" if told["loss"] == "squared" else "classes",
+            f"{told['target_low']:g} and {told['target_high']:g}"
+            if told["loss"] == "squared_error"
+            else "classes",
             "at random" if told["output_scale"] else "0",
             _end(each) if key in ended else "goes on",
         )

@@ -91,8 +91,8 @@ class Images:
             f"training.epochs={self._epochs}",
             f"training.learning_rate={rate}",
             f"training.seed={seed}",
-            f"network.start={self._learnt(seed) if arm.learnt else self._filters}",
-            f"network.tune={str(arm.tuned).lower()}",
+            f"network.backbone={self._learnt(seed) if arm.learnt else self._filters}",
+            f"network.finetune={str(arm.tuned).lower()}",
         ]
         place = self._runs / "now"
         shutil.rmtree(place, ignore_errors=True)

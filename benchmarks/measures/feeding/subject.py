@@ -38,7 +38,7 @@ TRANSFORMS = {
     "moves": MOVES,
     "elastic": [*MOVES, {"name": "elastic", "alpha": 34.0, "sigma": 4.0, "fill": "zero"}],
 }
-PLAIN = ["data.whiten=false", "data.contrast=false", "data.dtype=uint8"]
+PLAIN = ["data.whiten=false", "data.per_image_standardise=false", "data.dtype=uint8"]
 _START_SECONDS = 120.0
 
 
@@ -77,7 +77,7 @@ SUBJECTS = {
     "mnist": Subject(MNIST, "adam-mnist", (), "moves", 64),
     "mnist-256": Subject(MNIST, "adam-mnist", (), "moves", 256),
     "mnist-elastic": Subject(f"{MNIST}, elastic", "adam-mnist", (), "elastic", 64),
-    "caltech": Subject(CALTECH, "distbelief-images", ("data.size=100", "data.unit=false"), "moves", 48),
+    "caltech": Subject(CALTECH, "distbelief-images", ("data.size=100", "data.unit_rms=false"), "moves", 48),
 }
 
 

@@ -58,7 +58,7 @@ def undo_whitening(images: Float32, transform: Transform) -> Float32:
         return images
     height, width = images.shape[2:]
     matrices = transform.whitening.on_grid(height, width).transpose(2, 3, 0, 1).astype(np.float64)
-    passed = roll_off(cosine_radii(height, width), transform.preparation.band * TOP)
+    passed = roll_off(cosine_radii(height, width), transform.preparation.whiten_cutoff * TOP)
     kept = passed > 1e-3
     inverse = np.zeros_like(matrices)
     inverse[kept] = np.linalg.pinv(matrices[kept]) * (passed[kept] ** 2)[:, None, None]

@@ -41,7 +41,7 @@ class Regression:
 
     @property
     def loss(self) -> float:
-        """Value of the loss `squared`: the mean squared error, summed over the targets."""
+        """Value of the loss `squared_error`: the mean squared error, summed over the targets."""
         return sum(self.squared_error)
 
     def __repr__(self) -> str:

@@ -174,7 +174,7 @@ def _layers_seconds(recipe: Recipe) -> float:
     outputs, batch, shape = class_count(recipe), recipe.training.batch_size, recipe.input
     network, loss = supervised_network(recipe, outputs).train(), loss_of(recipe)
     inputs = torch.rand(batch, shape.channels, shape.height, shape.width)
-    targets = torch.zeros(batch, outputs) if recipe.loss == "squared" else torch.zeros(batch).long()
+    targets = torch.zeros(batch, outputs) if recipe.loss == "squared_error" else torch.zeros(batch).long()
     seconds = []
     for _ in range(_TIMED):
         began = perf_counter()

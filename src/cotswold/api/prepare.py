@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from cotswold.data import Preparation, Source, Store, Summary, VectorPreparation, VectorSource
 
 _APPLY = {
-    "images": frozenset(["size", "width", "colour", "contrast", "whiten", "band", "unit", "dtype"]),
+    "images": frozenset(
+        ["size", "width", "colour", "per_image_standardise", "whiten", "whiten_cutoff", "unit_rms", "dtype"]
+    ),
     "vectors": frozenset(["standardise", "dtype"]),
     "frames": frozenset(["context", "standardise", "dtype"]),
 }
@@ -34,10 +36,10 @@ def prepare(
     size: int | None = None,
     width: int | None = None,
     colour: Literal["rgb", "grey"] | None = None,
-    contrast: bool | None = None,
+    per_image_standardise: bool | None = None,
     whiten: bool | None = None,
-    band: float | None = None,
-    unit: bool | None = None,
+    whiten_cutoff: float | None = None,
+    unit_rms: bool | None = None,
     context: int | None = None,
     standardise: bool | None = None,
     dtype: Literal["float32", "float16", "uint8"] | None = None,
@@ -66,10 +68,10 @@ def prepare(
         size: Height of images, pixels, and width unless given [200].
         width: Width of images, pixels.
         colour: "rgb" or "grey", for images ["rgb"].
-        contrast: Subtract each image's mean and divide by its standard deviation [True].
+        per_image_standardise: Subtract each image's mean and divide by its standard deviation [True].
         whiten: Whiten images [True].
-        band: Cutoff of the whitening, as a fraction of the highest frequency [0.7].
-        unit: Scale each image to a root mean square of 1 [False].
+        whiten_cutoff: Cutoff of the whitening, as a fraction of the highest frequency [0.7].
+        unit_rms: Scale each image to a root mean square of 1 [False].
         context: Frames on each side that are joined with a frame to make one sample [5].
         standardise: Standardise vectors and frames by mean and deviation of the training split [True].
         dtype: Type of stored values: "float16" or "uint8" for images ["float16"], "float32" or "float16" for
@@ -108,12 +110,12 @@ def prepare(
         check_whole(name, whole)
     check_whole("seed", seed)
     check_path("the source", source)
-    for name, number in {"band": band, "validation": validation, "test": test}.items():
+    for name, number in {"whiten_cutoff": whiten_cutoff, "validation": validation, "test": test}.items():
         check_number(name, number)
     truths = {
-        "contrast": contrast,
+        "per_image_standardise": per_image_standardise,
         "whiten": whiten,
-        "unit": unit,
+        "unit_rms": unit_rms,
         "standardise": standardise,
         "recheck": recheck,
     }
@@ -126,10 +128,10 @@ def prepare(
         "size": size,
         "width": width,
         "colour": colour,
-        "contrast": contrast,
+        "per_image_standardise": per_image_standardise,
         "whiten": whiten,
-        "band": band,
-        "unit": unit,
+        "whiten_cutoff": whiten_cutoff,
+        "unit_rms": unit_rms,
         "context": context,
         "standardise": standardise,
         "dtype": dtype,

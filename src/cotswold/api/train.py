@@ -68,7 +68,8 @@ def train(
             is read unchanged, or (inputs, targets) as tensors or arrays. An input may be a tuple or dict.
             For a recipe: the run's directory.
         directory: Directory of the run, which must not exist unless the run is resumed [runs/NAME].
-        loss: Loss of a module: a function of (output, target), or cross_entropy, squared or logistic.
+        loss: Loss of a module: a function of (output, target), or cross_entropy, squared_error or
+            bce_with_logits.
         validation: Validation data of a module: a dataset, or the fraction of a map-style dataset. [none]
         strategy: Strategy of a module, "supervised", "batch" or "downpour" ["supervised"].
         overrides: Changed fields of a recipe, ``{"training.epochs": 3}`` or ``["training.epochs=3"]``.

@@ -26,7 +26,7 @@ def evaluate(
     weights: str = "paper",
     stores: Path | None = None,
     threads: int | None = None,
-    anew: Annotated[bool, Parameter(negative=())] = False,
+    repeat: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
     """Measure the selectivity of a run's neurons, or the accuracy of a supervised run.
@@ -78,7 +78,7 @@ def evaluate(
         Folder for prepared samples. Default: the folder that the run used.
     threads
         Compute threads. Default: the run's number, or all cores granted to this process.
-    anew
+    repeat
         Repeat tests that already have a result.
     json_
         Print the whole result as JSON.
@@ -99,7 +99,7 @@ def evaluate(
         weights=weights,
         stores=stores,
         threads=threads,
-        anew=anew,
+        repeat=repeat,
         progress=True,
     )
     if json_:

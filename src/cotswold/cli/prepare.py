@@ -19,10 +19,10 @@ def prepare(
     size: int | None = None,
     width: int | None = None,
     colour: Literal["rgb", "grey"] | None = None,
-    contrast: bool | None = None,
+    per_image_standardise: bool | None = None,
     whiten: bool | None = None,
-    band: float | None = None,
-    unit: Annotated[bool | None, Parameter(negative=())] = None,
+    whiten_cutoff: float | None = None,
+    unit_rms: Annotated[bool | None, Parameter(negative=())] = None,
     context: int | None = None,
     standardise: bool | None = None,
     dtype: Literal["float32", "float16", "uint8"] | None = None,
@@ -46,7 +46,7 @@ def prepare(
 
     An .npy file is one array of images: (image, y, x), (image, y, x, channel) or
     (image, channel, y, x), integers from 0 to 255 or floats from 0 to 1. An .npz file
-    holds one such array under any name, or several whose names say images, images,
+    holds one such array under any name, or several whose names say images, pictures,
     data or x, or a split (train_images, x_test). The labels are the array of integers
     of the same length whose name states the same split. Vectors may be in the same
     kinds of files; labels of an .npy are in name.labels.npy.
@@ -72,13 +72,13 @@ def prepare(
         Images: width in pixels.
     colour
         Images: rgb (3 channels) or grey (1). Default: rgb.
-    contrast
+    per_image_standardise
         Images: subtract each image's mean and divide by its standard deviation. Default: on.
     whiten
         Images: whiten by a filter computed from the data set's power spectrum and colours. Default: on.
-    band
-        Images: upper end of the whitened band, as a fraction of the highest frequency. Default: 0.7.
-    unit
+    whiten_cutoff
+        Images: cutoff of the whitening filter, as a fraction of the highest frequency. Default: 0.7.
+    unit_rms
         Images: scale every prepared image to a root mean square of 1.
     context
         Frames: context frames on each side of a sample's frame. Default: 5.
@@ -128,10 +128,10 @@ def prepare(
         size=size,
         width=width,
         colour=colour,
-        contrast=contrast,
+        per_image_standardise=per_image_standardise,
         whiten=whiten,
-        band=band,
-        unit=unit,
+        whiten_cutoff=whiten_cutoff,
+        unit_rms=unit_rms,
         context=context,
         standardise=standardise,
         dtype=dtype,

@@ -42,7 +42,7 @@ class Smoothing:
         if min(height, width) < 1:
             raise GeometryError(
                 f"a window of {self.size} does not fit a map of {shape}; use a smaller window, or "
-                'smoothing_padding = "same"'
+                'pool_padding = "same"'
             )
         return MapShape(shape.channels, height, width)
 

@@ -261,7 +261,7 @@ class SparseAutoencoderStack(Layer):
         """Return the maps, the sizes of windows and blocks, and the objective's constants as text."""
         shape, layer = self.geometry, self.geometry.filters
         return (
-            f"{shape.input} -> {shape.output}, field={(layer.y.size, layer.x.size)}, "
+            f"{shape.input} -> {shape.output}, kernel_size={(layer.y.size, layer.x.size)}, "
             f"stride={(layer.y.stride, layer.x.stride)}, block={(layer.rows, layer.columns, layer.depth)}, "
             f"grid={layer.grid}, pool={shape.pool.size}, norm={shape.norm.size}, "
             f"sparsity={self.sparsity}, epsilon={self.epsilon}, seed={self.seed}, index={self.index}"

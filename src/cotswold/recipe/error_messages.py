@@ -56,7 +56,7 @@ def complaint(
 ) -> str:
     """Return the text after the file's name.
 
-    For example `, line 7: network.stacks.0.feild is not a key; did you mean field?`.
+    For example `, line 7: network.stacks.0.strid is not a key; did you mean stride?`.
 
     ``overridden``: keys that do not come from the text; ``root``: the schema of the whole file; ``also``:
     fields of other tables that the caller accepts together with those of `[training]`.

@@ -32,23 +32,24 @@ _ROUNDING = 0.01
 """The tolerance for probabilities that must sum to 1, wide enough for float16."""
 
 
-def named_loss(name: str, low: float = 0.0, high: float = 1.0) -> Loss:
+def named_loss(name: str, target_low: float = 0.0, target_high: float = 1.0) -> Loss:
     """Return the loss of a name; raises RecipeError if the name is unknown.
 
-    ``low`` and ``high`` are the targets of `sum_squared_error` for the wrong classes and the right class.
+    ``target_low`` and ``target_high`` are the targets of `sum_squared_error` for the wrong classes and the
+    right class.
     """
     if name not in _LOSSES:
         raise RecipeError(f"unknown loss {name!r}; use one of {', '.join(sorted(_LOSSES))}")
-    if (low, high) != (0.0, 1.0):
-        assert name == "squared", "the schema allows targets for it alone"
-        return partial(sum_squared_error, low=low, high=high)
+    if (target_low, target_high) != (0.0, 1.0):
+        assert name == "squared_error", "the schema allows targets for it alone"
+        return partial(sum_squared_error, target_low=target_low, target_high=target_high)
     return _LOSSES[name]
 
 
 def loss_of(recipe: Recipe) -> Loss:
     """Return the loss that a recipe names."""
     assert isinstance(recipe.objective, LossObjective), "a strategy with labels"
-    return named_loss(recipe.loss, recipe.objective.low, recipe.objective.high)
+    return named_loss(recipe.loss, recipe.objective.target_low, recipe.objective.target_high)
 
 
 class CustomLoss:
@@ -202,16 +203,20 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     if targets.shape != outputs.shape or outputs.dim() < 2 or outputs.shape[1] < 2 or not _probable(targets):
         raise UserError(
             f"targets are floats of shape {tuple(targets.shape)}, but cross_entropy needs classes: whole "
-            "numbers (targets.long()), or one probability for each class; for regression use squared"
+            "numbers (targets.long()), or one probability for each class; for regression use squared_error"
         )
     return functional.cross_entropy(outputs, targets)
 
 
-def sum_squared_error(outputs: Tensor, targets: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    """Squared error, summed over outputs; a class means ``high`` at its output and ``low`` at the others."""
+def sum_squared_error(
+    outputs: Tensor, targets: Tensor, target_low: float = 0.0, target_high: float = 1.0
+) -> Tensor:
+    """Squared error, summed over outputs; a class means ``target_high`` at its output and ``target_low`` at
+    the others.
+    """
     wanted = _values(targets, outputs)
-    if (low, high) != (0.0, 1.0) and is_classes(outputs, targets):
-        wanted = low + (high - low) * wanted
+    if (target_low, target_high) != (0.0, 1.0) and is_classes(outputs, targets):
+        wanted = target_low + (target_high - target_low) * wanted
     return functional.mse_loss(outputs, wanted, reduction="sum") / len(targets)
 
 
@@ -225,8 +230,8 @@ def bce_with_logits(outputs: Tensor, targets: Tensor) -> Tensor:
     wanted = _values(targets, outputs)
     if bool(((wanted < 0) | (wanted > 1)).any()):
         raise UserError(
-            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, but logistic needs 0, "
-            "1 or a probability between them; give such targets, or use squared for regression"
+            f"targets lie between {float(wanted.min()):g} and {float(wanted.max()):g}, but bce_with_logits "
+            "needs 0, 1 or a probability between them; give such targets, or use squared_error for regression"
         )
     return functional.binary_cross_entropy_with_logits(outputs, wanted, reduction="sum") / len(targets)
 
@@ -290,6 +295,6 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
 
 _LOSSES: dict[str, Loss] = {
     "cross_entropy": cross_entropy,
-    "squared": sum_squared_error,
-    "logistic": bce_with_logits,
+    "squared_error": sum_squared_error,
+    "bce_with_logits": bce_with_logits,
 }

@@ -70,19 +70,19 @@ class LayerNetwork(nn.Module):
         layers: The modules of the layers, in order.
         plans: One plan for each layer of the recipe, then the output layer.
         below: Trained stacks that feed the layers; None feeds images.
-        tune: Whether the stacks below are trained too.
+        finetune: Whether the stacks below are trained too.
     """
 
     def __init__(
-        self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, tune: bool
+        self, layers: nn.Sequential, plans: list[LayerPlan], below: StackNetwork | None, finetune: bool
     ) -> None:
         super().__init__()
         self.layers = layers
         self.plans = plans
         self.below = below
-        self.tune = tune
+        self.finetune = finetune
         if below is not None:
-            below.requires_grad_(tune)
+            below.requires_grad_(finetune)
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the scores of a batch.
@@ -94,7 +94,7 @@ class LayerNetwork(nn.Module):
             Scores ``(image, class)``, or regression outputs ``(image, target)``.
         """
         if self.below is not None:
-            with torch.set_grad_enabled(self.tune and torch.is_grad_enabled()):
+            with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
                 images = self.below(images)
         scores: Tensor = self.layers(images)
         return scores
@@ -104,7 +104,7 @@ class LayerNetwork(nn.Module):
         """FLOPs of an update for one image: the forward pass, and both gradients of every product."""
         stacks = [stack.geometry.forward_flops for stack in self.below.stacks] if self.below else []
         layers = [plan.forward_flops for plan in self.plans if plan.forward_flops]
-        learnt = stacks + layers if self.tune else layers
+        learnt = stacks + layers if self.finetune else layers
         # the input of the lowest trained product needs no gradient
         return sum(stacks) + sum(layers) + 2 * sum(learnt) - learnt[0]
 
@@ -142,7 +142,9 @@ def build_layers(recipe: Recipe, classes: int, below: StackNetwork | None) -> La
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.training.seed)
         modules, plans = _layers(recipe, classes, shape)
-    return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.tune).to(recipe.training.device)
+    return LayerNetwork(nn.Sequential(*modules), plans, below, recipe.network.finetune).to(
+        recipe.training.device
+    )
 
 
 def network_tensors(network: torch.nn.Module) -> dict[str, Tensor]:
@@ -167,7 +169,7 @@ def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[Stack
     maps = 2 * (shape.size + sum(prod(plan.output) for plan in plans))
     filters = sum(geometry.filters.parameters for geometry in below)
     responses = sum(geometry.responses.size + 2 * geometry.output.size for geometry in below)
-    tuned = recipe.network.tune
+    tuned = recipe.network.finetune
     return FLOAT_BYTES * (
         weights + (3 if tuned else 1) * filters + batch * (maps + (2 if tuned else 1) * responses)
     )

@@ -338,7 +338,7 @@ def test_images_that_were_left_out_are_named(run: RunDirectory) -> None:
 
 def test_filters_that_nothing_has_shaped_are_counted_as_noise(network: StackNetwork) -> None:
     stack = copy.deepcopy(network.stacks[0])
-    low = Preparation(size=(16, 16), band=0.4)
+    low = Preparation(size=(16, 16), whiten_cutoff=0.4)
     noise = torch.randn(stack.filters.shape, generator=torch.Generator().manual_seed(0))
     smooth = torch.ones(6, 6)[:, :, None].expand(6, 6, 3).reshape(6, 18)[..., None]
     with torch.no_grad():
@@ -348,7 +348,7 @@ def test_filters_that_nothing_has_shaped_are_counted_as_noise(network: StackNetw
         assert untrained_share(stack, low) == pytest.approx(0.5, abs=0.02)
         stack.filters.copy_(smooth.expand_as(stack.filters))
         assert untrained_share(stack, low) == 0
-    assert untrained_share(stack, Preparation(size=(16, 16), band=1.0)) is None
+    assert untrained_share(stack, Preparation(size=(16, 16), whiten_cutoff=1.0)) is None
     assert untrained_share(stack, Preparation(size=(16, 16), whiten=False)) is None
 
 

@@ -46,7 +46,7 @@ def test_the_same_image_with_and_without_is_equally_bright_whatever_lies_beside_
         (tmp_path / kind).mkdir()
         for name, value in (("same", 512), ("brightest", brightest)):
             Image.fromarray(np.full((8, 8), value, np.uint16)).save(tmp_path / kind / f"{name}.png")
-    transform = Transform(Preparation(size=(8, 8), colour="grey", contrast=False, whiten=False))
+    transform = Transform(Preparation(size=(8, 8), colour="grey", per_image_standardise=False, whiten=False))
     test_set = ObjectTestSet(open_source(tmp_path / "with"), open_source(tmp_path / "without"), transform)
     images = torch.cat([batch for batch, _ in test_set()])
     assert torch.equal(images[1], images[3])
@@ -57,7 +57,7 @@ def test_whitening_is_taken_back() -> None:
     smooth = generator.normal(size=(40, 24, 24, 3)).cumsum(1).cumsum(2)
     smooth -= smooth.min((1, 2, 3), keepdims=True)
     pixels = (255 * smooth / smooth.max((1, 2, 3), keepdims=True)).astype(np.uint8)
-    white = Preparation(size=(24, 24), band=0.9)
+    white = Preparation(size=(24, 24), whiten_cutoff=0.9)
     transform = estimate(white, spectra(white, pixels), pixels)
     plain = Transform(Preparation(size=(24, 24), whiten=False)).values(pixels)
     back = undo_whitening(transform.values(pixels), transform)

@@ -36,7 +36,7 @@ LINE = ServerLine("data-server-1", 7, 60, 5, 960, 0.5, 3, 1, 256, 512, 2, 4.0)
 def store(tmp_path: Path) -> Path:
     pixels = np.random.default_rng(0).integers(0, 255, (SAMPLES, 8, 8), dtype=np.uint8)
     np.save(tmp_path / "digits.npy", pixels)
-    plain = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")
+    plain = Preparation((8, 8), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
     prepare(open_source(tmp_path / "digits.npy"), tmp_path / "store", plain, validation=0.0, jobs=1)
     return tmp_path / "store"
 

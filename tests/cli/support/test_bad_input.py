@@ -33,9 +33,9 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
     ("genuine", "slip", "words"),
     [
         (
-            "field = 6",
-            "feild = 6",
-            r"mine\.toml, line 6: network\.stacks\.0\.feild is not a key; did you mean field\?",
+            "kernel_size = 6",
+            "kernel_sise = 6",
+            r"mine\.toml, line 6: network\.stacks\.0\.kernel_sise is not a key; did you mean kernel_size\?",
         ),
         ("[training]", "[trianing]", r"trianing is not a key; did you mean training\?"),
         (
@@ -55,8 +55,8 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
             '"greedily"',
             r"training\.strategy is 'greedily'; did you mean greedy\?",
         ),
-        ("field = 6", "field = 60", r"network\.stacks\.0: .*60.*16"),
-        ("field = 4", "field = 13", r"network\.stacks\.1: .*13.*12"),
+        ("kernel_size = 6", "kernel_size = 60", r"network\.stacks\.0: .*60.*16"),
+        ("kernel_size = 4", "kernel_size = 13", r"network\.stacks\.1: .*13.*12"),
         (
             "block = [2, 2]\nchannels = 3",
             "block = [2, 2]\nchannels = 3\npadding = -1",

@@ -43,10 +43,12 @@ def radial(images: NDArray[np.float32]) -> NDArray[np.float64]:
     return decibels
 
 
-@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("unit_rms", [False, True])
 @pytest.mark.parametrize("size", [(32, 32), (28, 44)])
-def test_held_out_images_are_flat_and_their_colours_uncorrelated(unit: bool, size: tuple[int, int]) -> None:
-    transform = fitted(Preparation(size, unit=unit), photographs(0, 600, size))
+def test_held_out_images_are_flat_and_their_colours_uncorrelated(
+    unit_rms: bool, size: tuple[int, int]
+) -> None:
+    transform = fitted(Preparation(size, unit_rms=unit_rms), photographs(0, 600, size))
     held_out = transform.values(photographs(1000, 250, size))
     raw = Transform(Preparation(size, whiten=False)).values(photographs(1000, 250, size))
     assert np.abs(radial(raw)).max() > 5
@@ -59,7 +61,7 @@ def test_held_out_images_are_flat_and_their_colours_uncorrelated(unit: bool, siz
 
 
 def test_nothing_is_left_far_above_the_band() -> None:
-    transform = fitted(Preparation((32, 32), band=0.5), photographs(0, 200, (32, 32)))
+    transform = fitted(Preparation((32, 32), whiten_cutoff=0.5), photographs(0, 200, (32, 32)))
     power = (np.abs(np.fft.fft2(transform.values(photographs(300, 50, (32, 32)))) * 1) ** 2).mean((0, 1))
     assert power[10:22, 10:22].max() < 0.01 * power[2:5, 2:5].mean()
 
@@ -113,7 +115,9 @@ def test_a_few_coefficients_stand_for_all(size: tuple[int, int]) -> None:
 @given(values=st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=50))
 def test_stored_halves_are_as_near_as_halves_can_be(values: list[float]) -> None:
     images = np.array(values, np.float32).reshape(1, 1, 1, -1)
-    stored = plain(Preparation((1, len(values)), "grey", contrast=False, whiten=False)).stored(images)
+    stored = plain(Preparation((1, len(values)), "grey", per_image_standardise=False, whiten=False)).stored(
+        images
+    )
     clipped = np.clip(images, -65504, 65504)
     with np.errstate(over="ignore"):
         nearest = clipped.astype(np.float16)
@@ -132,10 +136,10 @@ def test_cosines_are_orthonormal(extent: int) -> None:
     size=st.tuples(st.integers(1, 17), st.integers(1, 17)),
     count=st.integers(1, 5),
     colour=st.sampled_from(["rgb", "grey"]),
-    contrast=st.booleans(),
-    unit=st.booleans(),
+    per_image_standardise=st.booleans(),
+    unit_rms=st.booleans(),
     dtype=st.sampled_from(["float16", "uint8"]),
-    band=st.floats(0.05, 1),
+    whiten_cutoff=st.floats(0.05, 1),
     seed=st.integers(0, 99),
     flat=st.booleans(),
 )
@@ -143,14 +147,14 @@ def test_any_set_gives_finite_numbers_that_survive_storing(
     size: tuple[int, int],
     count: int,
     colour: str,
-    contrast: bool,
-    unit: bool,
+    per_image_standardise: bool,
+    unit_rms: bool,
     dtype: str,
-    band: float,
+    whiten_cutoff: float,
     seed: int,
     flat: bool,
 ) -> None:
-    chosen = Preparation(size, colour, contrast, True, band, unit, dtype)  # type: ignore[arg-type]  # drawn
+    chosen = Preparation(size, colour, per_image_standardise, True, whiten_cutoff, unit_rms, dtype)  # type: ignore[arg-type]  # drawn
     shape = (count, *size, chosen.shape.channels)
     pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     if flat:
@@ -159,7 +163,7 @@ def test_any_set_gives_finite_numbers_that_survive_storing(
     values = transform.values(pixels)
     assert values.shape == (count, chosen.shape.channels, *size)
     assert np.isfinite(values).all()
-    if unit:
+    if unit_rms:
         power = (values**2).mean((1, 2, 3))
         assert (np.isclose(power, 1, atol=1e-3) | (power < 1.001)).all()
     again = transform.restored(transform.stored(values))
@@ -180,7 +184,7 @@ def test_grey_images_in_a_colour_set_stay_finite_and_white() -> None:
 def test_plain_images_keep_their_values_in_both_dtypes() -> None:
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     for dtype in ("float16", "uint8"):
-        chosen = Preparation((16, 16), "grey", contrast=False, whiten=False, dtype=dtype)
+        chosen = Preparation((16, 16), "grey", per_image_standardise=False, whiten=False, dtype=dtype)
         transform = plain(chosen)
         again = transform.restored(transform.stored(transform.values(pixels)))
         np.testing.assert_allclose(again.reshape(-1), np.arange(256) / 255, atol=3e-4)
@@ -199,7 +203,7 @@ def test_one_image_and_a_batch_are_transformed_alike() -> None:
 def test_a_transform_goes_through_json_without_loss() -> None:
     pixels = photographs(0, 30, (12, 12))
     for dtype in ("float16", "uint8"):
-        transform = fitted(Preparation((12, 12), unit=True, dtype=dtype), pixels)
+        transform = fitted(Preparation((12, 12), unit_rms=True, dtype=dtype), pixels)
         again = Transform.from_state(json.loads(json.dumps(transform.state())))
         assert again.preparation == transform.preparation
         assert (again.values(pixels) == transform.values(pixels)).all()
@@ -207,7 +211,14 @@ def test_a_transform_goes_through_json_without_loss() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"size": (0, 5)}, {"band": 0.0}, {"band": 1.1}, {"colour": "red"}, {"dtype": "float8"}]
+    "wrong",
+    [
+        {"size": (0, 5)},
+        {"whiten_cutoff": 0.0},
+        {"whiten_cutoff": 1.1},
+        {"colour": "red"},
+        {"dtype": "float8"},
+    ],
 )
 def test_impossible_preparations_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError):

@@ -24,7 +24,7 @@ from cotswold.data.service.store import DatasetInfo, DatasetView, ServedStore, n
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
-VARIED = Augmentation.of([{"name": "rotation", "degrees": 20.0}, {"name": "reflection", "horizontal": 0.5}])
+VARIED = Augmentation.of([{"name": "rotation", "degrees": 20.0}, {"name": "flip", "horizontal": 0.5}])
 
 
 def made(work: ServedStore, view: str, epoch: int, rows: Rows) -> Batch:
@@ -111,7 +111,7 @@ def test_a_view_does_not_have_a_module_imported(
 ) -> None:
     (tmp_path / "unasked.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    view = str(DatasetView("train", varying='[{"name": "own", "function": "unasked:anything"}]'))
+    view = str(DatasetView("train", varying='[{"name": "custom", "function": "unasked:anything"}]'))
     with pytest.raises(UserError, match="only if they were started with them"):
         made(ServedStore(store, 1 << 20), view, 0, np.array([0]))
     for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):

@@ -26,7 +26,7 @@ from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray
 from cotswold.errors import SourceError
 
-PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")
+PLAIN = Preparation((8, 8), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
 
 
 class Dots(Source):

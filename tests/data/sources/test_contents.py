@@ -193,7 +193,7 @@ def test_recheck_reads_all_files_again(counted: list[str], tmp_path: Path) -> No
 
 
 def test_images_that_were_painted_over_are_not_taken_from_the_store_of_the_old_ones(tmp_path: Path) -> None:
-    choices = Preparation((8, 8), whiten=False, contrast=False)
+    choices = Preparation((8, 8), whiten=False, per_image_standardise=False)
     prepare(open_samples(write_folder(tmp_path, 10)), tmp_path / "store", choices, jobs=1)
     with pytest.raises(UserError, match="already contains a store that differs in its samples"):
         prepare(open_samples(write_folder(tmp_path, 200)), tmp_path / "store", choices, jobs=1)

@@ -22,7 +22,7 @@ from cotswold.data.sources.file_names import split_of_folder
 from cotswold.data.store.splits import Request, Splits, assigned, rule
 from cotswold.errors import SourceError, UserError
 
-PLAIN = Preparation((8, 8), colour="grey", contrast=False, whiten=False, dtype="uint8")
+PLAIN = Preparation((8, 8), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
 
 
 def zipped(path: Path, names: Sequence[str]) -> Source:

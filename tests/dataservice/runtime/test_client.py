@@ -62,7 +62,7 @@ def test_batches_together_have_no_more_bytes_than_they_may() -> None:
     assert [(each.epoch, len(each.rows)) for each in coalesce(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
 
 
-@pytest.mark.parametrize(("varying", "most"), [("", 8), ('[{"name": "own"}]', 1)])
+@pytest.mark.parametrize(("varying", "most"), [("", 8), ('[{"name": "custom"}]', 1)])
 def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_servers(
     varying: str,
     most: int,

@@ -48,7 +48,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     numbers = np.arange(200, dtype=np.uint8)[:, None, None]
     grain = np.random.default_rng(1).integers(0, 50, (200, 20, 24))
     np.save(folder / "numbered.npy", (numbers // 2 + grain).astype(np.uint8))
-    plain = Preparation((20, 24), colour="grey", contrast=False, whiten=False, dtype="uint8")
+    plain = Preparation((20, 24), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 32)
         prepare(open_source(folder / "numbered.npy"), folder / "store", plain, validation=0.0, jobs=1)

@@ -225,7 +225,7 @@ def test_a_supervised_recipe_has_its_layers_and_ten_outputs() -> None:
 
 def test_a_recipe_on_a_run_of_stacks_is_refused() -> None:
     with pytest.raises(ClusterError, match="builds on the stacks of a run"):
-        layer_work(load("cifar10", ["network.start=runs/x"]))
+        layer_work(load("cifar10", ["network.backbone=runs/x"]))
 
 
 def test_this_machine_chooses_a_grid_of_every_recipe_without_being_measured() -> None:

@@ -14,22 +14,22 @@ from PIL import Image
 SIDE = 16
 STACKS = """
 [[network.stacks]]
-field = 6
+kernel_size = 6
 stride = 2
 block = [2, 2]
 channels = 3
 pool = 3
 norm = 3
-smoothing_padding = "same"
+pool_padding = "same"
 
 [[network.stacks]]
-field = 4
+kernel_size = 4
 stride = 2
 block = [2, 2]
 channels = 2
 pool = 1
 norm = 3
-smoothing_padding = "same"
+pool_padding = "same"
 """
 LAYERS = """
 [[network.layers]]

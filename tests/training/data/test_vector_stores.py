@@ -129,11 +129,11 @@ def test_numbers_to_predict_are_outputs_and_want_the_squared_loss(tmp_path: Path
     x = np.random.default_rng(0).normal(size=(50, 3))
     np.savez(tmp_path / "r.npz", x=x, y=x[:, :2])
     data = f'type = "vectors", source = "{tmp_path / "r.npz"}", labels = "file"'
-    recipe = recipes.parse(text(data, "squared"), "it")
+    recipe = recipes.parse(text(data, "squared_error"), "it")
     assert class_count(recipe) == 2
     store = open_store(recipe, tmp_path / "stores")
     assert with_store_shape(recipe, store).input.channels == 3
-    with pytest.raises(RecipeError, match='loss = "cross_entropy" needs classes: set it to "squared"'):
+    with pytest.raises(RecipeError, match='loss = "cross_entropy" needs classes: set it to "squared_error"'):
         with_store_shape(recipes.parse(text(data), "it"), store)
 
 
@@ -141,7 +141,7 @@ def test_numbers_to_predict_are_validated_as_the_floats_that_they_are(tmp_path: 
     x = np.random.default_rng(0).normal(size=(60, 3))
     np.savez(tmp_path / "r.npz", x=x, y=0.5 + x[:, :2] / 10)
     data = f'type = "vectors", source = "{tmp_path / "r.npz"}", labels = "file"'
-    job = started(text(data, "squared"), tmp_path / "run", tmp_path / "stores")
+    job = started(text(data, "squared_error"), tmp_path / "run", tmp_path / "stores")
     (batch,) = labelled_batches(job.store, job.recipe, "validation")
     assert batch[1].shape == (12, 2) and batch[1].dtype == torch.float32
     assert torch.equal(batch[1], torch.from_numpy(job.store.labels("validation")))
@@ -162,7 +162,7 @@ def prices(folder: Path) -> Path:
 
 def test_prices_are_learnt_by_the_rate_of_any_table_and_predicted_as_prices(tmp_path: Path) -> None:
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
-    job = started(text(data, "squared", epochs=20), tmp_path / "run", tmp_path / "stores")
+    job = started(text(data, "squared_error", epochs=20), tmp_path / "run", tmp_path / "stores")
     assert any("regression targets are standardised" in note for note in job.store.notes)
     assert any("constant over all training samples (from 0): 1;" in note for note in job.store.notes)
     assert torch.from_numpy(job.store.labels("train"))[:, 0].mean() > 2e5
@@ -177,14 +177,14 @@ def test_prices_are_learnt_by_the_rate_of_any_table_and_predicted_as_prices(tmp_
 
 def test_targets_are_learnt_as_they_are_where_samples_are_not_standardised(tmp_path: Path) -> None:
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file", standardise = false'
-    store = open_store(recipes.parse(text(data, "squared"), "it"), tmp_path / "stores")
+    store = open_store(recipes.parse(text(data, "squared_error"), "it"), tmp_path / "stores")
     labels = torch.from_numpy(store.labels("train"))
     assert store.target_scale is None and store.learnable(labels) is labels
 
 
 def test_every_way_to_samples_standardises_their_targets(tmp_path: Path) -> None:
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
-    recipe = recipes.parse(text(data, "squared"), "it")
+    recipe = recipes.parse(text(data, "squared_error"), "it")
     store = open_store(recipe, tmp_path / "stores")
     by_number = StoreSamples(store, "train").batch(range(160)).targets
     first = next(iter(TrainBatches(store, 160, 0, "cpu"))).targets
@@ -195,8 +195,8 @@ def test_every_way_to_samples_standardises_their_targets(tmp_path: Path) -> None
 
 def test_an_output_that_cannot_give_standardised_targets_is_refused(tmp_path: Path) -> None:
     data = f'type = "vectors", source = "{prices(tmp_path)}", labels = "file"'
-    store = open_store(recipes.parse(text(data, "squared"), "it"), tmp_path / "stores")
-    tanh = text(data, "squared").replace("[objective]", "[network]\noutput = 'tanh'\n[objective]")
+    store = open_store(recipes.parse(text(data, "squared_error"), "it"), tmp_path / "stores")
+    tanh = text(data, "squared_error").replace("[objective]", "[network]\noutput = 'tanh'\n[objective]")
     with pytest.raises(RecipeError, match=r'output = "tanh" cannot reach .* data\.standardise to false'):
         with_store_shape(recipes.parse(tanh, "it"), store)
 
@@ -208,7 +208,7 @@ def test_whole_numbers_that_are_hardly_classes_are_said_to_be_taken_for_them(
     np.savez(tmp_path / "x.npz", x=np.random.default_rng(0).normal(size=(60, 2)), labels=labels)
     (tmp_path / "recipe.toml").write_text(
         f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path / "x.npz"}", labels = "file" }}\n'
-        'network = { layers = [] }\nobjective = { loss = "squared" }\n'
+        'network = { layers = [] }\nobjective = { loss = "squared_error" }\n'
         'training = { strategy = "supervised" }\n'
     )
     recipe = recipes.load(tmp_path / "recipe.toml")

@@ -41,7 +41,7 @@ from cotswold.training.full_batch.objective import DenseObjective, LayerObjectiv
         ("training.method=cg", "training.search=bunyip", "training.portion=4"),
         ("training.method=cg", "training.beta=hager-zhang", "training.search=approximate"),
         ("training.fraction=0.5", "training.cycle=2", "training.deterministic=true"),
-        ("network.output=tanh", "objective.loss=squared", "objective.low=-1"),
+        ("network.output=tanh", "objective.loss=squared_error", "objective.target_low=-1"),
     ],
 )
 def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
@@ -89,9 +89,14 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
 ) -> None:
     for overrides in (
         [],
-        ["objective.loss=logistic"],
-        ["objective.loss=squared"],
-        ["objective.loss=squared", "network.output=tanh", "objective.low=-0.8", "objective.high=0.8"],
+        ["objective.loss=bce_with_logits"],
+        ["objective.loss=squared_error"],
+        [
+            "objective.loss=squared_error",
+            "network.output=tanh",
+            "objective.target_low=-0.8",
+            "objective.target_high=0.8",
+        ],
         ["network.layers=[]"],
     ):
         found = training.open_store(recipes.load(blobs, overrides), stores)
@@ -389,7 +394,13 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     targets = inputs[:, :2] ** 2
     module = small()
     run = cotswold.train(
-        module, (inputs, targets), tmp_path / "a", loss="squared", strategy="batch", iterations=40, portion=16
+        module,
+        (inputs, targets),
+        tmp_path / "a",
+        loss="squared_error",
+        strategy="batch",
+        iterations=40,
+        portion=16,
     )
     loss = nn.functional.mse_loss(module(inputs), targets, reduction="sum").item() / 70
     (*_, last) = (event for event in run.events if event["kind"] == "step")
@@ -406,7 +417,7 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     optimiser.step(closure)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     assert loss < 1.5 * closure().item()
     again = small()
-    cotswold.train(again, (inputs, targets), tmp_path / "a", loss="squared", resume=True, iterations=41)
+    cotswold.train(again, (inputs, targets), tmp_path / "a", loss="squared_error", resume=True, iterations=41)
     assert nn.functional.mse_loss(again(inputs), targets, reduction="sum").item() / 70 < loss
 
 
@@ -415,7 +426,14 @@ def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path)
     inputs = torch.randn(70, 3, generator=numbers, dtype=torch.float64)
     data = inputs, inputs[:, :2] ** 2
     run = cotswold.train(
-        small(), data, tmp_path, loss="squared", strategy="batch", iterations=9, validation=data, portion=16
+        small(),
+        data,
+        tmp_path,
+        loss="squared_error",
+        strategy="batch",
+        iterations=9,
+        validation=data,
+        portion=16,
     )
     steps, judged = (
         [float(str(event["loss"])) for event in run.events if event["kind"] == kind]
@@ -470,8 +488,8 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
         ("training.cycle=3", "cycle needs a fraction below 1"),
         ("cluster.address=''", "address is empty; write HOST:PORT"),
         ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),
-        ("network.output=tanh", 'requires layers and objective.loss = "squared"'),
-        ("objective.high=2", 'are for loss "squared"'),
+        ("network.output=tanh", 'requires layers and objective.loss = "squared_error"'),
+        ("objective.target_high=2", 'are for loss "squared_error"'),
         ("training.fraction=0", "training.fraction"),
     ],
 )

@@ -132,7 +132,7 @@ def test_layers_on_stacks_can_tune_their_filters(
     uninterrupted: dict[str, RunDirectory], images: Path, stores: Path, tmp_path: Path
 ) -> None:
     before = filters_of(load_stacks(uninterrupted["greedy"])[0])
-    text = on_stacks(uninterrupted["greedy"], images, "tune = true")
+    text = on_stacks(uninterrupted["greedy"], images, "finetune = true")
     run = finish(started(text, tmp_path / "run", stores))
     network = trained_layers(run).network
     assert network.below is not None
@@ -140,24 +140,24 @@ def test_layers_on_stacks_can_tune_their_filters(
     assert losses(run)[-1] < losses(run)[0]
 
 
-@pytest.mark.parametrize("tune", ["", "tune = true"])
+@pytest.mark.parametrize("finetune", ["", "finetune = true"])
 def test_a_run_on_stacks_goes_on_with_the_same_bits(
     uninterrupted: dict[str, RunDirectory],
     images: Path,
     stores: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    tune: str,
+    finetune: str,
 ) -> None:
-    text = on_stacks(uninterrupted["greedy"], images, tune)
+    text = on_stacks(uninterrupted["greedy"], images, finetune)
     whole = finish(started(text, tmp_path / "whole", stores))
     assert not stop_after(started(text, tmp_path / "run", stores), 7, monkeypatch)
     assert bits(finish(resumed(tmp_path / "run", stores))) == bits(whole)
 
 
-def on_stacks(start: RunDirectory, images: Path, tune: str = "") -> str:
+def on_stacks(backbone: RunDirectory, images: Path, finetune: str = "") -> str:
     head = '[[network.layers]]\ntype = "linear"\nfeatures = 6\n[[network.layers]]\ntype = "relu"\n'
-    text = supervised(images, layers=head, network=f'start = "{start.path}"\n{tune}')
+    text = supervised(images, layers=head, network=f'backbone = "{backbone.path}"\n{finetune}')
     return text.replace("whiten = false", "whiten = true")
 
 
@@ -181,9 +181,9 @@ def test_stacks_that_learnt_from_otherwise_prepared_images_are_refused_before_an
 ) -> None:
     text = on_stacks(uninterrupted["greedy"], images)
     for other, words in {
-        "whiten = false\nunit = true": r"data\.whiten \(True there, False here\), data\.unit",
-        "contrast = false": r"data\.contrast \(True there, False here\); give this recipe the same",
-        "band = 0.5": r"data\.band \(0\.7 there, 0\.5 here\)",
+        "whiten = false\nunit_rms = true": r"data\.whiten \(True there, False here\), data\.unit_rms",
+        "per_image_standardise = false": r"data\.per_image_standardise \(True there, False here\); give this",
+        "whiten_cutoff = 0.5": r"data\.whiten_cutoff \(0\.7 there, 0\.5 here\)",
     }.items():
         with pytest.raises(RunError, match=words):
             started(text.replace("whiten = true", other), tmp_path / "run", tmp_path / "stores")
@@ -208,7 +208,9 @@ def test_stacks_of_which_one_has_learnt_nothing_are_refused_as_a_start(
 
 
 def test_one_detector_a_class_learns_the_classes(images: Path, stores: Path, tmp_path: Path) -> None:
-    text = supervised(images, more='epochs = 8\n[objective]\nloss = "logistic"').replace("epochs = 4\n", "")
+    text = supervised(images, more='epochs = 8\n[objective]\nloss = "bce_with_logits"').replace(
+        "epochs = 4\n", ""
+    )
     run = finish(started(text, tmp_path / "run", stores))
     assert losses(run)[0] > 2 * math.log(2) * 0.7
     assert events(run, "validation")[-1]["accuracy"] == 1.0

@@ -148,13 +148,13 @@ def test_the_same_numbers_come_from_a_loss_by_name_and_by_function(tmp_path: Pat
 
 def test_values_that_are_no_classes_are_learnt_without_an_accuracy(tmp_path: Path) -> None:
     x = labelled().tensors[0]
-    job = opened(tmp_path / "run", dataset=TensorDataset(x, x[:, :CLASSES].tanh()), loss="squared")
+    job = opened(tmp_path / "run", dataset=TensorDataset(x, x[:, :CLASSES].tanh()), loss="squared_error")
     run = train(job)
     assert "accuracy" not in events(run, "step")[-1]
     assert float(str(events(run, "step")[-1]["loss"])) < float(str(events(run, "step")[0]["loss"]))
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("loss", ["squared_error", "bce_with_logits"])
 def test_targets_that_would_be_broadcast_or_are_no_classes_are_refused(tmp_path: Path, loss: str) -> None:
     x = labelled().tensors[0]
     with pytest.raises(UserError, match=r"targets of shape \(8,\) do not fit outputs of shape \(8, 3\)"):

@@ -1,4 +1,4 @@
-"""`network.start`: layers on the stacks of a run, or on those of a recipe with their random filters."""
+"""`network.backbone`: layers on the stacks of a run, or on those of a recipe with their random filters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.training.small_recipes import draw_labelled, greedy, supervis
 import cotswold
 from cotswold.errors import RunError
 from cotswold.recipe import load, parse
-from cotswold.training.jobs.restore import check_preparation, start_of, supervised_network
+from cotswold.training.jobs.restore import backbone_of, check_preparation, supervised_network
 from cotswold.training.models import build_stacks
 
 
@@ -25,7 +25,9 @@ def stacks(tmp_path: Path) -> Path:
 
 
 def on(stacks: Path, *words: str) -> str:
-    return supervised(stacks.parent / "images", layers="", network="\n".join([f'start = "{stacks}"', *words]))
+    return supervised(
+        stacks.parent / "images", layers="", network="\n".join([f'backbone = "{stacks}"', *words])
+    )
 
 
 def test_a_recipe_of_stacks_gives_random_filters_by_the_seed_of_what_stands_on_it(stacks: Path) -> None:
@@ -39,44 +41,48 @@ def test_a_recipe_of_stacks_gives_random_filters_by_the_seed_of_what_stands_on_i
         assert not torch.equal(own.filters, another.filters)
 
 
-@pytest.mark.parametrize("tune", [False, True])
-def test_random_filters_are_kept_or_tuned_and_come_back_from_a_checkpoint(stacks: Path, tune: bool) -> None:
-    recipe = parse(on(stacks, f"tune = {str(tune).lower()}"))
+@pytest.mark.parametrize("finetune", [False, True])
+def test_random_filters_are_kept_or_tuned_and_come_back_from_a_checkpoint(
+    stacks: Path, finetune: bool
+) -> None:
+    recipe = parse(on(stacks, f"finetune = {str(finetune).lower()}"))
     run = cotswold.train(recipe, stacks.parent / "run", stores=stacks.parent / "stores", progress=False)
     assert json.loads((run.path / "events.jsonl").read_text().splitlines()[-1])["status"] == "finished"
     before, after = supervised_network(recipe, 2).below, run.network.below
     assert before is not None and isinstance(after, torch.nn.Module)
     drawn, learnt = before.state_dict(), after.state_dict()
     same = [torch.equal(drawn[name], learnt[name]) for name in drawn if name.endswith("filters")]
-    assert len(same) == 2 and not any(same) if tune else all(same)
+    assert len(same) == 2 and not any(same) if finetune else all(same)
 
 
 def test_a_run_goes_before_a_recipe(stacks: Path) -> None:
     run = cotswold.train(stacks, stacks.parent / "filters", stores=stacks.parent / "stores", progress=False)
-    start = start_of(parse(on(run.path)))
-    assert start is not None and start.run is not None and start.name == str(run.path)
-    learnt = start.stacks(parse(on(run.path))).stacks[0].filters
+    backbone = backbone_of(parse(on(run.path)))
+    assert backbone is not None and backbone.run is not None and backbone.name == str(run.path)
+    learnt = backbone.stacks(parse(on(run.path))).stacks[0].filters
     assert not torch.equal(learnt, build_stacks(load(stacks)).stacks[0].filters)
 
 
 def test_what_cannot_be_stood_on_is_named(stacks: Path) -> None:
     with pytest.raises(RunError, match="the recipe cifar10, a recipe of layers; name a recipe of stacks"):
-        start_of(parse(on(Path("cifar10"))))
+        backbone_of(parse(on(Path("cifar10"))))
     with pytest.raises(RunError, match="the stacks of the recipe small read maps of 3 x 16 x 16"):
-        start_of(parse(on(stacks), overrides=["data.size=12"]))
-    wanted = parse(on(stacks), overrides=["data.contrast=false"])
-    start = start_of(wanted)
-    assert start is not None
-    with pytest.raises(RunError, match=r"small need images .*data.contrast \(True there, False here\)"):
-        check_preparation(wanted, start)
+        backbone_of(parse(on(stacks), overrides=["data.size=12"]))
+    wanted = parse(on(stacks), overrides=["data.per_image_standardise=false"])
+    backbone = backbone_of(wanted)
+    assert backbone is not None
+    with pytest.raises(
+        RunError, match=r"small need images .*data.per_image_standardise \(True there, False here\)"
+    ):
+        check_preparation(wanted, backbone)
 
 
 def test_the_two_recipes_of_distbelief_fit_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTSWOLD_DATA", "/nowhere")
     recipe = load("distbelief-images")
-    start = start_of(recipe)
-    assert start is not None and start.made.name == "distbelief-filters" and recipe.network.tune
-    check_preparation(recipe, start)
-    own, below = recipe.data, start.made.data
+    backbone = backbone_of(recipe)
+    assert backbone is not None and backbone.made.name == "distbelief-filters" and recipe.network.finetune
+    check_preparation(recipe, backbone)
+    own, below = recipe.data, backbone.made.data
     for name in ("exclude", "validation", "test", "labels"):
         assert getattr(own, name) == getattr(below, name)

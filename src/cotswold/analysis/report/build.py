@@ -330,7 +330,7 @@ def classifies(recipe: Recipe, history: History) -> bool:
     curves = [curve for phase in history.phases.values() for curve in (phase.training, phase.validation)]
     if any("loss" in each for each in curves):
         return any("accuracy" in each for each in curves)
-    return recipe.loss != "squared"
+    return recipe.loss != "squared_error"
 
 
 def lead(recipe: Recipe, history: History) -> str:

@@ -90,7 +90,7 @@ def untrained_share(stack: SparseAutoencoderStack, preparation: Preparation) -> 
     """
     layer = stack.geometry.filters
     radii = cosine_radii(layer.y.size, layer.x.size)
-    inside = radii <= preparation.band * TOP * ROLL_OFF
+    inside = radii <= preparation.whiten_cutoff * TOP * ROLL_OFF
     beyond = 1 - float(inside.mean())
     if not preparation.whiten or beyond < 0.1:
         return None

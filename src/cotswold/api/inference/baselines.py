@@ -52,7 +52,7 @@ class Wishes:
     splits: int
     weights: ClassWeights | None
     stores: Path | None
-    anew: bool
+    repeat: bool
     display: Display
 
 
@@ -102,10 +102,10 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
     for test in tests:
         sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
         asked = field.question(*sources)
-        if not wishes.anew and evaluation.answers(test.name, asked):
+        if not wishes.repeat and evaluation.answers(test.name, asked):
             wishes.display.say(
-                f"{test.name}: reusing the result of the same earlier test (--anew, Python: "
-                "anew=True, tests again)"
+                f"{test.name}: reusing the result of the same earlier test (--repeat, Python: "
+                "repeat=True, tests again)"
             )
         else:
             waiting.append((test.name, sources, asked))

@@ -38,14 +38,14 @@ def evaluate(
     weights: str | float = "paper",
     stores: str | Path | None = None,
     threads: int | None = None,
-    anew: bool = False,
+    repeat: bool = False,
     progress: bool | None = None,
 ) -> Evaluation | Classification | Regression:
     """Evaluate a run: the selectivity of its neurons, or the accuracy or errors of a supervised run.
 
     A run of stacks is tested on how well its neurons distinguish images with an object (``positives``) from
     others (``negatives``), compared with random filters and k-means. Without sources, the tests in the run's
-    recipe are used. Each result is written to the run's directory at once and reused unless ``anew``.
+    recipe are used. Each result is written to the run's directory at once and reused unless ``repeat``.
 
     A supervised run is evaluated on its test samples, or its validation samples if it has no test samples.
     ``split`` or ``source`` select others; without them, the run's directory keeps the result for the report.
@@ -65,7 +65,7 @@ def evaluate(
             weight for every image), or a number between 0 and 1.
         stores: Folder of prepared stores. [default folder]
         threads: Number of threads. [as in the recipe, else all cores]
-        anew: Repeat tests that have results.
+        repeat: Repeat tests that have results.
         progress: Show progress. [if on a terminal or in a notebook]
 
     Returns:
@@ -115,7 +115,7 @@ def evaluate(
         from cotswold.api.inference import baselines
 
         rival = None if control is None else Path(_named(control))
-        wishes = baselines.Wishes(layers, rival, splits, weighed, known.stores, anew, display)
+        wishes = baselines.Wishes(layers, rival, splits, weighed, known.stores, repeat, display)
         return baselines.hold(known.directory, tests, wishes)
 
 

@@ -32,8 +32,8 @@ class Predictions:
     Args:
         names: Names of the samples, Python strings (sample,).
         classes: Names of the classes; empty for regression.
-        probabilities: float32 (sample, class). With loss `squared` these are the raw outputs; for regression
-            they are the predicted targets (sample, target).
+        probabilities: float32 (sample, class). With loss `squared_error` these are the raw outputs; for
+            regression they are the predicted targets (sample, target).
         left_out: Unreadable samples, each with the reason.
     """
 
@@ -41,7 +41,7 @@ class Predictions:
     """Python strings (sample,)."""
     classes: tuple[str, ...]
     probabilities: NDArray[np.float32]
-    """(sample, class): probabilities, raw outputs with loss `squared`, or predicted targets (sample,
+    """(sample, class): probabilities, raw outputs with loss `squared_error`, or predicted targets (sample,
     target).
     """
     left_out: tuple[str, ...]
@@ -131,7 +131,7 @@ class PredictionInputs(InferenceInputs):
 
         likely: dict[str, Callable[[Tensor], Tensor]] = {
             "cross_entropy": partial(torch.softmax, dim=1),
-            "logistic": torch.sigmoid,
+            "bce_with_logits": torch.sigmoid,
         }
         for maps, indices in self.samples:
             with torch.no_grad():

@@ -225,7 +225,7 @@ def random_batch(recipe: Recipe, outputs: int, samples: int) -> Batch:
     shape = recipe.input
     inputs = torch.rand(samples, shape.channels, shape.height, shape.width)
     targets = torch.randint(outputs, (samples,))
-    if recipe.loss == "squared" and recipe.data.type != "images" and not _classes(recipe):
+    if recipe.loss == "squared_error" and recipe.data.type != "images" and not _classes(recipe):
         targets = torch.rand(samples, outputs)
     return Batch(inputs, targets)
 

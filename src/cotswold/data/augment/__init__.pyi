@@ -1,7 +1,7 @@
 from .keyed_random import normal as normal
 from .keyed_random import uniform as uniform
-from .pipeline import OWN as OWN
+from .pipeline import CUSTOM as CUSTOM
 from .pipeline import STEPS as STEPS
 from .pipeline import Augmentation as Augmentation
 
-__all__ = ["OWN", "STEPS", "Augmentation", "normal", "uniform"]
+__all__ = ["CUSTOM", "STEPS", "Augmentation", "normal", "uniform"]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,14 +19,14 @@ from cotswold.errors import UserError, told
 
 
 @dataclass(frozen=True)
-class Own:
+class Custom:
     """A user-defined ``function``, named ``module:function``.
 
     The function receives values (image, channel, y, x), keys (image,) and ``parameters`` by name. It returns
-    float32
-    values of the same shape.
+    float32 values of the same shape.
     """
 
+    name: ClassVar[str] = "custom"
     function: str
     parameters: Mapping[str, object] = field(default_factory=dict)
 

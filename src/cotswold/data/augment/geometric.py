@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ Maps = NDArray[np.float64]
 class Move(Protocol):
     """Interface of a geometric transform."""
 
+    name: ClassVar[str]
+    """Name of the transform in recipes."""
+
     @property
     def fill(self) -> PaddingMode:
         """The rule for pixels from outside the image."""
@@ -43,6 +46,7 @@ class Translation:
     width.
     """
 
+    name: ClassVar[str] = "translation"
     pixels: int | None = None
     fraction: float | None = None
     probability: float = 1.0
@@ -64,9 +68,10 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Reflection:
+class Flip:
     """Horizontal and vertical flips, each with its probability."""
 
+    name: ClassVar[str] = "flip"
     horizontal: float = 0.5
     vertical: float = 0.0
     fill: PaddingMode = "edge"
@@ -75,7 +80,7 @@ class Reflection:
         _check_fill(self)
         for name, value in (("horizontal", self.horizontal), ("vertical", self.vertical)):
             if not 0 <= value <= 1:
-                raise UserError(f"reflection: the probability {name} must be in 0..1, got {value:g}")
+                raise UserError(f"{self.name}: the probability {name} must be in 0..1, got {value:g}")
 
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """See `Move.before`."""
@@ -90,6 +95,7 @@ class Reflection:
 class Rotation:
     """A rotation about the centre, up to ``degrees`` in each direction."""
 
+    name: ClassVar[str] = "rotation"
     degrees: float
     probability: float = 1.0
     fill: PaddingMode = "edge"
@@ -112,6 +118,7 @@ class Affine:
     stretch of one axis relative to the other, and ``shear`` the maximum shear in degrees.
     """
 
+    name: ClassVar[str] = "affine"
     scale: tuple[float, float] = (1.0, 1.0)
     aspect: float = 1.0
     shear: float = 0.0
@@ -145,25 +152,24 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Crop:
+class RandomCrop:
     """A random crop, of the size of the image or enlarged to it.
 
-    With ``pad``, the image is padded by that many pixels and a crop of its original size is taken. With
-    ``area``
-    (least, greatest, as fractions of the image), a crop inside the image is enlarged; ``aspect`` limits the
-    change
-    of the ratio of its sides.
+    With ``padding``, the image is padded by that many pixels and a crop of its original size is taken. With
+    ``area`` (least, greatest, as fractions of the image), a crop inside the image is enlarged; ``aspect``
+    limits the change of the ratio of its sides.
     """
 
-    pad: int | None = None
+    name: ClassVar[str] = "random_crop"
+    padding: int | None = None
     area: tuple[float, float] | None = None
     aspect: float = 1.0
     probability: float = 1.0
     fill: PaddingMode = "edge"
 
     def __post_init__(self) -> None:
-        _check(self, (self.pad is None) != (self.area is None), "give either pad or area")
-        _check(self, (self.pad or 0) >= 0, f"pad must be at least 0, got {self.pad}")
+        _check(self, (self.padding is None) != (self.area is None), "give either padding or area")
+        _check(self, (self.padding or 0) >= 0, f"padding must be at least 0, got {self.padding}")
         least, greatest = self.area or (1.0, 1.0)
         _check(
             self,
@@ -176,7 +182,7 @@ class Crop:
         """See `Move.before`."""
         drawn = uniform(keys, stream, 5).astype(np.float64)
         if self.area is None:
-            return _perhaps(_shifted(drawn, [self.pad or 0] * 2), drawn[:, 4], self.probability)
+            return _perhaps(_shifted(drawn, [self.padding or 0] * 2), drawn[:, 4], self.probability)
         side = np.sqrt(_between(drawn[:, 0], *self.area))
         stretch = _stretch(self.aspect, drawn[:, 1])
         found = unmoved(len(keys))
@@ -195,6 +201,7 @@ class Elastic:
     pixels.
     """
 
+    name: ClassVar[str] = "elastic"
     alpha: float
     sigma: float
     probability: float = 1.0
@@ -270,19 +277,15 @@ def _perhaps(maps: Maps, drawn: NDArray[np.float64], probability: float) -> Maps
     return np.where((drawn < probability)[:, None, None], maps, unmoved(len(maps)))
 
 
-def _check(step: Translation | Rotation | Affine | Crop | Elastic, is_right: bool, why: str) -> None:
+def _check(step: Translation | Rotation | Affine | RandomCrop | Elastic, is_right: bool, why: str) -> None:
     """Raise UserError if a parameter is out of range."""
-    name = type(step).__name__.lower()
     if not is_right:
-        raise UserError(f"{name}: {why}")
+        raise UserError(f"{step.name}: {why}")
     if not 0 <= step.probability <= 1:
-        raise UserError(f"{name}: probability must be in 0..1, got {step.probability:g}")
+        raise UserError(f"{step.name}: probability must be in 0..1, got {step.probability:g}")
     _check_fill(step)
 
 
 def _check_fill(step: Move | Elastic) -> None:
     if step.fill not in PADDING_MODES:
-        raise UserError(
-            f'{type(step).__name__.lower()}: fill "{step.fill}" is unknown; choose from '
-            f"{', '.join(PADDING_MODES)}"
-        )
+        raise UserError(f'{step.name}: fill "{step.fill}" is unknown; choose from {", ".join(PADDING_MODES)}')

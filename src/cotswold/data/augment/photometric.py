@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,15 +25,15 @@ class Change(Protocol):
 
 
 @dataclass(frozen=True)
-class Colour:
+class ColourJitter:
     """Random changes of brightness, contrast, saturation and hue.
 
     ``brightness`` is the maximum shift (0 to 10) in units of the image's standard deviation. ``contrast`` and
     ``saturation`` are the maximum relative changes (0 to 1). ``hue`` is the maximum rotation of colours about
-    the grey
-    axis in degrees.
+    the grey axis in degrees.
     """
 
+    name: ClassVar[str] = "colour_jitter"
     brightness: float = 0.0
     contrast: float = 0.0
     saturation: float = 0.0
@@ -44,10 +44,10 @@ class Colour:
         for name in ("brightness", "contrast", "saturation"):
             most = 10.0 if name == "brightness" else 1.0
             if not 0 <= getattr(self, name) <= most:
-                raise UserError(f"colour: {name} = {getattr(self, name):g} is not in 0..{most:g}")
+                raise UserError(f"{self.name}: {name} = {getattr(self, name):g} is not in 0..{most:g}")
         if not 0 <= self.hue <= 180:
-            raise UserError(f"colour: hue must be in 0..180 degrees, got {self.hue:g}")
-        _check_probability("colour", self.probability)
+            raise UserError(f"{self.name}: hue must be in 0..180 degrees, got {self.hue:g}")
+        _check_probability(self.name, self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """See `Change.changed`."""
@@ -70,16 +70,17 @@ class Colour:
 
 
 @dataclass(frozen=True)
-class Erase:
+class Cutout:
     """Set a random square of ``pixels`` per side to the mean of the image (DeVries and Taylor 2017)."""
 
+    name: ClassVar[str] = "cutout"
     pixels: int
     probability: float = 1.0
 
     def __post_init__(self) -> None:
         if self.pixels < 1:
-            raise UserError(f"erase: pixels must be at least 1, got {self.pixels}")
-        _check_probability("erase", self.probability)
+            raise UserError(f"{self.name}: pixels must be at least 1, got {self.pixels}")
+        _check_probability(self.name, self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """See `Change.changed`."""
@@ -98,20 +99,21 @@ class Erase:
 
 @dataclass(frozen=True)
 class Noise:
-    """Independent normal noise of ``deviation`` times the image's standard deviation."""
+    """Independent normal noise of ``std`` times the image's standard deviation."""
 
-    deviation: float
+    name: ClassVar[str] = "noise"
+    std: float
     probability: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.deviation <= 10:
-            raise UserError(f"noise: deviation must be in 0..10, got {self.deviation:g}")
-        _check_probability("noise", self.probability)
+        if not 0 <= self.std <= 10:
+            raise UserError(f"{self.name}: std must be in 0..10, got {self.std:g}")
+        _check_probability(self.name, self.probability)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """See `Change.changed`."""
         covered = uniform(keys, stream + 1, 1)[:, 0] < self.probability
-        spread = np.where(covered, _moments(values)[1], np.float32(0)) * np.float32(self.deviation)
+        spread = np.where(covered, _moments(values)[1], np.float32(0)) * np.float32(self.std)
         noise = normal(keys, stream, values.shape[1:])
         found: Float32 = values + spread[:, None, None, None] * noise
         return found

@@ -13,12 +13,12 @@ from typing import Any, cast
 import numpy as np
 
 from cotswold.data.augment import warp
-from cotswold.data.augment.custom import Own
+from cotswold.data.augment.custom import Custom
 from cotswold.data.augment.geometric import (
     Affine,
-    Crop,
     Elastic,
-    Reflection,
+    Flip,
+    RandomCrop,
     Rotation,
     Translation,
     then,
@@ -26,18 +26,16 @@ from cotswold.data.augment.geometric import (
     unmoved,
 )
 from cotswold.data.augment.keyed_random import Float32, Keys
-from cotswold.data.augment.photometric import Colour, Erase, Noise
+from cotswold.data.augment.photometric import ColourJitter, Cutout, Noise
 from cotswold.errors import UserError
 
-_MOVES = (Translation, Reflection, Rotation, Affine, Crop, Elastic)
-Moving = Translation | Reflection | Rotation | Affine | Crop | Elastic
-Changing = Colour | Erase | Noise | Own
+_MOVES = (Translation, Flip, Rotation, Affine, RandomCrop, Elastic)
+Moving = Translation | Flip | Rotation | Affine | RandomCrop | Elastic
+Changing = ColourJitter | Cutout | Noise | Custom
 Step = Moving | Changing
-STEPS: Mapping[str, type[Step]] = {
-    each.__name__.lower(): each for each in (*_MOVES, Colour, Erase, Noise, Own)
-}
+STEPS: Mapping[str, type[Step]] = {each.name: each for each in (*_MOVES, ColourJitter, Cutout, Noise, Custom)}
 """Transforms by their names in recipes."""
-OWN = Own.__name__.lower()
+CUSTOM = Custom.name
 """Name of a user-defined function, which is imported when the augmentation is constructed."""
 _STREAMS = 8
 """Number of random streams reserved for each step."""
@@ -157,11 +155,11 @@ def _step(table: Mapping[str, object]) -> Step:
     if name not in STEPS:
         raise UserError(f"unknown transform {name!r}; choose from {', '.join(STEPS)}")
     kind = STEPS[str(name)]
-    if kind is Own:
+    if kind is Custom:
         function = given.pop("function", None)
         if not isinstance(function, str):
-            raise UserError('own: function is missing; set function = "module:function"')
-        return Own(function, given)
+            raise UserError('custom: function is missing; set function = "module:function"')
+        return Custom(function, given)
     known = {each.name for each in fields(kind)}
     if unknown := sorted(set(given) - known):
         raise UserError(f"{name} has no parameter {unknown[0]}; it has {', '.join(sorted(known))}")
@@ -175,12 +173,11 @@ def _step(table: Mapping[str, object]) -> Step:
 
 
 def _plain(step: Step) -> dict[str, object]:
-    name = type(step).__name__.lower()
-    if isinstance(step, Own):
-        return {"name": name, "function": step.function, **step.parameters}
+    if isinstance(step, Custom):
+        return {"name": step.name, "function": step.function, **step.parameters}
     values = {
         key: list(one) if isinstance(one, tuple) else one
         for key, one in asdict(step).items()
         if one is not None
     }
-    return {"name": name, **values}
+    return {"name": step.name, **values}

@@ -46,7 +46,9 @@ def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, ob
     """
     if there.kind != here.kind:
         return [("type", there.kind, here.kind)]
-    unread = {"dtype", "kind"} | ({"band"} if isinstance(there, Preparation) and not there.whiten else set())
+    unread = {"dtype", "kind"} | (
+        {"whiten_cutoff"} if isinstance(there, Preparation) and not there.whiten else set()
+    )
     names = [field.name for field in fields(there) if field.name not in unread]
     pairs = [(name, getattr(there, name), getattr(here, name)) for name in names]
     return [(name, one, other) for name, one, other in pairs if one != other]

@@ -34,7 +34,7 @@ from cotswold.geometry import MapShape
 _BATCH_VALUES = 1 << 17
 """Values processed at once, so that they stay in cache."""
 _DEVIATION_LEAST = 1.0
-"""Minimum standard deviation for contrast normalisation: one of 255 grey levels."""
+"""Minimum standard deviation for `per_image_standardise`: one of 255 grey levels."""
 _QUANTISATION = 1 / 12 / 255**2
 """Variance of the rounding to 8 bits."""
 _LIMIT = 1.25
@@ -47,7 +47,7 @@ values exceed 28.
 _HALF_MAX = 65504
 """The largest float16."""
 _EMPTY = 1e-12
-"""Minimum power that `unit` divides by."""
+"""Minimum power that `unit_rms` divides by."""
 _ROUNDS = 8
 """Iterations in which filter and scales are adapted to each other."""
 
@@ -59,10 +59,10 @@ class Preparation:
     Args:
         size: Height and width, pixels.
         colour: "rgb" or "grey".
-        contrast: Subtract each image's mean and divide by its standard deviation.
+        per_image_standardise: Subtract each image's mean and divide by its standard deviation.
         whiten: Whiten the images by a filter that is estimated from training images.
-        band: Cutoff of the whitening, as a fraction of the highest frequency.
-        unit: Scale each image to a root mean square of 1.
+        whiten_cutoff: Cutoff of the whitening, as a fraction of the highest frequency.
+        unit_rms: Scale each image to a root mean square of 1.
         dtype: Type of stored values, "float16" or "uint8".
 
     Raises:
@@ -72,19 +72,20 @@ class Preparation:
     size: tuple[int, int] = (200, 200)
     """Height and width, pixels."""
     colour: Colour = "rgb"
-    contrast: bool = True
+    per_image_standardise: bool = True
     whiten: bool = True
-    band: float = 0.7
-    unit: bool = False
+    whiten_cutoff: float = 0.7
+    unit_rms: bool = False
     dtype: Literal["float16", "uint8"] = "float16"
     kind: ClassVar[Kind] = "images"
 
     def __post_init__(self) -> None:
         if min(self.size) < 1:
             raise UserError(f"size must be at least 1 x 1 pixel, got {self.size[0]} x {self.size[1]}")
-        if not 0 < self.band <= 1:
+        if not 0 < self.whiten_cutoff <= 1:
             raise UserError(
-                f"band must satisfy 0 < band <= 1 (a fraction of the highest frequency), got {self.band}"
+                "whiten_cutoff must be above 0 and at most 1 (a fraction of the highest frequency), "
+                f"got {self.whiten_cutoff}"
             )
         for value, allowed in ((self.colour, ("rgb", "grey")), (self.dtype, ("float16", "uint8"))):
             if value not in allowed:
@@ -103,7 +104,7 @@ class Preparation:
     @property
     def needs_sample(self) -> bool:
         """True if a parameter must be estimated from training images."""
-        return self.whiten or (self.dtype == "uint8" and (self.contrast or self.unit))
+        return self.whiten or (self.dtype == "uint8" and (self.per_image_standardise or self.unit_rms))
 
     def state(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -199,13 +200,13 @@ class Transform:
     def _worked(self, pixels: Pixels) -> Float32:
         chosen = self.preparation
         values = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), np.float32)
-        if chosen.contrast:
-            _normalise_contrast(values)
+        if chosen.per_image_standardise:
+            _standardise_each(values)
         else:
             values /= 255
         if self._grid is not None:
             values = filtered(values, self._grid)
-        if chosen.unit or self.whitening is not None:
+        if chosen.unit_rms or self.whitening is not None:
             power = np.einsum("ncyx,ncyx->n", values, values) / values[0].size
             values *= _scales(chosen, power)[:, None, None, None]
         return values
@@ -297,7 +298,7 @@ def _halves(values: Float32) -> NDArray[np.float16]:
     return halves
 
 
-def _normalise_contrast(values: Float32) -> None:
+def _standardise_each(values: Float32) -> None:
     """Subtract each image's mean and divide by its standard deviation, in place."""
     flat = values.reshape(len(values), -1)
     flat -= flat.mean(1, keepdims=True)
@@ -310,7 +311,7 @@ def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
 
     The result is (image, ring, channel, channel).
     """
-    plain = Transform(replace(preparation, unit=False))
+    plain = Transform(replace(preparation, unit_rms=False))
     found = [cross_spectra(plain.values(pixels[part])) for part in _parts(pixels)]
     return np.concatenate(found) if found else cross_spectra(plain.values(pixels))
 
@@ -326,7 +327,7 @@ def estimate(preparation: Preparation, sample: Float32, some: Pixels) -> Transfo
     """Estimate the transform from the `spectra` of training images and the pixels of some of them."""
     transform = Transform(preparation)
     if preparation.whiten:
-        contrast = float(some.std()) / 255 if preparation.contrast else 1.0
+        contrast = float(some.std()) / 255 if preparation.per_image_standardise else 1.0
         floor = _QUANTISATION / max(contrast, 1 / 255) ** 2
         transform = replace(transform, whitening=_whitening(preparation, sample, floor))
     if preparation.dtype == "uint8":
@@ -341,7 +342,7 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
     computed in turn. An image's power after a filter follows from its cross-spectra.
     """
     radii, share = probe(*chosen.size).radii, probe(*chosen.size).share
-    band = roll_off(radii, chosen.band * TOP)
+    band = roll_off(radii, chosen.whiten_cutoff * TOP)
     level = float(share @ band**2) or 1.0
     matrices = np.broadcast_to(np.eye(sample.shape[2]), (len(radii), *sample.shape[2:]))
     scales = np.ones(len(sample))
@@ -357,7 +358,7 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
 def _scales(chosen: Preparation, power: NDArray[Any]) -> NDArray[Any]:
     """Return the factors of whitened images, given their mean squares."""
     level = np.sqrt(np.maximum(power, _EMPTY))
-    scales: NDArray[Any] = 1 / level if chosen.unit else np.minimum(1, _LIMIT / level)
+    scales: NDArray[Any] = 1 / level if chosen.unit_rms else np.minimum(1, _LIMIT / level)
     return scales
 
 

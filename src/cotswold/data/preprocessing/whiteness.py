@@ -41,12 +41,12 @@ class Whiteness:
         return asdict(self)
 
 
-def measured_band(height: int, width: int, band: float) -> tuple[float, float]:
+def measured_band(height: int, width: int, cutoff: float) -> tuple[float, float]:
     """Return the nominally flat band, cycles per pixel.
 
-    It extends from two cycles per smaller side to ``band`` times 0.5.
+    It extends from two cycles per smaller side to ``cutoff`` times 0.5.
     """
-    return 2 / min(height, width), band / 2
+    return 2 / min(height, width), cutoff / 2
 
 
 def radial_power(images: Float32, radii: Float64) -> Float64:
@@ -67,12 +67,14 @@ def radial_power(images: Float32, radii: Float64) -> Float64:
     return mean
 
 
-def measure(images: Float32, band: float) -> Whiteness:
-    """Measure the radial spectrum and colour correlation of images (image, channel, y, x)."""
+def measure(images: Float32, cutoff: float) -> Whiteness:
+    """Measure the radial spectrum and colour correlation of images (image, channel, y, x), whitened up to
+    ``cutoff``, a fraction of the highest frequency.
+    """
     height, width = images.shape[2:]
     radii = rings(height, width)
     power = radial_power(images, radii)
-    low, high = measured_band(height, width, band)
+    low, high = measured_band(height, width, cutoff)
     inside = (radii >= low - 1e-9) & (radii <= high + 1e-9)
     reference = float(power[inside].mean()) if inside.any() else float(power.mean())
     decibels = 10 * np.log10(np.maximum(power, 1e-12 * max(reference, 1e-300)) / max(reference, 1e-300))

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cotswold.data.augment import OWN, Augmentation
+from cotswold.data.augment import CUSTOM, Augmentation
 from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRequest
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
@@ -70,7 +70,7 @@ class DatasetView:
             tables = json.loads(self.varying) if self.varying else []
             if not isinstance(tables, list):
                 raise TypeError("no list")
-            return any(each["name"] == OWN for each in tables)
+            return any(each["name"] == CUSTOM for each in tables)
         except (ValueError, TypeError, LookupError) as error:
             raise UserError(f"{self.varying[:80]!r} is not a list of transforms ({error})") from error
 

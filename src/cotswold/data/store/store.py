@@ -335,10 +335,10 @@ class Store:
         Raises:
             UserError: if the samples are not images.
         """
-        band = of_images(self.transform).preparation.band
+        cutoff = of_images(self.transform).preparation.whiten_cutoff
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["samples"], images, most)
-        return measure(self.read(split, 0, count), band)
+        return measure(self.read(split, 0, count), cutoff)
 
     def _part(self, split: str) -> dict[str, Any]:
         parts: dict[str, dict[str, Any]] = self._manifest["splits"]

@@ -35,7 +35,7 @@ class _Some(Section):
 class _Moved(_Some):
     fill: Fill = "edge"
     """Values outside the image: `edge`, the nearest pixel; `reflect`, the mirror image; `zero`, the
-    prepared value 0, which is the mean grey with `contrast` or `whiten`, black otherwise.
+    prepared value 0, which is the mean grey with `per_image_standardise` or `whiten`, black otherwise.
     """
 
 
@@ -56,11 +56,11 @@ class Translation(_Moved):
         return self
 
 
-class Reflection(Section):
+class Flip(Section):
     """Horizontal and vertical flips."""
 
-    name: Literal["reflection"] = "reflection"
-    """`reflection`: random flips, left-right or up-down."""
+    name: Literal["flip"] = "flip"
+    """`flip`: random flips, left-right or up-down."""
     horizontal: Probability = 0.5
     """Probability of a horizontal flip (left-right)."""
     vertical: Probability = 0.0
@@ -109,14 +109,14 @@ class Elastic(_Moved):
     """Standard deviation of the smoothing Gaussian, in pixels."""
 
 
-class Crop(_Moved):
+class RandomCrop(_Moved):
     """Random crop of unchanged size."""
 
-    name: Literal["crop"] = "crop"
-    """`crop`: a random crop of the image, padded before or enlarged after, so that the size stays the
+    name: Literal["random_crop"] = "random_crop"
+    """`random_crop`: a random crop of the image, padded before or enlarged after, so that the size stays the
     same.
     """
-    pad: Shift | None = None
+    padding: Shift | None = None
     """Margin in pixels: pad the image by it, then crop a random part of the original size. Give either
     this or `area`.
     """
@@ -128,12 +128,12 @@ class Crop(_Moved):
     """With `area`: largest factor between the aspect ratios of the crop and of the image."""
 
     @model_validator(mode="after")
-    def _has_one(self) -> Crop:
-        if (self.pad is None) == (self.area is None):
-            raise ValueError("crop needs either pad or area; give one of them")
+    def _has_one(self) -> RandomCrop:
+        if (self.padding is None) == (self.area is None):
+            raise ValueError("random_crop needs either padding or area; give one of them")
         if self.area is None:
             if self.aspect != 1:
-                raise ValueError("aspect belongs to area; remove it, or give area instead of pad")
+                raise ValueError("aspect belongs to area; remove it, or give area instead of padding")
             return self
         _ascending("area", self.area)
         if self.area[1] > 1:
@@ -141,11 +141,11 @@ class Crop(_Moved):
         return self
 
 
-class Colour(_Some):
+class ColourJitter(_Some):
     """Brightness, contrast, saturation, hue."""
 
-    name: Literal["colour"] = "colour"
-    """`colour`: random brightness, contrast, saturation and hue; not with `whiten`."""
+    name: Literal["colour_jitter"] = "colour_jitter"
+    """`colour_jitter`: random brightness, contrast, saturation and hue; not with `whiten`."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Largest shift of all values, as a multiple of the image's standard deviation."""
     contrast: Part = 0.0
@@ -156,11 +156,11 @@ class Colour(_Some):
     """Largest rotation of colours about the grey axis in degrees, in either direction."""
 
 
-class Erase(_Some):
+class Cutout(_Some):
     """Cutout of a square."""
 
-    name: Literal["erase"] = "erase"
-    """`erase`: set a random square to the image's mean (cutout; DeVries, Taylor 2017)."""
+    name: Literal["cutout"] = "cutout"
+    """`cutout`: set a random square to the image's mean (DeVries, Taylor 2017)."""
     pixels: Annotated[int, Field(gt=0), at_most(1 << 15)]
     """Side of the square in pixels; it may extend beyond the image."""
 
@@ -170,22 +170,22 @@ class Noise(_Some):
 
     name: Literal["noise"] = "noise"
     """`noise`: independent Gaussian noise on each value."""
-    deviation: Annotated[float, Field(ge=0, le=10)]
+    std: Annotated[float, Field(ge=0, le=10)]
     """Standard deviation of the noise, as a multiple of the image's."""
 
 
-class Own(Section):
+class Custom(Section):
     """A custom function."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: Literal["own"] = "own"
-    """`own`: a custom function; all other keys of the table are its parameters."""
+    name: Literal["custom"] = "custom"
+    """`custom`: a custom function; all other keys of the table are its parameters."""
     function: Text
     """`module:function`, called with values (image, channel, y, x), keys (image,) and the parameters."""
 
     @model_validator(mode="after")
-    def _is_a_function(self) -> Own:
+    def _is_a_function(self) -> Custom:
         module, _, function = self.function.partition(":")
         if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
             raise ValueError(f'function must be "module:function", got "{self.function}"')
@@ -199,7 +199,7 @@ def _named(value: object) -> object:
 
 
 Transform = Annotated[
-    Translation | Reflection | Rotation | Affine | Elastic | Crop | Colour | Erase | Noise | Own,
+    Translation | Flip | Rotation | Affine | Elastic | RandomCrop | ColourJitter | Cutout | Noise | Custom,
     Field(discriminator="name"),
     BeforeValidator(_named),
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from cotswold.recipe.bounds import at_most, items
-from cotswold.recipe.schema.augment import Colour, Transform
+from cotswold.recipe.schema.augment import ColourJitter, Transform
 from cotswold.recipe.schema.fields import ByteSize, Features, Fraction, Pair, Samples, Section, Text, Texts
 
 
@@ -86,15 +86,15 @@ class ImageData(SourcedData):
         Literal["rgb", "grey"], BeforeValidator(lambda value: "grey" if value == "gray" else value)
     ] = "rgb"
     """Channels of the prepared images: 3 (`rgb`) or 1 (`grey`)."""
-    contrast: bool = True
+    per_image_standardise: bool = True
     """Subtract each image's mean and divide by its standard deviation."""
     whiten: bool = True
     """Whiten images by a filter computed from the data set's power spectrum and colour covariance."""
-    band: Annotated[float, Field(gt=0, le=1)] = 0.7
-    """Upper end of the whitened band, as a fraction of the Nyquist frequency of the smaller side; the
+    whiten_cutoff: Annotated[float, Field(gt=0, le=1)] = 0.7
+    """Cutoff of the whitening filter, as a fraction of the Nyquist frequency of the smaller side; the
     filter rolls off above it.
     """
-    unit: bool = False
+    unit_rms: bool = False
     """Scale every prepared image to a root mean square of 1."""
     dtype: Literal["float16", "uint8"] = "float16"
     """Type of the stored values; uint8 uses one scale for the whole data set."""
@@ -105,17 +105,21 @@ class ImageData(SourcedData):
 
     @model_validator(mode="after")
     def _has_colours(self) -> ImageData:
-        if self.whiten and self.store is None and any(isinstance(each, Colour) for each in self.augment):
+        if (
+            self.whiten
+            and self.store is None
+            and any(isinstance(each, ColourJitter) for each in self.augment)
+        ):
             raise ValueError(
-                "data.augment has a colour transform, but whitened images have no colours left; set whiten = "
-                "false, or remove the transform"
+                "data.augment has a colour_jitter transform, but whitened images have no colours left; set "
+                "whiten = false, or remove the transform"
             )
         for each in self.augment if self.store is None else []:
-            if self.colour == "grey" and isinstance(each, Colour) and (each.hue or each.saturation):
+            if self.colour == "grey" and isinstance(each, ColourJitter) and (each.hue or each.saturation):
                 name = "hue" if each.hue else "saturation"
                 raise ValueError(
-                    f"data.augment has a colour transform with {name}, but grey images have none; remove "
-                    f'{name}, or set colour = "rgb"'
+                    f"data.augment has a colour_jitter transform with {name}, but grey images have none; "
+                    f'remove {name}, or set colour = "rgb"'
                 )
         return self
 

@@ -48,7 +48,7 @@ def windows(
 class Stack(Section):
     """One stack: local filters, L2 pooling, contrast normalisation."""
 
-    field: Pair
+    kernel_size: Pair
     """Receptive field in pixels of the input map (height, width)."""
     stride: Pair = 1
     """Distance between the fields of neighbouring blocks, in pixels."""
@@ -64,7 +64,7 @@ class Stack(Section):
     """Pooling window in pixels; 1 for no pooling."""
     norm: Pixels = 5
     """Window of contrast normalisation in pixels; 1 for no normalisation."""
-    smoothing_padding: Literal["valid", "same"] = "valid"
+    pool_padding: Literal["valid", "same"] = "valid"
     """Padding of pooling and normalisation. `valid`: windows lie inside the map, which shrinks; `same`:
     zero padding keeps the size.
     """
@@ -78,8 +78,8 @@ class Stack(Section):
     def geometry(self, below: MapShape) -> StackGeometry:
         """Return the geometry on an input map; raises GeometryError if the stack does not fit."""
         rows, columns = pair(self.block)
-        y, x = windows(self.field, self.stride, self.padding, below)
-        keep = self.smoothing_padding == "same"
+        y, x = windows(self.kernel_size, self.stride, self.padding, below)
+        keep = self.pool_padding == "same"
         filters = BlockLocal(below, y, x, rows, columns, self.channels)
         return StackGeometry(filters, Smoothing(self.pool, keep), Smoothing(self.norm, keep))
 
@@ -184,21 +184,22 @@ class Network(Section):
     layers: Annotated[list[Layer], items(1000)] = Field(default_factory=list)
     """Layers of a supervised network; the output layer, with one output per class, is added."""
     output: Literal["linear", "tanh", "sigmoid"] = "linear"
-    """Activation of the output layer. `linear`: none, for `cross_entropy` and `logistic`, which include
-    their own; `tanh` and `sigmoid` are for `squared`.
+    """Activation of the output layer. `linear`: none, for `cross_entropy` and `bce_with_logits`, which
+    include their own; `tanh` and `sigmoid` are for `squared_error`.
     """
     output_scale: NotNegative = 1.0
-    """Factor of the output layer's initial weights. With `squared` and many classes use 0: otherwise the
-    first iterations only unlearn the random outputs.
+    """Factor of the output layer's initial weights. With `squared_error` and many classes use 0:
+    otherwise the first iterations only unlearn the random outputs.
     """
-    start: Text | None = None
+    backbone: Text | None = None
     """For `supervised`: stacks to build the layers on. Either the directory of a run of stacks; or a
     recipe of stacks (a shipped name, or a file that ends in .toml), with random filters by this recipe's
-    seed. Both recipes must prepare images alike (size, colour, contrast, whiten, band, unit). The
-    whitening filter is computed again from this recipe's images, unless both name the same `store`.
+    seed. Both recipes must prepare images alike: size, colour, per_image_standardise, whiten,
+    whiten_cutoff, unit_rms. The whitening filter is computed again from this recipe's images, unless both
+    name the same `store`.
     """
-    tune: bool = False
-    """For `start`: train the stacks' filters too."""
+    finetune: bool = False
+    """For `backbone`: train the stacks' filters too."""
     module: Text | None = None
     """For `supervised`: name of a module that a Python program provides in place of layers; such a run can
     only be resumed from Python.

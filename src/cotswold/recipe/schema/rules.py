@@ -37,7 +37,7 @@ def check(recipe: Tables) -> None:
         )
     if recipe.network.output != "linear" and not _outputs_are_values(recipe):
         raise ValueError(
-            f'network.output = "{recipe.network.output}" requires layers and objective.loss = "squared"'
+            f'network.output = "{recipe.network.output}" requires layers and objective.loss = "squared_error"'
         )
     if recipe.network.output_scale != 1 and (recipe.network.stacks or recipe.network.module):
         raise ValueError("network.output_scale is for a network of layers; remove it")
@@ -55,14 +55,14 @@ def check(recipe: Tables) -> None:
         raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} uses [mesh] grid")
     if recipe.mesh.in_flight > 1:
         _check_in_flight(recipe)
-    if recipe.network.tune and recipe.network.start is None:
-        raise ValueError("network.tune needs network.start, a run of stacks to fine-tune")
+    if recipe.network.finetune and recipe.network.backbone is None:
+        raise ValueError("network.finetune needs network.backbone, a run of stacks to fine-tune")
 
 
 def _outputs_are_values(recipe: Tables) -> bool:
     return (
         isinstance(recipe.objective, LossObjective)
-        and recipe.objective.loss == "squared"
+        and recipe.objective.loss == "squared_error"
         and recipe.network.module is None
     )
 
@@ -79,10 +79,10 @@ def _check_stacks(recipe: Tables, training: StackTraining) -> None:
             raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
     if not network.stacks:
         raise ValueError(f"strategy {strategy} trains [[network.stacks]]; give at least one")
-    if network.layers or network.start is not None or network.module is not None:
+    if network.layers or network.backbone is not None or network.module is not None:
         raise ValueError(
-            f"strategy {strategy} takes [[network.stacks]] only; layers, start and module belong to "
-            "strategy supervised"
+            f"strategy {strategy} takes [[network.stacks]] only; layers, backbone and module belong "
+            "to strategy supervised"
         )
     if isinstance(recipe.data, GivenData):
         raise ValueError(
@@ -96,11 +96,11 @@ def _check_supervised(recipe: Tables) -> None:
     if network.stacks:
         raise ValueError(
             f"strategy {strategy} trains [[network.layers]]; train stacks in a separate run "
-            "and name that run in network.start"
+            "and name that run in network.backbone"
         )
     if network.module is not None:
-        if network.layers or network.start is not None:
-            raise ValueError("network.module replaces layers and start; remove these")
+        if network.layers or network.backbone is not None:
+            raise ValueError("network.module replaces layers and backbone; remove these")
         return
     if isinstance(data, GivenData):
         raise ValueError('data.type = "dataset" belongs to network.module; name the module there')
@@ -143,8 +143,8 @@ def _check_batch(recipe: Tables, training: BatchTraining) -> None:
             "training.deterministic needs sums in the order of one process, but ranks of a grid use "
             "another order; remove one of the two"
         )
-    if recipe.network.start is not None:
-        raise ValueError("strategy batch trains layers on the samples themselves; remove network.start")
+    if recipe.network.backbone is not None:
+        raise ValueError("strategy batch trains layers on the samples themselves; remove network.backbone")
     if recipe.cluster.replay is not None and not training.chooses:
         raise ValueError(
             "cluster.replay repeats evaluations that ended early; set training.fraction or "
@@ -180,8 +180,8 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
                 )
         if recipe.gang is not None:
             raise ValueError("a Python module cannot be partitioned over ranks here; remove mesh.grid")
-    if recipe.network.start is not None:
-        raise ValueError("strategy downpour trains layers on the samples themselves; remove network.start")
+    if recipe.network.backbone is not None:
+        raise ValueError("strategy downpour trains layers on the samples themselves; remove network.backbone")
     if recipe.mesh.grid == "auto":
         raise ValueError(
             "mesh.grid = auto is not possible for replicas of strategy downpour; give rows and columns, "

@@ -40,25 +40,30 @@ class StackObjective(Section):
 class LossObjective(Section):
     """A loss of outputs against labels."""
 
-    loss: Literal["cross_entropy", "squared", "logistic", "custom"] = "cross_entropy"
-    """`cross_entropy`: over the softmax of the outputs. `squared`: the squared error, of regression
-    targets if the labels are floats; for classes the target is `high` for the class and `low` for the
-    others. `logistic`: one detector per class against all others. `custom`: a function from a Python
-    program, for `network.module`.
+    loss: Literal["cross_entropy", "squared_error", "bce_with_logits", "custom"] = "cross_entropy"
+    """`cross_entropy`: over the softmax of the outputs. `squared_error`: float labels are
+    regression targets; for classes the target is `target_high` for the class and `target_low` for the
+    others. `bce_with_logits`: one detector per class against all others. `custom`: a function from a
+    Python program, for `network.module`.
     """
-    low: float = 0.0
-    """For `squared` and classes: target of all outputs except the class's. Use -1 for a network that ends
-    in tanh.
+    target_low: float = 0.0
+    """For `squared_error` and classes: target of all outputs except the class's. Use -1 for a network that
+    ends in tanh.
     """
-    high: float = 1.0
-    """For `squared` and classes: target of the class's output."""
+    target_high: float = 1.0
+    """For `squared_error` and classes: target of the class's output."""
 
     @model_validator(mode="after")
     def _in_order(self) -> LossObjective:
-        if not self.low < self.high:
-            raise ValueError(f"low must be below high, got low = {self.low:g} and high = {self.high:g}")
-        if self.loss != "squared" and (self.low, self.high) != (0.0, 1.0):
-            raise ValueError(f'low and high are for loss "squared", not for "{self.loss}"; remove them')
+        if not self.target_low < self.target_high:
+            raise ValueError(
+                "target_low must be below target_high, got "
+                f"target_low = {self.target_low:g} and target_high = {self.target_high:g}"
+            )
+        if self.loss != "squared_error" and (self.target_low, self.target_high) != (0.0, 1.0):
+            raise ValueError(
+                f'target_low and target_high are for loss "squared_error", not for "{self.loss}"; remove them'
+            )
         return self
 
 

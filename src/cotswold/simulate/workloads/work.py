@@ -64,7 +64,7 @@ def layer_work(recipe: Recipe, classes: int = CLASSES) -> LayerWork:
     Pointwise layers and normalisation are omitted because they cost little. Raises ClusterError for a recipe
     that builds on a run, or has a module in Python.
     """
-    if recipe.network.start is not None:
+    if recipe.network.backbone is not None:
         raise ClusterError(
             f"{recipe.name} builds on the stacks of a run, which simulate does not open; name a grid instead"
         )

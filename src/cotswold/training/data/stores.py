@@ -62,10 +62,10 @@ def preparation_of(data: Data) -> AnyPreparation:
     return Preparation(
         size=pair(images.size),
         colour=images.colour,
-        contrast=images.contrast,
+        per_image_standardise=images.per_image_standardise,
         whiten=images.whiten,
-        band=images.band,
-        unit=images.unit,
+        whiten_cutoff=images.whiten_cutoff,
+        unit_rms=images.unit_rms,
         dtype=images.dtype,
     )
 
@@ -235,7 +235,7 @@ def warnings(recipe: Recipe, store: Store) -> list[str]:
 
 def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
     """Return a warning if integer labels look like regression targets instead of classes."""
-    if not isinstance(recipe.objective, LossObjective) or recipe.loss != "squared":
+    if not isinstance(recipe.objective, LossObjective) or recipe.loss != "squared_error":
         return []
     if not store.classes or not all(name.lstrip("-").isdigit() for name in store.classes):
         return []
@@ -289,11 +289,10 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
                 'standardised; set network.output to "linear", or data.standardise to false and scale the '
                 "numbers yourself"
             )
-        if loss not in ("squared", "custom"):
+        if loss not in ("squared_error", "custom"):
             raise RecipeError(
                 f'the labels in {store.path} are regression targets, but objective.loss = "{loss}" needs '
-                "classes: set "
-                'it to "squared", or label the samples by whole numbers or texts'
+                'classes: set it to "squared_error", or label the samples by whole numbers or texts'
             )
         return
     if not store.classes:

@@ -223,11 +223,11 @@ class DenseObjective(LayerObjective):
 
 
 _OUTPUTS: Mapping[tuple[str, str], tuple[DenseOutput, DenseLoss]] = {
-    ("squared", "linear"): ("identity", "squared_error"),
-    ("squared", "tanh"): ("tanh", "squared_error"),
-    ("squared", "sigmoid"): ("sigmoid", "squared_error"),
+    ("squared_error", "linear"): ("identity", "squared_error"),
+    ("squared_error", "tanh"): ("tanh", "squared_error"),
+    ("squared_error", "sigmoid"): ("sigmoid", "squared_error"),
     ("cross_entropy", "linear"): ("softmax", "cross_entropy"),
-    ("logistic", "linear"): ("sigmoid", "cross_entropy"),
+    ("bce_with_logits", "linear"): ("sigmoid", "cross_entropy"),
 }
 """The kernels' names of an output activation and a loss."""
 
@@ -250,7 +250,7 @@ def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
         cast(DenseActivation, activation),
         output,
         loss,
-        (objective.low, objective.high),
+        (objective.target_low, objective.target_high),
         recipe.training.deterministic,
     )
 

@@ -38,11 +38,11 @@ from cotswold.training.jobs.extend import asked_for
 from cotswold.training.jobs.job import Job, RecipeJob
 from cotswold.training.jobs.preflight import check_memory, check_resources
 from cotswold.training.jobs.restore import (
+    backbone_of,
     check_preparation,
     check_training_device,
     newest,
     not_begun,
-    start_of,
 )
 from cotswold.training.jobs.run_store import place_of, store_of
 
@@ -285,13 +285,13 @@ def _begun(
     check_training_device(wanted.training)
     _check_cluster(wanted)
     if wanted.data.store is None:  # preparation may take hours
-        check_start(wanted)
+        check_backbone(wanted)
         check_memory(wanted, 0 if wanted.network.stacks else class_count(wanted), rank_context)
         _check_pool(wanted)
     store = open_store(wanted, stores or STORES, progress)
     wanted = with_store_shape(wanted, store)
     # before the directory of the run exists
-    check_start(wanted)
+    check_backbone(wanted)
     check_resources(wanted, store, path, rank_context)
     _check_pool(wanted, store)
     run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
@@ -315,16 +315,16 @@ def _joined(found: Mapping[str, Any], rank_context: RankContext) -> RecipeJob:
     )
 
 
-def check_start(recipe: Recipe) -> None:
-    """Raise RunError if the stacks of `network.start` need other preparation or have untrained stacks."""
-    start = start_of(recipe)
-    if start is None:
+def check_backbone(recipe: Recipe) -> None:
+    """Raise RunError if the stacks of `network.backbone` need other preparation or have untrained stacks."""
+    backbone = backbone_of(recipe)
+    if backbone is None:
         return
-    check_preparation(recipe, start)
-    if start.run is not None and not_begun(start.made, newest(start.run, start.made).state):
+    check_preparation(recipe, backbone)
+    if backbone.run is not None and not_begun(backbone.made, newest(backbone.run, backbone.made).state):
         raise RunError(
-            f"network.start names {start.run.path}, whose stacks have not all been trained; "
-            f"train it further first: cotswold train --run {start.run.path} --resume"
+            f"network.backbone names {backbone.run.path}, whose stacks have not all been trained; "
+            f"train it further first: cotswold train --run {backbone.run.path} --resume"
         )
 
 

@@ -99,7 +99,7 @@ def open_module_job(
             its own batches, or a tuple (inputs, targets). Otherwise batches have ``settings.batch_size``
             samples; the last of an epoch may be smaller.
         loss: A function of (output, target) that returns the mean over samples, or a name: `cross_entropy`,
-            `squared`, `logistic`. For class targets the accuracy is measured too.
+            `squared_error`, `bce_with_logits`. For class targets the accuracy is measured too.
         directory: The directory of the run; None means `runs/` and the module's class name.
         settings: The `[training]` settings; None means those of `supervised`.
         cluster: The processes of strategies `batch` and `downpour`.

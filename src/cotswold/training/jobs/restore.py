@@ -189,14 +189,14 @@ def _at_rest(network: _Network) -> _Network:
 
 
 def supervised_network(recipe: Recipe, outputs: int) -> LayerNetwork:
-    """Return the layers of a recipe, on the stacks of the run or recipe in `network.start`, if any."""
-    start = start_of(recipe)
-    return build_layers(recipe, outputs, None if start is None else start.stacks(recipe))
+    """Return the layers of a recipe, on the stacks of the run or recipe in `network.backbone`, if any."""
+    backbone = backbone_of(recipe)
+    return build_layers(recipe, outputs, None if backbone is None else backbone.stacks(recipe))
 
 
 @dataclass(frozen=True)
-class Start:
-    """The stacks that `network.start` names: trained by a run, or the untrained ones of a recipe."""
+class Backbone:
+    """The stacks that `network.backbone` names: trained by a run, or the untrained ones of a recipe."""
 
     made: Recipe
     run: RunDirectory | None = None
@@ -216,44 +216,44 @@ class Start:
         return build_stacks(self.made.model_copy(update={"training": training}))
 
 
-def start_of(recipe: Recipe) -> Start | None:
-    """Return the stacks that `network.start` names; raises RunError if they do not fit the recipe."""
-    if recipe.network.start is None:
+def backbone_of(recipe: Recipe) -> Backbone | None:
+    """Return the stacks that `network.backbone` names; raises RunError if they do not fit the recipe."""
+    if recipe.network.backbone is None:
         return None
-    named = recipes.expand(recipe.network.start)
+    named = recipes.expand(recipe.network.backbone)
     if not Path(named).is_dir() and (named in recipes.shipped() or named.endswith(".toml")):
-        start = Start(recipes.load(named))
+        backbone = Backbone(recipes.load(named))
     else:
         run = RunDirectory.open(Path(named))
-        start = Start(recipes.load(run.recipe), run)
-    made, wanted = start.made, recipe.input
+        backbone = Backbone(recipes.load(run.recipe), run)
+    made, wanted = backbone.made, recipe.input
     if not made.network.stacks:
-        kind = "recipe" if start.run is None else "run"
-        raise RunError(f"network.start names {start.name}, a {kind} of layers; name a {kind} of stacks")
+        kind = "recipe" if backbone.run is None else "run"
+        raise RunError(f"network.backbone names {backbone.name}, a {kind} of layers; name a {kind} of stacks")
     if made.input != wanted:
         raise RunError(
-            f"the stacks of {start.name} read maps of {made.input}, but this recipe's images are {wanted}; "
-            "give data.size and data.colour the same values"
+            f"the stacks of {backbone.name} read maps of {made.input}, but this recipe's images are "
+            f"{wanted}; give data.size and data.colour the same values"
         )
-    return start
+    return backbone
 
 
-def check_preparation(recipe: Recipe, start: Start) -> None:
-    """Raise RunError if the images of ``start`` were prepared differently from this recipe's.
+def check_preparation(recipe: Recipe, backbone: Backbone) -> None:
+    """Raise RunError if the images of ``backbone`` were prepared differently from this recipe's.
 
-    If the separately prepared store of ``start`` is missing, its preparation is unknown, and the check
+    If the separately prepared store of ``backbone`` is missing, its preparation is unknown, and the check
     passes.
     """
     try:
-        there, here = made_by(start.made.data), made_by(recipe.data)
+        there, here = made_by(backbone.made.data), made_by(recipe.data)
     except StoreError:
         return
     found = differing(there, here)
     if found:
         shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
-        kind = "need" if start.run is None else "used"
+        kind = "need" if backbone.run is None else "used"
         raise RunError(
-            f"the stacks of {start.name} {kind} images that were prepared differently: "
+            f"the stacks of {backbone.name} {kind} images that were prepared differently: "
             f"{', '.join(shown)}; give this recipe the same values"
         )
 
@@ -293,9 +293,9 @@ def _not_here(name: str) -> MachineError:
 
 
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:
-    """Return the geometries of the stacks below the layers of a recipe; empty without `network.start`."""
-    start = start_of(recipe)
-    return [] if start is None else start.made.stack_geometries()
+    """Return the geometries of the stacks below the layers of a recipe; empty without `network.backbone`."""
+    backbone = backbone_of(recipe)
+    return [] if backbone is None else backbone.made.stack_geometries()
 
 
 def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:

@@ -29,7 +29,7 @@ def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
         "out": folder / "out",
         "patterns": [SMALL],
         "method": ["lbfgs"],
-        "loss": ["squared"],
+        "loss": ["squared_error"],
         "flops": 3.0 * SMALL * PATTERN,
         "set": ["training.fraction=1.0", "training.cycle=", "training.portion=32"],
         "threads": 1,
@@ -52,12 +52,12 @@ def test_a_cell_ends_with_its_flops_and_goes_on_with_more(made: JapaneseSet, tmp
     assert more["flops"] > first["flops"]
     assert more["curve"]["losses"][: len(first["curve"]["losses"])] == first["curve"]["losses"]
     text = (tmp_path / "run" / "bunyip.html").read_text()
-    assert "L-BFGS, squared" in text and "no price given" in text
+    assert "L-BFGS, squared error" in text and "no price given" in text
     assert (tmp_path / "out" / "bunyip.svg").read_text().startswith("<?xml")
 
 
 def test_cells_take_turns(made: JapaneseSet, tmp_path: Path) -> None:
-    cells = [Cell("natural", SMALL, "cg", "squared"), Cell("natural", SMALL, "lbfgs", "squared")]
+    cells = [Cell("natural", SMALL, "cg", "squared_error"), Cell("natural", SMALL, "lbfgs", "squared_error")]
     experiment = Experiment({"natural": made.path}, tmp_path, 10.0, {})
     order = [(cell.method, target) for cell, target in script._turns(experiment, cells, 4.0)]
     assert order == [("cg", 4.0), ("lbfgs", 4.0), ("cg", 8.0), ("lbfgs", 8.0), ("cg", 10.0), ("lbfgs", 10.0)]
@@ -83,7 +83,7 @@ def test_flops_are_those_that_the_paper_computes() -> None:
 
 
 def test_cost_is_told_where_a_price_is_given_and_only_there() -> None:
-    cell = {**vars(Cell("natural", 10, "cg", "squared")), "flops": 2e12, "seconds": 100.0}
+    cell = {**vars(Cell("natural", 10, "cg", "squared_error")), "flops": 2e12, "seconds": 100.0}
     free = summary([cell], [], Prices())["account"]
     assert free["flops_per_second"] == 2e10
     assert free["cents_per_mflops"] is None and free["dollars"] is None
@@ -92,7 +92,7 @@ def test_cost_is_told_where_a_price_is_given_and_only_there() -> None:
 
 
 def test_a_cell_that_goes_on_beyond_its_file_counts_once() -> None:
-    cell = {**vars(Cell("natural", 10, "cg", "squared")), "flops": 2e12, "seconds": 100.0}
+    cell = {**vars(Cell("natural", 10, "cg", "squared_error")), "flops": 2e12, "seconds": 100.0}
     more = {**cell, "flops": 3e12, "seconds": 150.0}
     assert summary([cell], [more], Prices())["account"]["flops"] == 3e12
 
