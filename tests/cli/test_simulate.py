@@ -58,7 +58,7 @@ def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
 
 
 def test_json_of_evaluations_has_time_bytes_rates_and_cost() -> None:
-    words = ("--ranks", "6", "--set", "cluster.travel=bunyip", "--json")
+    words = ("--ranks", "6", "--set", "cluster.point_transfer=bunyip", "--json")
     said = json.loads(cotswold(*EVALUATIONS, *words).out)
     (found,) = said["evaluations"]
     assert said["patterns"] == 9_264_000 and found["workers"] == 6 and found["hosts"] == 3

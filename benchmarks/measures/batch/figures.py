@@ -68,7 +68,7 @@ class Measured:
         cases += [(2, travel, self.two[travel]) for travel in TRAVELS]
         found: list[dict[str, object]] = []
         for workers, travel, seconds in cases:
-            work = replace(self.work, travel=travel)
+            work = replace(self.work, point_transfer=travel)
             predicted = [
                 predict_evaluation(self.machine(number), work, workers).again_seconds
                 for number in range(len(seconds))

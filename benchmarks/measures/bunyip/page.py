@@ -326,7 +326,10 @@ def _how(found: Told) -> PageSection:
     rows = [
         row(
             _named(each),
-            *(_text(told[name]) for name in ("search", "fraction", "cycle", "portion")),
+            *(
+                _text(told[name])
+                for name in ("line_search", "sample_fraction", "cycle_iterations", "portion_size")
+            ),
             f"{told['low']:g} and {told['high']:g}" if told["loss"] == "squared" else "classes",
             "at random" if told["output_scale"] else "0",
             _end(each) if key in ended else "goes on",

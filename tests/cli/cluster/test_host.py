@@ -27,7 +27,11 @@ def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
 ) -> None:
     assert cotswold("cluster", "start", "--copies", 3, "--copies-min", 2).status == 0
     (settings,) = started
-    assert (settings.control.copies, settings.control.min_copies, settings.copying.min_members) == (3, 2, 2)
+    assert (
+        settings.control.replication_factor,
+        settings.control.replication_factor_min,
+        settings.copying.min_members,
+    ) == (3, 2, 2)
 
 
 def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:

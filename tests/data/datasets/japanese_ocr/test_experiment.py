@@ -31,7 +31,7 @@ def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
         "method": ["lbfgs"],
         "loss": ["squared"],
         "flops": 3.0 * SMALL * PATTERN,
-        "set": ["training.fraction=1.0", "training.cycle=", "training.portion=32"],
+        "set": ["training.sample_fraction=1.0", "training.cycle_iterations=", "training.portion_size=32"],
         "threads": 1,
         "turn": 1e15,
         **words,
