@@ -117,7 +117,7 @@ def test_a_price_gives_dollars() -> None:
         ((*EVALUATIONS[1:], "--ranks", "999"), "give the cluster more hosts"),
         (
             (*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"),
-            "patterns and outputs must be at least 1",
+            "samples and outputs must be at least 1",
         ),
     ],
 )

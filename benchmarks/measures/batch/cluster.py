@@ -44,8 +44,11 @@ def bunyip_cluster(
     """Workers that have begun: each has been granted a share once."""
     heard = Heard()
     settings = ClusterSettings(
-        workers=workers, portion_size=portion, point_transfer=travel, silent_seconds=4.0
-    )  # type: ignore[arg-type]  # from the words of the command
+        workers=workers,
+        portion_size=portion,
+        point_transfer=travel,  # type: ignore[arg-type]  # from the words of the command
+        silent_seconds=4.0,
+    )
     work, arguments = "measures.batch.network:bunyip", {"patterns": patterns, "sizes": list(sizes)}
     with open_cluster(settings, work, arguments, on_event=heard.take) as cluster:
         while cluster.status().workers < workers:

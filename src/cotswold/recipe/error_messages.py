@@ -37,7 +37,6 @@ MEANT = {
     **dict.fromkeys(("lr", "eta", "step_size"), "learning_rate"),
     "n_fetch": "pull_every",
     "n_push": "push_every",
-    "max_staleness": "staleness",
     "parameter_servers": "servers",
 }
 """Names that papers and other libraries use for fields. A word that resembles another field of the same

@@ -106,7 +106,8 @@ def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> 
 
 
 def test_own_pushes_make_nothing_stale() -> None:
-    with served(make(), update_rule="deltas", servers=2, max_staleness=3, staleness_policy="drop") as found, connected(found) as s:
+    dropping = served(make(), update_rule="deltas", servers=2, max_staleness=3, staleness_policy="drop")
+    with dropping as found, connected(found) as s:
         module = make()
         s.pull(module)
         for number in range(1, 21):

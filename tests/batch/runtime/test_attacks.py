@@ -56,7 +56,9 @@ class Attacker:
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    "more", [{"point_transfer": "bunyip"}, {"point_transfer": "sandblaster", "servers": 2}, {"deterministic": True}], ids=str
+    "more",
+    [{"point_transfer": "bunyip"}, {"point_transfer": "sandblaster", "servers": 2}, {"deterministic": True}],
+    ids=str,
 )
 def test_workers_that_are_killed_and_stopped_at_random_change_no_value(
     fork_server: ForkServer, more: dict[str, Any]

@@ -114,7 +114,9 @@ def test_more_servers_on_the_same_host_bring_no_faster_card() -> None:
 def test_no_evaluation_is_faster_than_its_arithmetic(
     workers: int, patterns: int, travel: PointTransfer
 ) -> None:
-    found = predict_evaluation(cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers)
+    found = predict_evaluation(
+        cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers
+    )
     assert found.computing <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
     assert 0 < found.again_seconds <= found.seconds
@@ -157,7 +159,7 @@ def test_what_cannot_be_predicted_is_refused() -> None:
         predict_evaluation(cluster(hosts=300), SMALL, 300)
     with pytest.raises(ClusterError, match="evaluations need strategy batch"):
         batch_work(load("faces"), 10, 10)
-    with pytest.raises(ClusterError, match="patterns and outputs must be at least 1"):
+    with pytest.raises(ClusterError, match="samples and outputs must be at least 1"):
         batch_work(load(BUNYIP), 0, 10)
 
 

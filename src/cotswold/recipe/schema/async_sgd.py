@@ -69,7 +69,7 @@ class DownpourTraining(SharedTraining):
     replicas is a step, so momentum decays n times as fast.
     """
     pull_every: Times = 1
-    """Steps of a replica between two pulls; `between` sets the parameters used in the meantime."""
+    """Steps of a replica between two pulls; `local_steps` sets the parameters used in the meantime."""
     local_steps: Literal["sgd", "none"] | None = None
     """Change of a replica's local parameters between two pulls, if `pull_every` is above 1. `sgd`: a
     local SGD step, w - rate · gradient, after each gradient, until the next pull replaces the parameters,

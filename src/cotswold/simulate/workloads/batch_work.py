@@ -114,12 +114,12 @@ class BatchWork:
         return vectors * self.vector_bytes + maps + -(-self.patterns // workers) * self.sample_bytes
 
 
-def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
+def batch_work(recipe: Recipe, samples: int, outputs: int) -> BatchWork:
     """Return the evaluation of a recipe with strategy `batch`.
 
     Args:
         recipe: The recipe.
-        patterns: Number of training samples.
+        samples: Number of training samples.
         outputs: Number of outputs.
 
     Returns:
@@ -132,11 +132,11 @@ def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
     training = recipe.training
     if not isinstance(training, schema.BatchTraining):
         raise ClusterError(f"{recipe.name} has strategy {training.strategy}; evaluations need strategy batch")
-    if patterns < 1 or outputs < 1:
-        raise ClusterError(f"patterns and outputs must be at least 1, got {patterns} and {outputs}")
+    if samples < 1 or outputs < 1:
+        raise ClusterError(f"samples and outputs must be at least 1, got {samples} and {outputs}")
     return BatchWork(
         layers=layer_work(recipe, outputs),
-        patterns=patterns,
+        patterns=samples,
         sample_fraction=training.sample_fraction,
         point_transfer=recipe.cluster.point_transfer,
         servers=recipe.cluster.servers,

@@ -78,7 +78,7 @@ def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
     if recipe.gang is not None:
         raise UserError(
             "the ranks of a grid get a program's module from this process, which other machines cannot; "
-            "omit address or grid, or train a recipe"
+            "omit ray_address or grid, or train a recipe"
         )
     _arguments(factory, recipe.training)
 

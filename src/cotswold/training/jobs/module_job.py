@@ -166,7 +166,7 @@ def open_module_job(
         if wanted.cluster.ray_address is not None:
             if isinstance(training, DownpourTraining):
                 raise UserError(
-                    "replicas of a program's module are forked from it, on this machine; omit address, "
+                    "replicas of a program's module are forked from it, on this machine; omit ray_address, "
                     "or train a recipe"
                 )
             module_batch.check_elsewhere(factory, wanted)
