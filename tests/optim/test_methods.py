@@ -365,9 +365,9 @@ def test_a_pair_without_curvature_is_skipped_and_counted() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda v, o: LBFGSMethod(v, o, history_size=0), "memory must be at least 1, got 0"),
+        (lambda v, o: LBFGSMethod(v, o, history_size=0), "history_size must be at least 1, got 0"),
         (lambda v, o: CGMethod(v, o, beta=MISSPELT), "one of polak-ribiere"),
-        (lambda v, o: CGMethod(v, o, cycle_iterations=0), "cycle must be .* got 0"),
+        (lambda v, o: CGMethod(v, o, cycle_iterations=0), "cycle_iterations must be .* got 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make: Callable[..., Method], words: str) -> None:

@@ -503,7 +503,7 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
     ("more", "said"),
     [
         ({"update_rule": "adam"}, "unknown rule 'adam'"),
-        ({"rate": 0.0}, "the learning rate must be more than 0, got 0"),
+        ({"learning_rate": 0.0}, "the learning rate must be more than 0, got 0"),
         ({"listen": "0.0.0.0:0"}, "single address of this machine"),
         ({"listen": "nowhere"}, "write HOST:PORT"),
         ({"servers": 0}, "servers = 0"),

@@ -20,7 +20,7 @@ from cotswold.wire import Drain, Fence, FenceReply, Group
 THREE, TWO, ONE = (
     ControllerSettings(replication_factor=3),
     ControllerSettings(replication_factor=2),
-    ControllerSettings(copies=1),
+    ControllerSettings(replication_factor=1),
 )
 
 

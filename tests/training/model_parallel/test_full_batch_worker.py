@@ -225,8 +225,12 @@ class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 @pytest.mark.soak
 def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_path: Path) -> None:
     gangs = trained(
-        Hanging(tmp_path / "hung", data), tmp_path / "run", grid="1x2", workers=1, heartbeat_timeout=2.0
-    )  # type: ignore[arg-type]  # has what is asked
+        Hanging(tmp_path / "hung", data),  # type: ignore[arg-type]  # has what is asked
+        tmp_path / "run",
+        grid="1x2",
+        workers=1,
+        heartbeat_timeout=2.0,
+    )
     ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
     (why,) = [each for each in ended if "hangs" in each]
     assert re.search(r"rank 1 of worker-1 \(process \d+\) or worker-1 itself hangs: no process of", why), why
