@@ -59,7 +59,7 @@ def test_a_recipe_learns_by_each_way_of_stepping(settings: dict[str, Any], tmp_p
     assert found[-1] < 0.8 * found[0]
     end = told(run, "stack_end")
     kinds = {kind for each in end["pushed"].values() for kind in each}
-    assert ("delta" in kinds) == (settings.get("rule") == "deltas")
+    assert ("delta" in kinds) == (settings.get("update_rule") == "deltas")
     if "unit_norm" in settings:
         rows = last(run.checkpoints).tensors()["network.layers.1.weight"].norm(dim=1)
         torch.testing.assert_close(rows, torch.ones_like(rows), rtol=1e-5, atol=0)

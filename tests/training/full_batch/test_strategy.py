@@ -206,7 +206,7 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
     )
     assert [event["portions"] for event in events(place, "draw")] == drawn
     assert same(first, again)
-    with pytest.raises(RunError, match=r"cluster\.replay \(None there"):  # what has begun otherwise
+    with pytest.raises(RunError, match=r"cluster\.replay_run \(None there"):  # what has begun otherwise
         trained(None, tmp_path / "first", stores, f"cluster.replay_run={place}")
 
 
