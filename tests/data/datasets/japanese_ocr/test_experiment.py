@@ -114,7 +114,7 @@ def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Pa
     [
         ({"method": ["adam"]}, "adam is none of cg, lbfgs"),
         ({"flops": 0.0}, "numbers of FLOPs"),
-        ({"set": ["fraction"]}, "a field and a value"),
+        ({"set": ["sample_fraction"]}, "a field and a value"),
     ],
 )
 def test_mistakes_are_named(made: JapaneseSet, tmp_path: Path, words: dict[str, Any], said: str) -> None:
