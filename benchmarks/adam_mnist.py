@@ -78,7 +78,7 @@ def adam_mnist(
     minutes
         No cell begins that would end later.
     set
-        Overrides a field of the recipe, such as training.rule=momentum; may be given again.
+        Overrides a field of the recipe, such as training.update_rule=momentum; may be given again.
     stores
         Where samples are prepared.
     out

@@ -83,7 +83,7 @@ def bunyip(
         Cells take turns of so many FLOPs, so that they can be compared at any time; a tenth of the budget by
         default.
     set
-        Overrides a field of the recipe, as in training.fraction=0.25; may be given again.
+        Overrides a field of the recipe, as in training.sample_fraction=0.25; may be given again.
     threads
         Threads of computation; all cores that this process is granted, by default.
     hardware_dollars
@@ -184,7 +184,7 @@ def _settings(given: list[str] | None) -> dict[str, object]:
         name, mark, value = each.partition("=")
         if not mark:
             raise UserError(
-                f"--set {each} says nothing; give a field and a value, as in training.fraction=0.25"
+                f"--set {each} says nothing; give a field and a value, as in training.sample_fraction=0.25"
             )
         try:
             found[name] = tomllib.loads(f"value = {value}")["value"] if value else None

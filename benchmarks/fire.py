@@ -33,7 +33,7 @@ _OVERRIDES = (
     "training.epochs=1000000",
     "training.learning_rate=0.02",  # that of the recipe is for one replica, and late pushes undo it
     "training.shard_kilobytes=16",
-    "cluster.buckets=64",
+    "cluster.max_buckets=64",
 )
 
 

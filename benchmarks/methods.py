@@ -26,8 +26,12 @@ network = { layers = [{ type = "linear", features = 100 }, { type = "tanh" }] }
 WHOLE = {
     "L-BFGS, strong Wolfe": {"method": "lbfgs"},
     "CG Polak-Ribière+, strong Wolfe": {"method": "cg"},
-    "CG Polak-Ribière+, Bunyip's search": {"method": "cg", "search": "bunyip"},
-    "CG Hager-Zhang, approximate Wolfe": {"method": "cg", "beta": "hager-zhang", "search": "approximate"},
+    "CG Polak-Ribière+, Bunyip's search": {"method": "cg", "line_search": "bunyip"},
+    "CG Hager-Zhang, approximate Wolfe": {
+        "method": "cg",
+        "beta": "hager-zhang",
+        "line_search": "approximate",
+    },
 }
 RATES = (0.02, 0.1, 0.5)
 
@@ -84,7 +88,7 @@ def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, C
 
     curves = {}
     for number, (name, words) in enumerate(WHOLE.items()):
-        table = {"strategy": "batch", "iterations": 100_000, "flops": flops, **words}
+        table = {"strategy": "batch", "max_iterations": 100_000, "max_flops": flops, **words}
         (folder / "recipe.toml").write_text(text + training(table))
         run = cotswold.train(
             folder / "recipe.toml", folder / str(number), stores=folder / "stores", threads=threads

@@ -53,7 +53,7 @@ def staleness(
     rule: Annotated[list[str] | None, Parameter(negative=())] = None,
     epochs: float = 4.0,
     seeds: int = 3,
-    fetch_every: int = 1,
+    pull_every: int = 1,
     push_every: int = 1,
     no_overlap: Flag = False,
     warm_start: float = 0.0,
@@ -88,7 +88,7 @@ def staleness(
         Passes over the training samples, of all replicas together.
     seeds
         Runs at the best rate.
-    fetch_every
+    pull_every
         Steps between pulls.
     push_every
         Steps whose gradients are added up for a push.
@@ -116,12 +116,12 @@ def staleness(
     read = recipes.parse(text) if text is not None else recipes.load(str(recipe), overrides)
     rules = [name for name in RULES if rule is None or name in rule]
     at_least_one(min(len(rules), seeds), "--rule" if not rules else "--seeds")
-    paces = {"fetch_every": fetch_every, "push_every": push_every, "no_overlap": no_overlap}
+    paces = {"pull_every": pull_every, "push_every": push_every, "no_overlap": no_overlap}
     times = {"speeds": speeds, "jitter": jitter, "travel": travel}
     settings = {"epochs": epochs, "warm_start": warm_start, **paces, **times}
     cells = Cells("staleness", out, minutes, summary, recipe=read.name, rates=RATES, **settings)
     store = open_store(read, stores)
-    pace = Pace(read.training.batch_size, fetch_every, push_every, not no_overlap)
+    pace = Pace(read.training.batch_size, pull_every, push_every, not no_overlap)
     count = store.splits["train"]
 
     with TemporaryDirectory() as folder:

@@ -89,7 +89,9 @@ class Rig:
     now: float = 100.0
 
     def __post_init__(self) -> None:
-        self.controller = Controller(self.name, ControllerSettings(copies=COPIES), self.now, "measured")
+        self.controller = Controller(
+            self.name, ControllerSettings(replication_factor=COPIES), self.now, "measured"
+        )
         self.names = [f"server-{number:04}" for number in range(self.servers)]
         self.spent = Spent()
         self._clock = time.process_time

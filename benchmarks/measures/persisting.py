@@ -84,7 +84,10 @@ class Persisting:
         return self._sets
 
     def _one(self, copies: int, rows: Path, run: Path, flush_seconds: float | None) -> Replicas:
-        overrides = [f"cluster.server_copies={copies}", f"cluster.silence={_SILENCE_SECONDS:g}"]
+        overrides = [
+            f"cluster.replication_factor={copies}",
+            f"cluster.heartbeat_timeout={_SILENCE_SECONDS:g}",
+        ]
         if flush_seconds is not None:
             overrides.append(f"cluster.flush_seconds={flush_seconds:g}")
         recipe = recipes.parse(dump(self._recipe), overrides=overrides)

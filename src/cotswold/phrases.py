@@ -24,7 +24,7 @@ def short_in_words(buckets: int, members: int, least: int) -> str:
     """Return why updates of some buckets wait, with the members of one of them; empty if none waits.
 
     >>> short_in_words(3, 1, 2)
-    '3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)'
+    '3 buckets wait: one has 1 copy of at least 2 (replication_factor_min)'
     >>> short_in_words(0, 0, 2)
     ''
     """
@@ -32,5 +32,5 @@ def short_in_words(buckets: int, members: int, least: int) -> str:
         return ""
     waits, whose = ("1 bucket waits", "it") if buckets == 1 else (f"{buckets} buckets wait", "one")
     copies = "1 copy" if members == 1 else f"{members} copies"
-    wanted = f"{least} (server_copies_min, or --copies-min of its host)"
+    wanted = f"{least} (replication_factor_min)"
     return f"{waits}: {whose} has {copies} of at least {wanted}"

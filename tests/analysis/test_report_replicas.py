@@ -17,7 +17,8 @@ RECIPE = """
 name = "x"
 data = { type = "vectors", source = "x.npy", labels = "file", features = 5 }
 network = { layers = [{ type = "linear", features = 8 }] }
-training = { strategy = "downpour", rule = "adagrad", staleness = 4, stale = "drop", push_every = 2 }
+training = { strategy = "downpour", update_rule = "adagrad", max_staleness = 4, \
+staleness_policy = "drop", push_every = 2 }
 cluster = { workers = 3, servers = 2 }
 """
 
@@ -100,7 +101,7 @@ def test_steps_between_pushes_are_the_least_and_the_mean_of_samples_is_told(run:
 
 
 def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp_path: Path) -> None:
-    recipe = RECIPE.replace("servers = 2", 'parameter_servers = "10.0.0.1,10.0.0.2"')
+    recipe = RECIPE.replace("servers = 2", 'controllers = "10.0.0.1,10.0.0.2"')
     run = RunDirectory.create(tmp_path / "run", dump(parse(recipe)), {})
     with EventLog(run.events) as log:
         log.write("start", name="x", strategy="downpour", parameters=75, images=1000)

@@ -62,4 +62,4 @@ def test_time_is_to_the_best_accuracy_that_all_have_reached(tmp_path: Path) -> N
 
 def test_its_recipe_is_downpour_with_adagrad() -> None:
     training = load("distbelief-downpour-vs-sandblaster").training
-    assert (training.strategy, training.rule) == ("downpour", "adagrad")  # type: ignore[union-attr]  # so it is
+    assert (training.strategy, training.update_rule) == ("downpour", "adagrad")  # type: ignore[union-attr]  # so it is

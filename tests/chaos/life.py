@@ -236,7 +236,7 @@ def _roles(world: World) -> Roles:
 
 def _control(world: World) -> ControllerSettings:
     control = ControllerSettings(
-        copies=world.copies, min_copies=world.least, lease_seconds=world.lease_seconds
+        replication_factor=world.copies, replication_factor_min=world.least, lease_seconds=world.lease_seconds
     )
     if not world.evens_soon:
         return control

@@ -187,7 +187,7 @@ def test_a_run_without_the_clusters_token_is_refused_before_it_has_a_directory(
 ) -> None:
     for variable in ("COTSWOLD_CLUSTER_TOKEN", "COTSWOLD_CLUSTER_TOKEN_FILE"):
         monkeypatch.delenv(variable, raising=False)
-    recipe = recipe_of(tmp_path, 'workers = 2, parameter_servers = "127.0.0.1:7400"', epochs=1)
+    recipe = recipe_of(tmp_path, 'workers = 2, controllers = "127.0.0.1:7400"', epochs=1)
     said = cotswold("train", recipe, "--run", tmp_path / "run", "--stores", tmp_path)
     assert said.status == 2 and "COTSWOLD_CLUSTER_TOKEN" in said.error
     assert not (tmp_path / "run").exists()

@@ -58,7 +58,7 @@ def test_help_has_examples(command: str) -> None:
 
 
 def test_a_dry_run_is_told_in_words_and_units_that_fit_eighty_columns(recipe: Path) -> None:
-    said = cotswold("train", recipe, "--dry-run", "--workers", 2, "--set", "cluster.silence=9")
+    said = cotswold("train", recipe, "--dry-run", "--workers", 2, "--set", "cluster.heartbeat_timeout=9")
     assert said.status == 0
     lines = said.out.splitlines()
     told = dict(line.split("  ", 1) for line in lines[: lines.index("")])

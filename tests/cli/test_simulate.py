@@ -39,14 +39,14 @@ def test_json_has_every_number_of_ranks_and_the_bytes() -> None:
 
 def test_data_that_are_not_at_hand_can_be_said_in_numbers() -> None:
     said = cotswold("simulate", "bunyip2000", "bunyip-japanese-ocr", "--ranks", "2")
-    assert said.status == 2 and "--patterns and --outputs" in said.error
+    assert said.status == 2 and "--samples and --outputs" in said.error
     printed = cotswold("simulate", "--help").out.replace("\\\n", "")
     (example,) = (line for line in printed.split("\n") if "bunyip2000" in line)
     words = [word if word != "24,96,194" else "2" for word in example.split()]
     assert words[:2] == ["cotswold", "simulate"] and cotswold(*words[1:]).status == 0
 
 
-EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--patterns", "9264000", "--outputs", "3203")
+EVALUATIONS = ("simulate", "bunyip2000", "bunyip-japanese-ocr", "--samples", "9264000", "--outputs", "3203")
 
 
 def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
@@ -58,10 +58,10 @@ def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
 
 
 def test_json_of_evaluations_has_time_bytes_rates_and_cost() -> None:
-    words = ("--ranks", "6", "--set", "cluster.travel=bunyip", "--json")
+    words = ("--ranks", "6", "--set", "cluster.point_transfer=bunyip", "--json")
     said = json.loads(cotswold(*EVALUATIONS, *words).out)
     (found,) = said["evaluations"]
-    assert said["patterns"] == 9_264_000 and found["workers"] == 6 and found["hosts"] == 3
+    assert said["samples"] == 9_264_000 and found["workers"] == 6 and found["hosts"] == 3
     assert found["flops"] == pytest.approx(0.1 * 92.6e12, rel=0.01)
     assert found["wire_bytes"] == (2 * 5 + 2) * 4 * found["parameters"]
     bought = 3 * 1555.8
@@ -83,7 +83,7 @@ def test_patterns_and_outputs_are_those_of_the_data_where_nothing_is_said(tmp_pa
     said = cotswold("simulate", "core", recipe, "--json")
     assert said.status == 0, said.err
     found = json.loads(said.out)
-    assert (found["patterns"], found["outputs"]) == (270, 5)
+    assert (found["samples"], found["outputs"]) == (270, 5)
     assert found["evaluations"][0]["parameters"] == 7 * 3 + 3 + 3 * 5 + 5
 
 
@@ -112,12 +112,12 @@ def test_a_price_gives_dollars() -> None:
         (("coates2013", "demo", "--ranks", "0"), "--ranks must be a number of ranks, as in 4"),
         (("coates2013", "demo", "--ranks", "4", "--grid", "2x2"), "omit ranks"),
         (("coates2013", "demo", "--grid", "2by2"), "a grid must be rows x columns of ranks"),
-        (("coates2013", "demo", "--patterns", "9"), "--patterns and --outputs are for strategy batch"),
+        (("coates2013", "demo", "--samples", "9"), "--samples and --outputs are for strategy batch"),
         ((*EVALUATIONS[1:], "--grid", "2x2"), "strategy batch has workers instead of a grid"),
         ((*EVALUATIONS[1:], "--ranks", "999"), "give the cluster more hosts"),
         (
             (*EVALUATIONS[1:4], "0", *EVALUATIONS[5:], "--ranks", "2"),
-            "patterns and outputs must be at least 1",
+            "samples and outputs must be at least 1",
         ),
     ],
 )

@@ -53,7 +53,7 @@ def recipe(tmp_path: Path) -> Path:
     (tmp_path / "x.toml").write_text(
         f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npy", labels = "file" }}\n'
         'network = { layers = [{ type = "linear", features = 480 }, { type = "tanh" }] }\n'
-        'training = { strategy = "batch", iterations = 2, memory = 4 }\n'
+        'training = { strategy = "batch", max_iterations = 2, history_size = 4 }\n'
         "price = { rent_dollars_per_hour = 2.0 }\n"
     )
     return tmp_path / "x.toml"
@@ -74,7 +74,7 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert start > float(str(alone["start_seconds"])) > 0 and evaluation > 0.01
     assert run == pytest.approx(start + times_over * evaluation)
     assert "workers_are" not in alone and "4000 processes would share" in str(crowd["workers_are"])
-    away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
+    away = ["cluster.ray_address=here:1", "cluster.ports=30000-30099"]
     words = "2 TCP ports, one per process, of 30000-30099 of its machine, encrypted"
     assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
 
@@ -85,7 +85,7 @@ def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
 
 
 def test_a_dry_run_counts_no_more_flops_than_the_run_may_take(recipe: Path) -> None:
-    found = plan(recipe, overrides=["training.iterations=1000", "training.flops=1e9"])
+    found = plan(recipe, overrides=["training.max_iterations=1000", "training.max_flops=1e9"])
     assert found["run_flops"] == pytest.approx(1e9) and float(str(found["evaluations_expected"])) < 10
 
 

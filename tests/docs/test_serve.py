@@ -94,7 +94,7 @@ def test_the_loop_of_the_page_outlives_its_servers(
 ) -> None:
     names: dict[str, Any] = {}
     exec(compile(CODE[1], "serve.md", "exec"), names)
-    first = cotswold.serve(torch.nn.Linear(4, 1), rate=0.01)
+    first = cotswold.serve(torch.nn.Linear(4, 1), learning_rate=0.01)
     ended: list[bool] = []
 
     def batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

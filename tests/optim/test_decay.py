@@ -30,7 +30,7 @@ def test_decay_takes_no_round_of_its_own(part: bool) -> None:
     vectors = CountedVectors(torch.ones(8, dtype=torch.float64))
     objective = Decayed(Patterns(vectors), 0.1)
     search = BunyipSearch(part=0.3) if part else None
-    method = CGMethod(vectors, objective, search=search) if part else LBFGSMethod(vectors, objective)
+    method = CGMethod(vectors, objective, line_search=search) if part else LBFGSMethod(vectors, objective)
     for _ in range(6):
         before = vectors.rounds
         done = method.step()

@@ -43,11 +43,11 @@ def makes() -> dict[str, Make]:
     found: dict[str, Make] = {}
     for name, search in SEARCHES.items():
         found[f"lbfgs {name}"] = lambda v, o, cycle, s=search: LBFGSMethod(  # type: ignore[misc]  # a default
-            v, o, memory=3, search=s, cycle=cycle
+            v, o, history_size=3, line_search=s, cycle_iterations=cycle
         )
         for beta in BETAS:
             found[f"{beta} {name}"] = lambda v, o, cycle, s=search, b=beta: CGMethod(  # type: ignore[misc]  # defaults bind
-                v, o, beta=b, search=s, cycle=cycle
+                v, o, beta=b, line_search=s, cycle_iterations=cycle
             )
     return found
 
@@ -82,7 +82,7 @@ def test_every_method_with_every_search_reaches_the_minimum(name: str) -> None:
 @pytest.mark.parametrize("memory", [1, 4, 20])
 def test_an_iteration_takes_two_rounds_an_evaluation_whatever_the_history(memory: int) -> None:
     vectors = CountedVectors(zeros())
-    method = LBFGSMethod(vectors, Patterns(vectors), memory=memory)
+    method = LBFGSMethod(vectors, Patterns(vectors), history_size=memory)
     for number in range(8):
         before = vectors.rounds
         iteration = method.step()
@@ -130,7 +130,7 @@ def test_a_method_that_is_stopped_and_resumed_goes_on_with_the_same_bits(
 
 def test_a_state_stays_as_it_was_while_the_method_goes_on() -> None:
     vectors = TensorVectors(zeros())
-    method = LBFGSMethod(vectors, Patterns(vectors), memory=2)
+    method = LBFGSMethod(vectors, Patterns(vectors), history_size=2)
     for _ in range(3):
         method.step()
     values = method.state().values
@@ -152,7 +152,7 @@ def test_in_float32_a_method_gets_past_where_the_decrease_is_lost_in_rounding(ki
         return float(objective.value(vectors["x"][0], "0")[1].norm())
 
     strong = StrongWolfe(curvature=0.9 if kind is LBFGSMethod else 0.4)
-    assert gradient_left() < 0.1 * gradient_left(search=strong)
+    assert gradient_left() < 0.1 * gradient_left(line_search=strong)
 
 
 def test_a_state_of_another_method_is_refused() -> None:
@@ -165,11 +165,11 @@ def test_a_state_of_another_method_is_refused() -> None:
 def test_a_smaller_memory_than_was_saved_keeps_the_youngest_pairs() -> None:
     vectors = TensorVectors(zeros())
     objective = Patterns(vectors)
-    method = LBFGSMethod(vectors, objective, memory=6)
+    method = LBFGSMethod(vectors, objective, history_size=6)
     for _ in range(9):
         method.step()
     state = method.state()
-    smaller = LBFGSMethod(vectors, objective, memory=2)
+    smaller = LBFGSMethod(vectors, objective, history_size=2)
     smaller.load(state.values)
     slots = state.values["slots"]
     assert isinstance(slots, list) and smaller.state().values["slots"] == slots[-2:]
@@ -195,7 +195,7 @@ def test_all_evaluations_of_a_cycle_count_one_set_and_each_cycle_draws_anew(name
 
 def test_conjugate_gradient_restarts_where_patterns_are_drawn_and_says_so() -> None:
     vectors = TensorVectors(zeros())
-    method = CGMethod(vectors, Patterns(vectors, fraction=0.6), cycle=3)
+    method = CGMethod(vectors, Patterns(vectors, fraction=0.6), cycle_iterations=3)
     restarts = [method.step().restart for _ in range(7)]
     assert [why == "a new sample set was drawn" for why in restarts] == [False] * 3 + [True] + [False] * 2 + [
         True
@@ -206,7 +206,7 @@ def test_lbfgs_keeps_its_pairs_over_a_draw_and_makes_none_across() -> None:
     """Every y is the difference of two gradients over one set."""
     vectors = TensorVectors(zeros())
     objective = Patterns(vectors, fraction=0.6)
-    method = LBFGSMethod(vectors, objective, memory=9, cycle=2)
+    method = LBFGSMethod(vectors, objective, history_size=9, cycle_iterations=2)
     points = [zeros()]
     checked = 0
     for number in range(8):
@@ -356,7 +356,7 @@ def test_a_pair_without_curvature_is_skipped_and_counted() -> None:
         return value
 
     short = StrongWolfe(longest=0.5)
-    method = LBFGSMethod(vectors, FunctionObjective(vectors, objective), search=short)
+    method = LBFGSMethod(vectors, FunctionObjective(vectors, objective), line_search=short)
     first = method.step()
     assert first.skipped is not None and "no pair: the curvature" in first.skipped
     assert min(method.step().value for _ in range(20)) == pytest.approx(-3.09, abs=1e-6)
@@ -365,9 +365,9 @@ def test_a_pair_without_curvature_is_skipped_and_counted() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda v, o: LBFGSMethod(v, o, memory=0), "memory must be at least 1, got 0"),
+        (lambda v, o: LBFGSMethod(v, o, history_size=0), "history_size must be at least 1, got 0"),
         (lambda v, o: CGMethod(v, o, beta=MISSPELT), "one of polak-ribiere"),
-        (lambda v, o: CGMethod(v, o, cycle=0), "cycle must be .* got 0"),
+        (lambda v, o: CGMethod(v, o, cycle_iterations=0), "cycle_iterations must be .* got 0"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(make: Callable[..., Method], words: str) -> None:

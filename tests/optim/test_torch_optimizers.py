@@ -47,7 +47,7 @@ def test_a_loop_of_steps_trains_and_returns_the_loss_at_the_parameters(
     kind: Callable[..., JointOptimizer], search: Any
 ) -> None:
     module = network()
-    optimiser = kind(module.parameters(), search=search)
+    optimiser = kind(module.parameters(), line_search=search)
     closure = closure_of(module, optimiser)
     start = closure().item()
     for _ in range(25):
@@ -73,7 +73,7 @@ def test_lbfgs_gets_lower_than_torchs_own_with_as_many_evaluations() -> None:
 
 def test_several_iterations_of_a_step_are_so_many_steps() -> None:
     one, many = network(), network()
-    single, joint = LBFGS(one.parameters()), LBFGS(many.parameters(), iterations=6)
+    single, joint = LBFGS(one.parameters()), LBFGS(many.parameters(), max_iterations=6)
     for _ in range(6):
         single.step(closure_of(one, single))
     joint.step(closure_of(many, joint))
@@ -107,8 +107,8 @@ def test_groups_make_one_step_and_each_has_its_weight_decay() -> None:
     ("setting", "words"),
     [
         ({"lr": 0.1}, "sets 'lr', which LBFGS does not have"),
-        ({"memory": 5}, "sets 'memory', but all groups make one step together"),
-        ({"iterations": 3}, "all groups make one step together"),
+        ({"history_size": 5}, "sets 'history_size', but all groups make one step together"),
+        ({"max_iterations": 3}, "all groups make one step together"),
         ({"weight_decay": -1.0}, "weight_decay must be 0 or more, got -1.0"),
     ],
 )
@@ -118,7 +118,7 @@ def test_what_a_joint_step_cannot_honour_is_refused(setting: dict[str, object], 
 
 
 def test_a_group_may_repeat_what_all_have() -> None:
-    assert LBFGS(groups(network(), memory=10)).param_groups[1]["memory"] == 10
+    assert LBFGS(groups(network(), history_size=10)).param_groups[1]["history_size"] == 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -246,7 +246,7 @@ def test_what_cannot_be_stepped_is_named(given: Iterable[nn.Parameter], closure:
         LBFGS(given).step(closure)
 
 
-@pytest.mark.parametrize("bad", [{"memory": 0}, {"iterations": 0}, {"cycle": 0}])
+@pytest.mark.parametrize("bad", [{"history_size": 0}, {"max_iterations": 0}, {"cycle_iterations": 0}])
 def test_settings_that_cannot_work_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(UserError, match="got 0"):
         LBFGS(network().parameters(), **bad)  # type: ignore[arg-type]  # each is an int
@@ -348,7 +348,7 @@ def test_a_deep_copy_with_its_network_goes_on_with_the_same_bits(
     kind: Callable[..., JointOptimizer], steps: int
 ) -> None:
     module = network()
-    optimiser = kind(module.parameters(), search=ApproximateWolfe())
+    optimiser = kind(module.parameters(), line_search=ApproximateWolfe())
     for _ in range(steps):
         optimiser.step(closure_of(module, optimiser))
     twin, copied = copy.deepcopy((module, optimiser))

@@ -56,11 +56,11 @@ class Case:
 
 
 CASES = [
-    *(Case(own, *paces) for own in ("none", "plain", "pushed") for paces in product((1, 2, 3), (1, 2, 3))),
+    *(Case(own, *paces) for own in ("none", "sgd", "pushed") for paces in product((1, 2, 3), (1, 2, 3))),
     Case(way="factors", decay=0.01),
     Case(way="factors", n_push=3, n_fetch=2, clip=0.3),
     Case(clip=0.3, decay=0.01, n_push=2),
-    Case("plain", 2, 3, clip=0.3, decay=0.01),
+    Case("sgd", 2, 3, clip=0.3, decay=0.01),
     Case("pushed", 3, 2, decay=0.01),
 ]
 
@@ -141,7 +141,7 @@ def test_what_is_pushed_from_a_cuda_device_is_that_of_the_cpu(case: Case) -> Non
     assert there.work.parameters.device.type == "cuda"
 
 
-@pytest.mark.parametrize("own", ["none", "plain", "pushed"])
+@pytest.mark.parametrize("own", ["none", "sgd", "pushed"])
 def test_a_push_stays_as_it_is_until_the_one_after_the_next_begins(own: OwnSteps) -> None:
     """The next is closed while this one may have to be sent again."""
     apart = Steps(Case(own), torch.device("cpu"), DeviceVectors)

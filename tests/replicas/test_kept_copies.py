@@ -156,7 +156,9 @@ def test_with_fewer_copies_than_the_least_pushes_wait_and_it_is_said_where(opene
         for each in stopped:
             os.kill(each, signal.SIGSTOP)
         began = time.monotonic()
-        while not any("of at least 2 (server_copies_min" in str(more.get("sentence")) for _, more in events):
+        while not any(
+            "of at least 2 (replication_factor_min" in str(more.get("sentence")) for _, more in events
+        ):
             assert time.monotonic() - began < 10, events
             replicas.proceed(0.1)
         replicas.proceed(1.5)

@@ -39,7 +39,7 @@ def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supe
         place, found = f"127.0.0.1:{port}", list[Supervisor]()
         for number, count in enumerate(servers):
             name = "abc"[number]
-            words = ["start", "--copies", 2] if number == 0 else ["add"]
+            words = ["start", "--replication-factor", 2] if number == 0 else ["add"]
             words += ["--controllers", place, "--servers", count, "--name", name, "--flush-seconds", 0.4]
             found.append(held.enter_context(Supervisor(folder / name, token, *words)))
         operator = held.enter_context(AdminClient([place], token, wait_seconds=30.0))

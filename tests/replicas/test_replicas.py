@@ -156,7 +156,7 @@ def test_a_work_that_fails_ends_the_training_with_its_words(opened: Opener) -> N
 def test_a_gradient_that_is_not_finite_costs_its_own_push_alone(
     opened: Opener, overlap: bool, rule: Rule, replicas: int
 ) -> None:
-    own = "pushed" if isinstance(rule, AddUpdate) else "plain"
+    own = "pushed" if isinstance(rule, AddUpdate) else "sgd"
     pace = Pace(BATCH, overlap=overlap)
     with opened(
         pace, work="spoilt", replicas=replicas, epochs=2, rule=rule, own=own, fraction=1.0

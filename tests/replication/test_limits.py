@@ -40,7 +40,7 @@ def test_of_a_run_whose_buckets_are_too_long_for_messages_it_is_said_how_many_th
     rule: Rule, vectors: int, fits: int
 ) -> None:
     check_messages(described(fits, rule), vectors, 1024 * MIB)
-    with pytest.raises(UserError, match=r"cluster\.buckets = ") as caught:
+    with pytest.raises(UserError, match=r"cluster\.max_buckets = ") as caught:
         check_messages(described(fits - 1, rule), vectors, 1024 * MIB)
     found = re.search(r"buckets = (\d+)", str(caught.value))
     assert found is not None
@@ -86,7 +86,7 @@ def test_servers_that_could_send_no_copy_are_not_started(
         made(*given, **{**more, "message_bytes": 1024})
 
     monkeypatch.setattr(Endpoint, "__init__", narrow)
-    with pytest.raises(UserError, match=r"cluster\.buckets = "):
+    with pytest.raises(UserError, match=r"cluster\.max_buckets = "):
         opened(events=events, servers=2, copies=2, buckets=1, rule=Adagrad(), arguments={"size": 4 * SIZE})
 
 

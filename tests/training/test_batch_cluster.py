@@ -44,7 +44,13 @@ def made() -> nn.Sequential:
 
 
 def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
-    words = {"strategy": "batch", "loss": "cross_entropy", "portion": 16, "iterations": 8, **settings}
+    words = {
+        "strategy": "batch",
+        "loss": "cross_entropy",
+        "portion_size": 16,
+        "max_iterations": 8,
+        **settings,
+    }
     module = made().to(data[0].dtype)
     return cotswold.train(module, data, place, **words)  # type: ignore[arg-type]  # one word after the other
 
@@ -63,7 +69,7 @@ def losses(run: cotswold.Run) -> list[float]:
 @pytest.mark.parametrize("travel", ["sandblaster", "bunyip"])
 def test_a_cluster_trains_as_one_process_does_to_rounding(travel: str, data: Data, tmp_path: Path) -> None:
     alone = trained(data, tmp_path / "alone", validation=0.2)
-    spread = trained(data, tmp_path / "spread", validation=0.2, workers=2, servers=2, travel=travel)
+    spread = trained(data, tmp_path / "spread", validation=0.2, workers=2, servers=2, point_transfer=travel)
     assert losses(spread)[:3] == pytest.approx(losses(alone)[:3], rel=1e-4)
     (mine, theirs) = ([e for e in run.events if e["kind"] == "validation"] for run in (alone, spread))
     assert [e["accuracy"] for e in mine][:3] == pytest.approx([e["accuracy"] for e in theirs][:3], abs=0.02)
@@ -76,7 +82,7 @@ def test_weight_decay_on_a_cluster_has_the_bits_of_one_process(
 ) -> None:
     settings: dict[str, object] = {"deterministic": True, "weight_decay": 0.01}
     alone = trained(data, tmp_path / "alone", **settings)
-    spread = trained(data, tmp_path / "spread", **settings, workers=2, servers=2, travel=travel)
+    spread = trained(data, tmp_path / "spread", **settings, workers=2, servers=2, point_transfer=travel)
     assert losses(alone) == losses(spread)
     assert torch.equal(vector(alone), vector(spread))
     assert losses(alone) != losses(trained(data, tmp_path / "without", deterministic=True))
@@ -93,7 +99,7 @@ def test_in_float64_too_one_process_and_a_cluster_have_the_same_bits(data: Data,
 def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     data: Data, tmp_path: Path
 ) -> None:
-    alone = trained(data, tmp_path / "alone", deterministic=True, iterations=12)
+    alone = trained(data, tmp_path / "alone", deterministic=True, max_iterations=12)
     killed: list[int] = []
 
     def children(process: int) -> list[str]:
@@ -108,7 +114,9 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
             os.kill(int(worker), signal.SIGKILL)
             killed.append(int(worker))
 
-    spread = trained(data, tmp_path / "spread", deterministic=True, iterations=12, workers=2, on_event=kill)
+    spread = trained(
+        data, tmp_path / "spread", deterministic=True, max_iterations=12, workers=2, on_event=kill
+    )
     assert len(killed) == 2
     assert any(
         event["kind"] == "cluster_ended" for event in spread.events
@@ -128,14 +136,14 @@ def test_a_run_moves_between_one_process_and_clusters_of_any_size(data: Data, tm
         (8, {"workers": 1}),
     ):
         resume = until > 2
-        moved = trained(data, tmp_path / "moved", **settings, **spread, resume=resume, iterations=until)
+        moved = trained(data, tmp_path / "moved", **settings, **spread, resume=resume, max_iterations=until)
     assert torch.equal(vector(whole), vector(moved))
 
 
 def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
     data: Data, tmp_path: Path
 ) -> None:
-    settings: dict[str, object] = {"deterministic": True, "iterations": 6}
+    settings: dict[str, object] = {"deterministic": True, "max_iterations": 6}
     whole = trained(data, tmp_path / "whole", **settings)
     stop = Stop()
 
@@ -159,7 +167,7 @@ def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data,
             stop.signal = signal.SIGTERM
             time.sleep(0.2)  # so that the cluster looks around while it is read or validated next
 
-    settings: dict[str, object] = {"workers": 2, "validation": 0.2, "iterations": 4}
+    settings: dict[str, object] = {"workers": 2, "validation": 0.2, "max_iterations": 4}
     cut = trained(data, tmp_path / "cut", **settings, on_event=ask, stop=stop)
     assert cut.status == "interrupted"
     assert cut.checkpoints[-1].name.endswith("0" if kind == "stack" else "2")
@@ -167,11 +175,16 @@ def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data,
 
 
 def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path) -> None:
-    settings: dict[str, object] = {"fraction": 0.5, "cycle": 2, "deterministic": True, "iterations": 6}
+    settings: dict[str, object] = {
+        "sample_fraction": 0.5,
+        "cycle_iterations": 2,
+        "deterministic": True,
+        "max_iterations": 6,
+    }
     first = trained(data, tmp_path / "first", **settings, workers=2)
     drawn = [event for event in first.events if event["kind"] == "draw"]
     assert [event["draw"] for event in drawn] == [1, 2, 3]
-    again = trained(data, tmp_path / "again", **settings, replay=str(tmp_path / "first"))
+    again = trained(data, tmp_path / "again", **settings, replay_run=str(tmp_path / "first"))
     assert torch.equal(vector(first), vector(again))
 
 
@@ -193,7 +206,7 @@ def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: 
         if event["kind"] == "stack":  # the first validation is next
             stop.signal = signal.SIGTERM
 
-    settings: dict[str, object] = {"validation": Late(), "workers": 2, "iterations": 1}
+    settings: dict[str, object] = {"validation": Late(), "workers": 2, "max_iterations": 1}
     cut = trained(data, tmp_path / "run", **settings, on_event=ask, stop=stop)
     assert cut.status == "interrupted" and len(cut.checkpoints) == 1
     assert trained(data, tmp_path / "run", **settings, resume=True).status == "finished"
@@ -225,7 +238,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
         if event["kind"] == "step" and event["step"] == 2:
             rotten.touch()
 
-    words = {"strategy": "batch", "loss": "cross_entropy", "iterations": 4, "workers": workers}
+    words = {"strategy": "batch", "loss": "cross_entropy", "max_iterations": 4, "workers": workers}
     with pytest.raises(Exception, match="sample 77 is rotten"):
         cotswold.train(made(), samples, tmp_path / "run", on_event=spoil, **words)  # type: ignore[arg-type]  # as above
     run = cotswold.Run(tmp_path / "run")
@@ -237,7 +250,7 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
 
 def test_a_module_cannot_be_sent_to_other_machines(data: Data, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be sent to other machines; name a function that returns it"):
-        trained(data, tmp_path / "run", address="localhost:1")
+        trained(data, tmp_path / "run", ray_address="localhost:1")
     assert not (tmp_path / "run").exists()
 
 
@@ -251,8 +264,8 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
-            open_job(recipe, tmp_path / "run", overrides=[f"cluster.address={address}"], stores=stores)
-        words = {"loss": "cross_entropy", "strategy": "batch", "address": address}
+            open_job(recipe, tmp_path / "run", overrides=[f"cluster.ray_address={address}"], stores=stores)
+        words = {"loss": "cross_entropy", "strategy": "batch", "ray_address": address}
         with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             cotswold.train(PARTS, directory=tmp_path / "run", **words)  # type: ignore[arg-type]  # as above
     assert not (tmp_path / "run").exists() and not stores.exists()
@@ -287,7 +300,7 @@ def test_what_other_machines_cannot_make_is_refused(
             directory=tmp_path / "run",
             loss=loss,  # type: ignore[arg-type]  # what a program may give
             strategy="batch",
-            address="localhost:1",
+            ray_address="localhost:1",
         )
 
 
@@ -320,11 +333,11 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
                 loss="cross_entropy",
                 validation=0.2,
                 strategy="batch",
-                portion=16,
-                iterations=8,
+                portion_size=16,
+                max_iterations=8,
                 deterministic=True,
                 workers=2,
-                address=f"127.0.0.1:{port}",
+                ray_address=f"127.0.0.1:{port}",
             )
         finally:
             head.send(signal.SIGTERM)
@@ -339,8 +352,8 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
         loss="cross_entropy",
         validation=0.2,
         strategy="batch",
-        portion=16,
-        iterations=8,
+        portion_size=16,
+        max_iterations=8,
         deterministic=True,
     )
     assert losses(run) == losses(alone) and torch.equal(vector(run), vector(alone))

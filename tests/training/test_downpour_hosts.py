@@ -31,7 +31,7 @@ def started() -> list[int]:
 @pytest.mark.soak
 @pytest.mark.parametrize("rule", ["sgd", "deltas"])
 def test_replicas_of_two_processes_learn_and_every_sample_is_accounted_for(rule: str, tmp_path: Path) -> None:
-    settings: dict[str, object] = {"rule": rule, "push_every": 2, "epoch_fraction": 1.0}
+    settings: dict[str, object] = {"update_rule": rule, "push_every": 2, "epoch_fraction": 1.0}
     run = finish(job_of(tmp_path, "workers = 2, processes = 2", **settings))
     assert accounted(run, 4)["counted"] == 960
     found = losses(run)
@@ -68,7 +68,7 @@ def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path
             stopped.append(there[0])
             os.kill(there[0], signal.SIGSTOP)
 
-    job = with_grid(tmp_path, "1x2", cluster="workers = 1, silence = 2", epochs=30)
+    job = with_grid(tmp_path, "1x2", cluster="workers = 1, heartbeat_timeout = 2", epochs=30)
     assert job.train(stop, Stop())
     accounted(job.run, 30)
     (why,) = [str(each["why"]) for each in events(job.run, "cluster_ended") if "SIGSTOP" in str(each["why"])]
@@ -80,7 +80,7 @@ def with_grid(
     folder: Path, grid: str, in_flight: int = 1, cluster: str = "workers = 1", **training: object
 ) -> RecipeJob:
     recipe = recipe_of(folder, cluster, **training)
-    mesh = f'grid = "{grid}", in_flight = {in_flight}'
+    mesh = f'grid = "{grid}", microbatches = {in_flight}'
     recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {mesh} }}\n")
     return cotswold.training.open_job(recipe, folder / "run", stores=folder / "stores")
 
@@ -90,7 +90,7 @@ def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: 
     found = []
     for grid, in_flight in (("1x1", 1), ("1x2", 2)):
         (tmp_path / grid).mkdir()
-        run = finish(with_grid(tmp_path / grid, grid, in_flight, staleness=0, epoch_fraction=1.0))
+        run = finish(with_grid(tmp_path / grid, grid, in_flight, max_staleness=0, epoch_fraction=1.0))
         assert accounted(run, 4)["counted"] == 960
         found.append(last(run.checkpoints).tensors())
     one, other = found
@@ -105,7 +105,7 @@ def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: 
         ("workers = 2, processes = 2", {"threads": 2}, "1x1", "one thread"),
         ("workers = 2, processes = 2", {}, "1x2", "processes or mesh.grid"),
         ("workers = 2", {}, "auto", "auto is not possible"),
-        ("workers = 2", {}, "1x1, 2", "in_flight is for the ranks"),
+        ("workers = 2", {}, "1x1, 2", "microbatches is for the ranks"),
     ],
 )
 def test_what_cannot_be_is_refused(
@@ -113,7 +113,7 @@ def test_what_cannot_be_is_refused(
 ) -> None:
     recipe = recipe_of(tmp_path, cluster, **training)
     grid, _, in_flight = mesh.partition(", ")
-    words = f'grid = "{grid}", in_flight = {in_flight or 1}'
+    words = f'grid = "{grid}", microbatches = {in_flight or 1}'
     recipe.write_text(f"{recipe.read_text()}\nmesh = {{ {words} }}\n")
     with pytest.raises(RecipeError, match=complaint):
         load(str(recipe))

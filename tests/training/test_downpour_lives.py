@@ -52,7 +52,7 @@ def audit(run: RunDirectory) -> dict[str, int]:
 def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(tmp_path: Path) -> None:
     training: dict[str, Any] = {
         "epoch_fraction": 1.0,
-        "rule": "adagrad",
+        "update_rule": "adagrad",
         "learning_rate": 0.05,
         "checkpoint_minutes": 1e-4,
         "epochs": 60,
@@ -84,7 +84,9 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
 
 
 def test_updates_wait_for_what_others_compute(tmp_path: Path) -> None:
-    job = job_of(tmp_path, "workers = 3", staleness=2, stale="wait", epochs=20, epoch_fraction=1.0)
+    job = job_of(
+        tmp_path, "workers = 3", max_staleness=2, staleness_policy="wait", epochs=20, epoch_fraction=1.0
+    )
     finish(job)
     assert int(str(events(job.run, "step")[-1]["staleness_most"])) <= 2 + 2, "others may be ready with it"
     assert audit(job.run)["counted"] == 20 * 240

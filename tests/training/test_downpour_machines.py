@@ -57,7 +57,7 @@ def test_replicas_learn_on_the_machines_of_an_address(
         try:
             wait_until(lambda: listens(port) or head.code() is not None, "Ray listens", 60)
             recipe = recipe_of(tmp_path, "workers = 2, servers = 2, spread_servers = true", shard_kilobytes=1)
-            given = [f"cluster.address=127.0.0.1:{port}", f"cluster.ports={PORTS[0]}-{PORTS[-1]}"]
+            given = [f"cluster.ray_address=127.0.0.1:{port}", f"cluster.ports={PORTS[0]}-{PORTS[-1]}"]
             job = open_job(recipe, tmp_path / "run", overrides=given, stores=tmp_path / "stores")
             assert job.train(watch=watch, stop=Stop())
         finally:
@@ -76,7 +76,7 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
 ) -> None:
     monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        given = [f"cluster.address=127.0.0.1:{listening.getsockname()[1]}"]
+        given = [f"cluster.ray_address=127.0.0.1:{listening.getsockname()[1]}"]
         with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
             open_job(recipe_of(tmp_path), tmp_path / "run", overrides=given, stores=tmp_path / "stores")
     assert not (tmp_path / "run").exists()

@@ -125,7 +125,7 @@ def trained_by_command(*words: object) -> tuple[int, str]:
 STRATEGIES: Mapping[str, Sequence[object]] = {
     "supervised": [],
     "mesh": ["--grid", "1x2"],
-    "batch": ["--set", "training.iterations=3"],
+    "batch": ["--set", "training.max_iterations=3"],
     "downpour": ["--workers", 2],
 }
 

@@ -114,7 +114,7 @@ def make() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    with cotswold.serve(make(), servers=2, rate=1.0, shard_bytes=64) as found:
+    with cotswold.serve(make(), servers=2, learning_rate=1.0, shard_bytes=64) as found:
         yield found
 
 

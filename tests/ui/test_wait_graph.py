@@ -184,6 +184,6 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
 
 def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:
     assert activity.server_does({**server(0), "short": [3, 1, 2]}) == (
-        "3 buckets wait: one has 1 copy of at least 2 (server_copies_min, or --copies-min of its host)"
+        "3 buckets wait: one has 1 copy of at least 2 (replication_factor_min)"
     )
     assert activity.server_does({**server(0), "short": [0, 0, 2]}) == "waits for updates"

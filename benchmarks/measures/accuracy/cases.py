@@ -234,6 +234,6 @@ def _for_replicas(recipe: Recipe) -> Recipe:
     """The recipe with the strategy of replicas."""
     training = recipe.training
     assert isinstance(training, SupervisedTraining), "it was checked"
-    rule = ["rule=momentum"] if training.momentum else ["rule=sgd", "momentum="]
+    rule = ["update_rule=momentum"] if training.momentum else ["update_rule=sgd", "momentum="]
     words = ["strategy=downpour", f"epochs={max(1, round(training.epochs))}", *rule]
     return parse(dump(recipe), overrides=[f"training.{word}" for word in words])

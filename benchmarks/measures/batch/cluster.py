@@ -43,7 +43,12 @@ def bunyip_cluster(
 ) -> Iterator[tuple[Cluster, Heard]]:
     """Workers that have begun: each has been granted a share once."""
     heard = Heard()
-    settings = ClusterSettings(workers=workers, portion=portion, travel=travel, silent_seconds=4.0)  # type: ignore[arg-type]  # from the words of the command
+    settings = ClusterSettings(
+        workers=workers,
+        portion_size=portion,
+        point_transfer=travel,  # type: ignore[arg-type]  # from the words of the command
+        silent_seconds=4.0,
+    )
     work, arguments = "measures.batch.network:bunyip", {"patterns": patterns, "sizes": list(sizes)}
     with open_cluster(settings, work, arguments, on_event=heard.take) as cluster:
         while cluster.status().workers < workers:

@@ -19,13 +19,13 @@ from cotswold.optim import Combine
 from cotswold.simulate import BatchWork, Cluster, predict_evaluation, this_machine
 from cotswold.simulate.estimates.bunyip import dense_work
 from cotswold.simulate.hardware.cluster import Rate
-from cotswold.simulate.workloads.batch_work import Travel
+from cotswold.simulate.workloads.batch_work import PointTransfer
 from cotswold.training.full_batch.local import FullBatchObjective
 from measures.batch.alone import Alone
 from measures.batch.cluster import Search, bunyip_cluster
 from measures.batch.network import bunyip
 
-TRAVELS: tuple[Travel, ...] = ("bunyip", "sandblaster")
+TRAVELS: tuple[PointTransfer, ...] = ("bunyip", "sandblaster")
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Measured:
     def rows(self) -> list[dict[str, object]]:
         """Every number of workers: measured, predicted from the rate of a portion of the same round, and the
         median of their ratios."""
-        cases: list[tuple[int, Travel, list[float]]] = [(1, "bunyip", self.one)]
+        cases: list[tuple[int, PointTransfer, list[float]]] = [(1, "bunyip", self.one)]
         cases += [(2, travel, self.two[travel]) for travel in TRAVELS]
         found: list[dict[str, object]] = []
         for workers, travel, seconds in cases:
-            work = replace(self.work, travel=travel)
+            work = replace(self.work, point_transfer=travel)
             predicted = [
                 predict_evaluation(self.machine(number), work, workers).again_seconds
                 for number in range(len(seconds))

@@ -52,7 +52,7 @@ class Cell:
         """What the cell changes in the recipe, which has CG and squared error."""
         found: dict[str, object] = {}
         if self.method == "lbfgs":
-            found |= {"training.method": "lbfgs", "training.beta": None, "training.search": "wolfe"}
+            found |= {"training.method": "lbfgs", "training.beta": None, "training.line_search": "wolfe"}
         if self.loss == "cross_entropy":
             found |= {
                 "objective.loss": "cross_entropy",
@@ -100,8 +100,8 @@ class Experiment:
         saved, where it is interrupted."""
         own: dict[str, object] = {
             "data.source": f"{self.sets[cell.frequencies].absolute()}:{cell.patterns}",
-            "training.iterations": 1_000_000,
-            "training.flops": flops,
+            "training.max_iterations": 1_000_000,
+            "training.max_flops": flops,
             **cell.overrides(),
             **self.settings,
         }
@@ -210,7 +210,10 @@ def _recipe(run: cotswold.Run) -> dict[str, Any]:
     recipe = run.recipe
     network = {"output": recipe.network.output, "output_scale": recipe.network.output_scale}
     training = recipe.training.model_dump(
-        include={"method", "beta", "search", "memory", "portion", "fraction", "cycle", "patience", "seed"}
+        include={
+            *("method", "beta", "line_search", "history_size", "portion_size"),
+            *("sample_fraction", "cycle_iterations", "patience", "seed"),
+        }
     )
     return {**recipe.objective.model_dump(), **network, **training}
 

@@ -326,7 +326,10 @@ def _how(found: Told) -> PageSection:
     rows = [
         row(
             _named(each),
-            *(_text(told[name]) for name in ("search", "fraction", "cycle", "portion")),
+            *(
+                _text(told[name])
+                for name in ("line_search", "sample_fraction", "cycle_iterations", "portion_size")
+            ),
             f"{told['target_low']:g} and {told['target_high']:g}"
             if told["loss"] == "squared_error"
             else "classes",

@@ -39,7 +39,7 @@ class Accurate:
     def learnt(self, is_synchronous: bool, rate: float, seed: int, epochs: int) -> Document:
         """One replica without overlap, which is ordinary SGD, or two that do not wait: parameters are kept
         each epoch, and those with the best validation accuracy are judged on test samples."""
-        workers, more = (1, ["training.staleness=0"]) if is_synchronous else (2, [])
+        workers, more = (1, ["training.max_staleness=0"]) if is_synchronous else (2, [])
         recipe = self.recipe(workers, rate, seed, *more)
         epoch = self._store.splits["train"]
         race = Race(rate, seed, epochs * epoch, epoch, recipe.training.batch_size, workers)

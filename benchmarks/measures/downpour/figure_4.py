@@ -57,10 +57,12 @@ class Way:
         """A recipe of strategy downpour, learnt this way."""
         workers, seeded = f"cluster.workers={self.processes}", f"training.seed={seed}"
         if self.rule != "lbfgs":
-            endless = ["training.epochs=1000000", "training.warm_start=0"]
-            return parse(text, overrides=[*endless, f"training.rule={self.rule}", workers, seeded, *more])
+            endless = ["training.epochs=1000000", "training.warm_start_samples=0"]
+            return parse(
+                text, overrides=[*endless, f"training.update_rule={self.rule}", workers, seeded, *more]
+            )
         values = tomllib.loads(text)
-        values["training"] = {"strategy": "batch", "method": "lbfgs", "iterations": 100_000, "seed": seed}
+        values["training"] = {"strategy": "batch", "method": "lbfgs", "max_iterations": 100_000, "seed": seed}
         values["cluster"] = {"workers": self.processes}
         return from_values(values, "the recipe for Sandblaster")
 
@@ -87,7 +89,7 @@ class Experiment:
     def warm(self, seed: int) -> Tensor:
         """The parameters from which everybody begins: the same bits each time."""
         if seed not in self._warm:
-            words = ("training.staleness=0", "training.learning_rate=0.2")
+            words = ("training.max_staleness=0", "training.learning_rate=0.2")
             recipe = WAYS["SGD, one replica"].of(self._text, seed, *words)
             with opened(recipe, self._store, self._rows) as replicas:
                 replicas.go_on()

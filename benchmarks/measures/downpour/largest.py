@@ -25,9 +25,9 @@ from cotswold.training import open_store
 from measures.downpour.road import opened, proceed_until
 
 FORMS = {
-    "gradient": ("training.send=gradient",),
-    "factors": ("training.send=factors",),
-    "deltas": ("training.rule=deltas",),
+    "gradient": ("training.push_format=gradient",),
+    "factors": ("training.push_format=factors",),
+    "deltas": ("training.update_rule=deltas",),
 }
 """What is pushed, and how a recipe says so."""
 FEATURES, CLASSES, SAMPLES = 64, 10, 4_096

@@ -27,7 +27,7 @@ def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accur
     """Seconds to an accuracy on validation samples; nothing is judged while anybody learns."""
     overrides = [f"training.seed={race.seed}", f"training.learning_rate={race.rate}"]
     if race.momentum:
-        overrides += ["training.rule=momentum", f"training.momentum={race.momentum}"]
+        overrides += ["training.update_rule=momentum", f"training.momentum={race.momentum}"]
     recipe = parse(dump(recipe), overrides=[*overrides, f"cluster.workers={race.processes}"])
     if name == OURS:
         kept = replicas(recipe, store, rows, race)

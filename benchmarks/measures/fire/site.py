@@ -119,7 +119,7 @@ class Site:
         """Begin to train; until `stop_training`."""
         given = [
             "training.strategy=downpour",
-            f'cluster.parameter_servers="{self.controllers}"',
+            f'cluster.controllers="{self.controllers}"',
             *overrides,
         ]
         words = [*_PROGRAM, "train", "adam-mnist", "--run", str(run), "--stores", str(stores)]

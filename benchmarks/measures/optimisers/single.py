@@ -99,11 +99,11 @@ def _searches(curvature: float) -> dict[str, Search]:
 
 
 def _lbfgs(search: Search) -> Make:
-    return lambda vectors, objective: LBFGSMethod(vectors, objective, search=search)
+    return lambda vectors, objective: LBFGSMethod(vectors, objective, line_search=search)
 
 
 def _cg(search: Search) -> Make:
-    return lambda vectors, objective: CGMethod(vectors, objective, search=search)
+    return lambda vectors, objective: CGMethod(vectors, objective, line_search=search)
 
 
 def _methods() -> dict[tuple[str, str], Make]:
@@ -139,5 +139,5 @@ def singles(problem: Problem, starts: int, say: Callable[[str], None]) -> list[S
 def _least(problem: Problem) -> float:
     counted = Counted(problem, _REFERENCE, to_the_end=True)
     with suppress(EnoughError):
-        ours(lambda v, f: LBFGSMethod(v, f, search=ApproximateWolfe()))(counted, problem.start.clone())
+        ours(lambda v, f: LBFGSMethod(v, f, line_search=ApproximateWolfe()))(counted, problem.start.clone())
     return min(counted.values)

@@ -27,11 +27,11 @@ SAME = 1e-6
 
 
 def _lbfgs(search: Search) -> Minimiser:
-    return ours(lambda vectors, objective: LBFGSMethod(vectors, objective, search=search))
+    return ours(lambda vectors, objective: LBFGSMethod(vectors, objective, line_search=search))
 
 
 def _cg(beta: BetaName, search: Search) -> Minimiser:
-    return ours(lambda vectors, objective: CGMethod(vectors, objective, beta=beta, search=search))
+    return ours(lambda vectors, objective: CGMethod(vectors, objective, beta=beta, line_search=search))
 
 
 def methods() -> dict[str, Minimiser]:

@@ -27,14 +27,14 @@ class PredictedEvaluations:
     Args:
         cluster: The cluster.
         recipe: The recipe.
-        patterns: Number of training samples.
+        samples: Number of training samples.
         outputs: Outputs of the network.
         evaluations: One prediction for each number of workers.
     """
 
     cluster: Cluster
     recipe: Recipe
-    patterns: int
+    samples: int
     """Number of training samples."""
     outputs: int
     evaluations: tuple[EvaluationPrediction, ...]
@@ -46,7 +46,7 @@ def predict_evaluations(
     recipe: str | Path | Recipe,
     *,
     workers: int | Sequence[int] | None = None,
-    patterns: int | None = None,
+    samples: int | None = None,
     outputs: int | None = None,
     overrides: Mapping[str, object] | Sequence[str] = (),
     progress: bool | None = None,
@@ -57,7 +57,7 @@ def predict_evaluations(
         cluster: As for `predict_updates`.
         recipe: A recipe with strategy `batch`, or its name or path.
         workers: Number of workers, or several numbers. [all devices]
-        patterns: Number of training samples. [from the recipe's data, which must be available]
+        samples: Number of training samples. [from the recipe's data, which must be available]
         outputs: Outputs of the network: classes or regression targets. [from the recipe's data]
         overrides: Changed fields of the recipe, ``{"training.epochs": 2}`` or ``["training.epochs=2"]``.
         progress: Show progress. [if on a terminal or in a notebook]
@@ -80,16 +80,16 @@ def predict_evaluations(
             f"{wanted.name} has strategy {wanted.training.strategy}, but evaluations exist only in batch; "
             "use predict_updates for other strategies"
         )
-    wanted, patterns, outputs = _of_data(wanted, patterns, outputs)
-    work = simulate.batch_work(wanted, patterns, outputs)
+    wanted, samples, outputs = _of_data(wanted, samples, outputs)
+    work = simulate.batch_work(wanted, samples, outputs)
     found = tuple(simulate.predict_evaluation(known, work, count) for count in _counts(known, workers))
-    return PredictedEvaluations(known, wanted, patterns, outputs, found)
+    return PredictedEvaluations(known, wanted, samples, outputs, found)
 
 
-def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
+def _of_data(recipe: Recipe, samples: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
     """Return the recipe with the shape of its samples, and the missing arguments from its data."""
     if recipe.network.module is not None:
-        return recipe, patterns or 1, outputs or 1  # which simulate refuses
+        return recipe, samples or 1, outputs or 1  # which simulate refuses
     from cotswold.api.plan.base import patterns_in
     from cotswold.training.data.stores import class_count, open_store, with_features, with_store_shape
 
@@ -97,18 +97,18 @@ def _of_data(recipe: Recipe, patterns: int | None, outputs: int | None) -> tuple
         recipe = with_store_shape(recipe, open_store(recipe, Path()))
     elif not recipe.input_known:
         recipe = with_features(recipe)
-    if patterns is not None and outputs is not None:
-        return recipe, patterns, outputs
+    if samples is not None and outputs is not None:
+        return recipe, samples, outputs
     try:
         return (
             recipe,
-            patterns_in(recipe)[0] if patterns is None else patterns,
+            patterns_in(recipe)[0] if samples is None else samples,
             class_count(recipe) if outputs is None else outputs,
         )
     except (RecipeError, SourceError) as error:
         raise type(error)(
             f"{error}; or give the numbers of samples and outputs in place of the data: "
-            "--patterns and --outputs (Python: patterns=, outputs=)"
+            "--samples and --outputs (Python: samples=, outputs=)"
         ) from error
 
 

@@ -55,7 +55,8 @@ def train(
     is
     trained in place and is in eval mode afterwards. With ``strategy="batch"``, value and gradient are those
     of the
-    whole dataset: ``method="lbfgs"``, ``iterations=50``, and fields of ``[cluster]`` such as ``workers=4``.
+    whole dataset: ``method="lbfgs"``, ``max_iterations=50``, and fields of ``[cluster]`` such as
+    ``workers=4``.
 
     The first Ctrl-C (or a notebook's interrupt) finishes the step, saves, and raises KeyboardInterrupt; a
     second

@@ -183,20 +183,20 @@ def _validation(validation: Given | float | None, kept: Recipe | None) -> Given 
 
 
 CLUSTER_FIELDS = (
-    *("workers", "processes", "servers", "server_copies", "server_copies_min", "replication"),
-    *("flush_seconds", "address", "ports"),
+    *("workers", "processes", "servers", "replication_factor", "replication_factor_min", "topology"),
+    *("flush_seconds", "ray_address", "ports"),
     *(
-        "parameter_servers",
-        "buckets",
+        "controllers",
+        "max_buckets",
         "spread_servers",
         "encrypt",
-        "travel",
-        "copies",
+        "point_transfer",
+        "backup_tasks",
         "link_megabits",
-        "replay",
-        "silence",
-        "wait",
-        "metrics",
+        "replay_run",
+        "heartbeat_timeout",
+        "unavailable_timeout",
+        "metrics_address",
     ),
 )
 """Arguments of `train` that belong to `[cluster]`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from cotswold.batch.runtime.cluster import Cluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
-from cotswold.processes.cluster_settings import ClusterSettings, Travel
+from cotswold.processes.cluster_settings import ClusterSettings, PointTransfer
 from cotswold.processes.coordinator_loop import ClusterFailedError
 from cotswold.shards.runtime.work import PortionSum, Slot, Work
 
@@ -17,9 +17,9 @@ __all__ = [
     "ClusterFailedError",
     "ClusterSettings",
     "ClusterStatus",
+    "PointTransfer",
     "PortionSum",
     "Slot",
-    "Travel",
     "Work",
     "open_cluster",
 ]

@@ -31,16 +31,16 @@ def serve(
     *,
     module: str,
     servers: int = 1,
-    rule: Literal["sgd", "momentum", "adagrad", "deltas"] = "sgd",
-    rate: float = 0.1,
+    update_rule: Literal["sgd", "momentum", "adagrad", "deltas"] = "sgd",
+    learning_rate: float = 0.1,
     momentum: float = 0.9,
     listen: str = "127.0.0.1:0",
     token_file: Path | None = None,
     save: Path | None = None,
     resume: bool = False,
     checkpoint_minutes: float = 5.0,
-    staleness: int | None = None,
-    stale: Literal["drop", "scale"] = "drop",
+    max_staleness: int | None = None,
+    staleness_policy: Literal["drop", "scale"] = "drop",
     ports: str | None = None,
     encrypt: bool = True,
 ) -> int:
@@ -56,7 +56,7 @@ def serve(
 
       openssl rand -hex 32 > token; chmod 600 token
       cotswold serve --module my_module:make_model --token-file token
-      cotswold serve --module net:make --token-file token --save served --rate 0.05
+      cotswold serve --module net:make --token-file token --save served --learning-rate 0.05
       cotswold serve --module net:make --token-file token --save served --resume
       cotswold serve --module net:make --token-file token --listen 10.0.0.1:7000
 
@@ -67,9 +67,9 @@ def serve(
         searches the current folder. Clients make the same module; its initial parameters are the served ones.
     servers
         Number of server processes; the parameters are spread over them.
-    rule
+    update_rule
         Update rule: sgd, momentum, adagrad; or deltas, which adds up weight changes.
-    rate
+    learning_rate
         The learning rate; unused for deltas.
     momentum
         For rule momentum: fraction of the last step that is kept.
@@ -83,9 +83,9 @@ def serve(
         Resume from the newest checkpoint there.
     checkpoint_minutes
         Minutes between checkpoints.
-    staleness
+    max_staleness
         Largest number of pushes of others between a pull and its push. Default: unlimited.
-    stale
+    staleness_policy
         Policy for pushes beyond that: drop, or scale down.
     ports
         The ports of the servers, FIRST-LAST, at least one each. Default: any.
@@ -118,16 +118,16 @@ def serve(
         serve(
             made_by(module),
             servers=servers,
-            rule=rule,
-            rate=rate,
+            update_rule=update_rule,
+            learning_rate=learning_rate,
             momentum=momentum,
             listen=listen,
             token=token_file,
             save=save,
             resume=resume,
             checkpoint_minutes=checkpoint_minutes,
-            staleness=staleness,
-            stale=stale,
+            max_staleness=max_staleness,
+            staleness_policy=staleness_policy,
             ports=between,
             encrypt=encrypt,
             on_event=lambda kind, more: say(_told(kind, more)),

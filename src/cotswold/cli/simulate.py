@@ -29,7 +29,7 @@ def simulate(
     grid: str = "auto",
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     list_: Annotated[bool, Parameter(name="--list", negative=())] = False,
-    patterns: int | None = None,
+    samples: int | None = None,
     outputs: int | None = None,
     explain: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
@@ -51,7 +51,7 @@ def simulate(
       cotswold simulate ethernet faces --set training.strategy=joint
       cotswold simulate mine.toml faces --grid 2x2 --json
       cotswold simulate bunyip2000 bunyip-japanese-ocr --ranks 24,96,194 \\
-        --patterns 9264000 --outputs 3203
+        --samples 9264000 --outputs 3203
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def simulate(
         Override a field of the recipe, as in training.batch_size=32; may be given again.
     list_
         List the shipped clusters and the sources of their figures.
-    patterns
+    samples
         For batch: number of training samples. Default: read from the recipe's data.
     outputs
         For batch: number of classes or regression targets. Default: read from the recipe's data.
@@ -101,15 +101,15 @@ def simulate(
             cluster,
             recipe,
             workers=_counts(ranks),
-            patterns=patterns,
+            samples=samples,
             outputs=outputs,
             overrides=set or [],
             progress=True,
         )
         show(found_all, json_)
         return
-    if (patterns, outputs) != (None, None):
-        raise UserError("--patterns and --outputs are for strategy batch; leave them out")
+    if (samples, outputs) != (None, None):
+        raise UserError("--samples and --outputs are for strategy batch; leave them out")
     predicted = cotswold.predict_updates(
         cluster, recipe, ranks=_counts(ranks), grid=grid, overrides=set or [], progress=True
     )

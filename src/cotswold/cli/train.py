@@ -70,9 +70,9 @@ def train(
         change: training.device, threads, offload, checkpoint_minutes or checkpoints_kept, mesh, cluster,
         price, evaluate. More training.epochs extend the run: the missing epochs are trained in new phases,
         each with its own schedule, every stack again from the lowest. More training.patience continues a run
-        that ended without a better validation. Strategy batch may change training.iterations, evaluations,
-        flops and tolerance. data.source or data.store may change if the same samples are in another place.
-        The run remembers offload and the place of the samples.
+        that ended without a better validation. Strategy batch may change training.max_iterations,
+        max_evaluations, max_flops and tolerance. data.source or data.store may change if the same samples are
+        in another place. The run remembers offload and the place of the samples.
     grid
         Rows and columns of processes that partition every map, as in 2x2: ranks of this machine, each with
         its share of the threads and a log in the run's directory. auto: the grid that the simulator predicts
@@ -85,11 +85,11 @@ def train(
         Short for --set cluster.workers=4.
     address
         For strategies batch and downpour: HOST:PORT of the head of a cluster, on whose machines these
-        processes start; short for --set cluster.address=.... `cotswold worker` starts the head, and adds
+        processes start; short for --set cluster.ray_address=.... `cotswold worker` starts the head, and adds
         machines, including this one. Needs the secret of these machines in COTSWOLD_TOKEN.
     replay
-        For strategy batch with a training.fraction below 1: a run whose samples are used again in each cycle.
-        Short for --set cluster.replay=....
+        For strategy batch with a training.sample_fraction below 1: a run whose samples are used again in each
+        cycle. Short for --set cluster.replay_run=....
     threads
         Compute threads per rank; short for --set training.threads=2. Default: the recipe's, or all cores
         granted to this process, divided among the ranks of a host.
@@ -103,7 +103,7 @@ def train(
         portion that takes longer, and the shutdown of processes, can exceed them.
     metrics
         For strategies batch and downpour: serve Prometheus metrics on this port of 127.0.0.1, or on another
-        ADDRESS:PORT, during training; short for --set cluster.metrics=9100.
+        ADDRESS:PORT, during training; short for --set cluster.metrics_address=9100.
     stores
         Folder for prepared samples, shared by runs. Default: `stores`. A run remembers it.
     resume
@@ -131,9 +131,9 @@ def train(
     overrides = [*(set or []), *threads_override(threads)]
     short = {
         "cluster.workers": workers,
-        "cluster.address": address,
-        "cluster.replay": replay,
-        "cluster.metrics": metrics,
+        "cluster.ray_address": address,
+        "cluster.replay_run": replay,
+        "cluster.metrics_address": metrics,
         "price.max_hours": max_hours,
         "price.max_dollars": max_dollars,
     }

@@ -101,11 +101,13 @@ class CGMethod(Method):
         vectors: the named vectors, wherever they are stored.
         objective: the function to minimise.
         beta: formula of β: "polak-ribiere", "hestenes-stiefel", "dai-yuan" or "hager-zhang".
-        search: line search (default: `default_search` for the precision of `vectors`, with curvature 0.4).
-        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+        line_search: line search (default: `default_search` for the precision of `vectors`, with curvature
+            0.4).
+        cycle_iterations: iterations after which the objective draws a new sample set; None keeps the first
+            set.
 
     Raises:
-        ValueError: if `beta` is unknown or `cycle` is below 1.
+        ValueError: if `beta` is unknown or `cycle_iterations` is below 1.
     """
 
     kind = "cg"
@@ -116,13 +118,13 @@ class CGMethod(Method):
         objective: Objective,
         *,
         beta: BetaName = "polak-ribiere",
-        search: Search | None = None,
-        cycle: int | None = None,
+        line_search: Search | None = None,
+        cycle_iterations: int | None = None,
     ) -> None:
         if beta not in BETAS:
             raise ValueError(f"beta must be one of {', '.join(BETAS)}; got {beta!r}")
-        search = search or default_search(vectors.epsilon, decrease=1e-4, curvature=0.4)
-        super().__init__(vectors, objective, search, cycle)
+        line_search = line_search or default_search(vectors.epsilon, decrease=1e-4, curvature=0.4)
+        super().__init__(vectors, objective, line_search, cycle_iterations)
         self._beta = BETAS[beta]
 
     def _start_dots(self) -> list[Command]:

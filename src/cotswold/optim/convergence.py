@@ -45,17 +45,17 @@ class Convergence:
 
     Args:
         epsilon: relative precision of the vectors (`Vectors.epsilon`); a value is known to this fraction.
-        stall_iterations: iterations in a row without progress until `reached`; 0 turns it off.
+        convergence_patience: iterations in a row without progress until `reached`; 0 turns it off.
     """
 
-    def __init__(self, epsilon: float, stall_iterations: int) -> None:
-        self._epsilon, self._stall_iterations = epsilon, stall_iterations
+    def __init__(self, epsilon: float, convergence_patience: int) -> None:
+        self._epsilon, self._convergence_patience = epsilon, convergence_patience
         self._progress = _Progress()
 
     @property
     def reached(self) -> bool:
-        """True if ``stall_iterations`` iterations in a row made no progress."""
-        return 0 < self._stall_iterations <= self._progress.stalled
+        """True if ``convergence_patience`` iterations in a row made no progress."""
+        return 0 < self._convergence_patience <= self._progress.stalled
 
     def update(self, iteration: Iteration) -> None:
         """Count an iteration.

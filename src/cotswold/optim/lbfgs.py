@@ -82,12 +82,14 @@ class LBFGSMethod(Method):
     Args:
         vectors: the named vectors, wherever they are stored.
         objective: the function to minimise.
-        memory: number of pairs to keep.
-        search: line search (default: `default_search` for the precision of `vectors`, with curvature 0.9).
-        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+        history_size: number of pairs to keep.
+        line_search: line search (default: `default_search` for the precision of `vectors`, with curvature
+            0.9).
+        cycle_iterations: iterations after which the objective draws a new sample set; None keeps the first
+            set.
 
     Raises:
-        ValueError: if `memory` or `cycle` is below 1.
+        ValueError: if `history_size` or `cycle_iterations` is below 1.
     """
 
     kind = "lbfgs"
@@ -97,15 +99,15 @@ class LBFGSMethod(Method):
         vectors: Vectors,
         objective: Objective,
         *,
-        memory: int = 10,
-        search: Search | None = None,
-        cycle: int | None = None,
+        history_size: int = 10,
+        line_search: Search | None = None,
+        cycle_iterations: int | None = None,
     ) -> None:
-        if memory < 1:
-            raise ValueError(f"memory must be at least 1, got {memory}")
-        search = search or default_search(vectors.epsilon, decrease=1e-3, curvature=0.9)
-        super().__init__(vectors, objective, search, cycle)
-        self._memory = memory
+        if history_size < 1:
+            raise ValueError(f"history_size must be at least 1, got {history_size}")
+        line_search = line_search or default_search(vectors.epsilon, decrease=1e-3, curvature=0.9)
+        super().__init__(vectors, objective, line_search, cycle_iterations)
+        self._memory = history_size
         self._slots: list[int] = []  # of the pairs, oldest first
         self._sy: list[list[float]] = []  # s_i·y_j for i ≤ j
         self._yy: list[list[float]] = []
@@ -151,7 +153,9 @@ class LBFGSMethod(Method):
         return self._plan_from(sg, ygs)
 
     def _append_pair(self, slot: int, sy: list[float], yy: list[float]) -> None:
-        """Append a pair with its products with all pairs, itself last; drop the oldest beyond ``memory``."""
+        """Append a pair with its products with all pairs, itself last; drop the oldest of more than
+        ``history_size``.
+        """
         for row, product in zip(self._sy, sy, strict=False):
             row.append(product)
         for row, product in zip(self._yy, yy, strict=False):
@@ -191,7 +195,7 @@ class LBFGSMethod(Method):
         return [f"{kind}{slot}" for slot in self._slots for kind in "sy"]
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Resume from a saved state, with the newest pairs that fit into ``memory``.
+        """Resume from a saved state, with the newest pairs that fit into ``history_size``.
 
         Args:
             values: `MethodState.values` of an `LBFGSMethod`.

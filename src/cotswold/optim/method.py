@@ -140,21 +140,27 @@ class Method(ABC):
     Args:
         vectors: the named vectors, wherever they are stored.
         objective: the function to minimise; it computes value and gradient at a named vector.
-        search: the line search.
-        cycle: iterations after which the objective draws a new sample set; None keeps the first set.
+        line_search: the line search.
+        cycle_iterations: iterations after which the objective draws a new sample set; None keeps the first
+            set.
 
     Raises:
-        ValueError: if `cycle` is below 1.
+        ValueError: if `cycle_iterations` is below 1.
     """
 
     kind: str
 
     def __init__(
-        self, vectors: Vectors, objective: Objective, search: Search, cycle: int | None = None
+        self, vectors: Vectors, objective: Objective, line_search: Search, cycle_iterations: int | None = None
     ) -> None:
-        if cycle is not None and cycle < 1:
-            raise ValueError(f"cycle must be at least 1, or None; got {cycle}")
-        self._vectors, self._objective, self._search, self._cycle = vectors, objective, search, cycle
+        if cycle_iterations is not None and cycle_iterations < 1:
+            raise ValueError(f"cycle_iterations must be at least 1, or None; got {cycle_iterations}")
+        self._vectors, self._objective, self._search, self._cycle = (
+            vectors,
+            objective,
+            line_search,
+            cycle_iterations,
+        )
         self._pending: list[Command] = []
         self._point: Point | None = None
         self._plan: Plan | None = None

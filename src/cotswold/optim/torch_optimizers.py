@@ -55,23 +55,25 @@ class JointOptimizer(torch.optim.Optimizer):
         self,
         params: Iterable[Any],
         settings: dict[str, Any],
-        search: Search | None,
+        line_search: Search | None,
         weight_decay: float,
-        iterations: int,
-        cycle: int | None,
+        max_iterations: int,
+        cycle_iterations: int | None,
         group: Group,
     ) -> None:
-        if iterations < 1:
-            raise UserError(f"iterations must be at least 1, got {iterations}")
-        if cycle is not None and cycle < 1:
-            raise UserError(f"cycle must be at least 1, or None for a fixed loss; got {cycle}")
+        if max_iterations < 1:
+            raise UserError(f"max_iterations must be at least 1, got {max_iterations}")
+        if cycle_iterations is not None and cycle_iterations < 1:
+            raise UserError(
+                f"cycle_iterations must be at least 1, or None for a fixed loss; got {cycle_iterations}"
+            )
         self._group = group
         self._created: tuple[StoredVectors, ClosureObjective, Method] | None = None
         self._learning: list[bool] = []
-        self._search = search
+        self._search = line_search
         self.iteration: Iteration | None = None
         """Result of the last step's last iteration; `failure` says why the parameters did not move."""
-        joint = {**settings, "iterations": iterations, "cycle": cycle}
+        joint = {**settings, "max_iterations": max_iterations, "cycle_iterations": cycle_iterations}
         super().__init__(params, {**joint, "weight_decay": weight_decay})
 
     def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
@@ -107,7 +109,7 @@ class JointOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Closure | None = None) -> Tensor:  # type: ignore[override]  # a closure is needed
-        """Run ``iterations`` iterations.
+        """Run ``max_iterations`` iterations.
 
         Args:
             closure: clears the gradients, computes the loss over the whole training set, calls `backward` and
@@ -129,7 +131,7 @@ class JointOptimizer(torch.optim.Optimizer):
         _, objective, method = self._create_method()
         objective.closure = closure
         try:
-            for _ in range(self.defaults["iterations"]):
+            for _ in range(self.defaults["max_iterations"]):
                 done = self.iteration = method.step()
                 if done.failure:
                     warnings.warn(f"the parameters do not change: {done.failure}", stacklevel=2)
@@ -238,15 +240,17 @@ class LBFGS(JointOptimizer):
 
     Args:
         params: parameters, or dicts of parameter groups, as for any torch optimiser.
-        memory: number of pairs (s, y) to keep.
-        search: line search (default: as in `LBFGSMethod`).
+        history_size: number of pairs (s, y) to keep.
+        line_search: line search (default: as in `LBFGSMethod`).
         weight_decay: the loss includes ½ weight_decay · w² of every weight w; a group may override it.
-        iterations: iterations per call of `step`.
-        cycle: iterations after which the closure computes over other samples; None if its loss is fixed.
+        max_iterations: iterations per call of `step`.
+        cycle_iterations: iterations after which the closure computes over other samples; None if its loss is
+            fixed.
         group: ranks that average the loss and decide alike; "world" for all, None for this rank alone.
 
     Raises:
-        UserError: if `memory`, `iterations` or `cycle` is below 1, or `weight_decay` is negative.
+        UserError: if `history_size`, `max_iterations` or `cycle_iterations` is below 1, or `weight_decay` is
+            negative.
 
     Source: Nocedal 1980.
 
@@ -267,20 +271,30 @@ class LBFGS(JointOptimizer):
         self,
         params: Iterable[Any],
         *,
-        memory: int = 10,
-        search: Search | None = None,
+        history_size: int = 10,
+        line_search: Search | None = None,
         weight_decay: float = 0.0,
-        iterations: int = 1,
-        cycle: int | None = None,
+        max_iterations: int = 1,
+        cycle_iterations: int | None = None,
         group: Group = "world",
     ) -> None:
-        if memory < 1:
-            raise UserError(f"memory must be at least 1, got {memory}")
-        super().__init__(params, {"memory": memory}, search, weight_decay, iterations, cycle, group)
+        if history_size < 1:
+            raise UserError(f"history_size must be at least 1, got {history_size}")
+        super().__init__(
+            params,
+            {"history_size": history_size},
+            line_search,
+            weight_decay,
+            max_iterations,
+            cycle_iterations,
+            group,
+        )
 
     def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
-        memory, cycle = self.defaults["memory"], self.defaults["cycle"]
-        return LBFGSMethod(vectors, objective, memory=memory, search=self._search, cycle=cycle)
+        history, cycle = self.defaults["history_size"], self.defaults["cycle_iterations"]
+        return LBFGSMethod(
+            vectors, objective, history_size=history, line_search=self._search, cycle_iterations=cycle
+        )
 
 
 class ConjugateGradient(JointOptimizer):
@@ -289,14 +303,16 @@ class ConjugateGradient(JointOptimizer):
     Args:
         params: parameters, or dicts of parameter groups, as for any torch optimiser.
         beta: formula of β in d ← −g + β d; see `BetaName`.
-        search: line search (default: as in `CGMethod`).
+        line_search: line search (default: as in `CGMethod`).
         weight_decay: the loss includes ½ weight_decay · w² of every weight w; a group may override it.
-        iterations: iterations per call of `step`.
-        cycle: iterations after which the closure computes over other samples; None if its loss is fixed.
+        max_iterations: iterations per call of `step`.
+        cycle_iterations: iterations after which the closure computes over other samples; None if its loss is
+            fixed.
         group: ranks that average the loss and decide alike; "world" for all, None for this rank alone.
 
     Raises:
-        UserError: if `beta` is unknown, `iterations` or `cycle` is below 1, or `weight_decay` is negative.
+        UserError: if `beta` is unknown, `max_iterations` or `cycle_iterations` is below 1, or
+            `weight_decay` is negative.
     """
 
     def __init__(
@@ -304,19 +320,21 @@ class ConjugateGradient(JointOptimizer):
         params: Iterable[Any],
         *,
         beta: BetaName = "polak-ribiere",
-        search: Search | None = None,
+        line_search: Search | None = None,
         weight_decay: float = 0.0,
-        iterations: int = 1,
-        cycle: int | None = None,
+        max_iterations: int = 1,
+        cycle_iterations: int | None = None,
         group: Group = "world",
     ) -> None:
         if beta not in BETAS:
             raise UserError(f"beta must be one of {', '.join(map(repr, BETAS))}; got {beta!r}")
-        super().__init__(params, {"beta": beta}, search, weight_decay, iterations, cycle, group)
+        super().__init__(
+            params, {"beta": beta}, line_search, weight_decay, max_iterations, cycle_iterations, group
+        )
 
     def _method(self, vectors: StoredVectors, objective: ClosureObjective) -> Method:
-        beta, cycle = self.defaults["beta"], self.defaults["cycle"]
-        return CGMethod(vectors, objective, beta=beta, search=self._search, cycle=cycle)
+        beta, cycle = self.defaults["beta"], self.defaults["cycle_iterations"]
+        return CGMethod(vectors, objective, beta=beta, line_search=self._search, cycle_iterations=cycle)
 
 
 def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> StoredVectors:

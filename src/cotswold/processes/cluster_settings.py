@@ -11,7 +11,7 @@ from typing import Literal
 from cotswold.errors import UserError
 
 _SILENCES = 3
-Travel = Literal["bunyip", "sandblaster"]
+PointTransfer = Literal["bunyip", "sandblaster"]
 
 
 @dataclass(frozen=True)
@@ -22,21 +22,21 @@ class ClusterSettings:
     """Number of workers to start, and to restart if they exit; others may join (`cotswold worker`)."""
     servers: int = 1
     """Number of parameter servers; it does not change the bits of a result."""
-    travel: Travel = "sandblaster"
+    point_transfer: PointTransfer = "sandblaster"
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation starts, and push their sums."""
-    portion: int = 320
+    portion_size: int = 320
     """Patterns per portion (Bunyip: 320)."""
-    fraction: float = 1.0
+    sample_fraction: float = 1.0
     """Fraction of the patterns that must be done before an evaluation may end (Bunyip: 0.8)."""
     deterministic: bool = False
     """Sum along a fixed tree over portions: the same bits, independent of the workers."""
     seed: int = 0
     """Seed that distributes patterns to portions."""
-    deadline: float | None = None
+    deadline_factor: float | None = None
     """An evaluation that draws its own set ends after this multiple of its usual seconds."""
-    copies: int = 2
-    """Workers that may compute one of the last portions; 1 for no backup tasks."""
+    backup_tasks: int = 1
+    """Further workers that may compute one of the last portions; 0 for no backup tasks."""
     threads: int = 1
     """Threads of a worker."""
     ranks: int = 1
@@ -72,15 +72,19 @@ class ClusterSettings:
         return _SILENCES * self.silent_seconds
 
     def __post_init__(self) -> None:
-        require_at_least_1(self, "workers", "servers", "portion", "copies", "threads", "ranks")
+        require_at_least_1(self, "workers", "servers", "portion_size", "threads", "ranks")
+        if self.backup_tasks < 0:
+            raise UserError(f"backup_tasks = {self.backup_tasks}: must be at least 0")
         if self.link_bits_per_second < 1:
             raise UserError(f"link_bits_per_second = {self.link_bits_per_second}: must be more than 0")
         if self.ports is not None and not 0 < self.ports[0] <= self.ports[1] < 1 << 16:
             raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: must be between 1 and 65535")
-        if not 0 < self.fraction <= 1:
-            raise UserError(f"fraction = {self.fraction} of the patterns: must be above 0 and at most 1")
-        if self.deadline is not None and not self.deadline > 0:
-            raise UserError(f"deadline = {self.deadline} times the usual: must be more than 0")
+        if not 0 < self.sample_fraction <= 1:
+            raise UserError(
+                f"sample_fraction = {self.sample_fraction} of the patterns: must be above 0 and at most 1"
+            )
+        if self.deadline_factor is not None and not self.deadline_factor > 0:
+            raise UserError(f"deadline_factor = {self.deadline_factor} times the usual: must be more than 0")
         if self.shard_bytes < 64:
             raise UserError(f"shard_bytes = {self.shard_bytes}: must be at least 64 (default: 1 MiB)")
         require_more_than_0(self, "silent_seconds", "alone_seconds", "start_seconds")

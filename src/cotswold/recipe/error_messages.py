@@ -35,9 +35,8 @@ _RANKS = {_UNKNOWN: 0, BEYOND: 1}
 MEANT = {
     **dict.fromkeys(("replicas", "n_replicas", "num_replicas", "n_workers", "num_workers"), "workers"),
     **dict.fromkeys(("lr", "eta", "step_size"), "learning_rate"),
-    "n_fetch": "fetch_every",
+    "n_fetch": "pull_every",
     "n_push": "push_every",
-    "max_staleness": "staleness",
     "parameter_servers": "servers",
 }
 """Names that papers and other libraries use for fields. A word that resembles another field of the same

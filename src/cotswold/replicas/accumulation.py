@@ -5,7 +5,7 @@ device of the parameters (`vectors`).
 
     local steps   a step                        a push is
     none          adds up g                     the sum, and factors of tensors whose work gives some
-    plain         the same, and w ← w - η·g     the same
+    sgd           the same, and w ← w - η·g     the same
     pushed        w ← w - η·g                   the change of w by these steps
 
 While the previous push is unanswered, a push grows, to `GROWS` times the usual steps. If servers use plain
@@ -39,7 +39,7 @@ from cotswold.shards.runtime.parameters import Layout
 from cotswold.shards.runtime.work import PortionSum
 from cotswold.wire import Shard
 
-OwnSteps = Literal["none", "plain", "pushed"]
+OwnSteps = Literal["none", "sgd", "pushed"]
 GROWS, GROWS_MOVING = 4, 32
 """Longest push while the previous one is unanswered, as a multiple of the usual steps."""
 Pushed = Mapping[tuple[str, str], int]

@@ -182,7 +182,7 @@ class ReplicaStartup(Startup):
         if isinstance(self._post, RoutedMessenger):
             if settings.processes.ranks > 1:
                 raise UserError(
-                    "replicas of several processes need servers without copies; leave server_copies out"
+                    "replicas of several processes need servers without copies; leave replication_factor out"
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
@@ -289,7 +289,7 @@ class ReplicaStartup(Startup):
             made.layout,
             made.dtype,
             self._settings.shard_bytes,
-            self._settings.buckets or _BUCKETS * self._settings.servers,
+            self._settings.max_buckets or _BUCKETS * self._settings.servers,
             cast(Mapping[str, Any], told["updates"]),
             cast(Sequence[int], told["versions"]),
             self._learning.name[:NAME_LETTERS],

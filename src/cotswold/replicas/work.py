@@ -108,7 +108,7 @@ class SteppingWork(ReplicaWork, Protocol):
     """A work that applies its own steps to the parameters, such as one of several processes."""
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
-        """Compute as `compute` does, and take plain steps of this rate along the added gradients."""
+        """Compute as `compute` does, and take SGD steps of this rate along the added gradients."""
         ...
 
 

@@ -39,7 +39,7 @@ def check_description(description: Description) -> None:
     room = (DESCRIPTION_LETTERS - rest) // _VERSION_LETTERS - tensors
     if room <= 0:
         raise UserError(
-            f"{said}; leave out cluster.parameter_servers, cluster.server_copies and cluster.flush_seconds: "
+            f"{said}; leave out cluster.controllers, cluster.replication_factor and cluster.flush_seconds: "
             "servers without copies have no controller"
         )
     numbers = sum(one.stop - one.start for one in description.shards)
@@ -69,4 +69,4 @@ def check_messages(description: Description, vectors: int, message_bytes: int) -
             f"{said}; a shard has {shard} bytes, at most {bound // 2} fit: set smaller "
             "training.shard_kilobytes"
         )
-    raise UserError(f"{said}; set cluster.buckets = {-(-all_bytes // (bound - shard))}, or more")
+    raise UserError(f"{said}; set cluster.max_buckets = {-(-all_bytes // (bound - shard))}, or more")

@@ -152,7 +152,7 @@ class StatusReply:
 
     controller: str
     epoch: int
-    copies: int
+    replication_factor: int
     """Replication factor of a bucket."""
     least: int
     """Minimum number of members to commit updates."""

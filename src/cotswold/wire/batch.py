@@ -144,7 +144,7 @@ class Welcome:
     session: int
     seed: int
     patterns: int
-    portion: int
+    portion_size: int
     """Patterns per portion; the last portion may have fewer. With ``seed`` and ``patterns`` it determines the
     permutation (`shards.core.permutation`)."""
     tree: bool

@@ -62,7 +62,7 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
         monkeypatch.setattr(
             "cotswold.api.servers.cluster_admin.operator", lambda controllers: Asked(*servers)
         )
-        return planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1")
+        return planned_for(tmp_path, "workers = 2", "cluster.controllers=127.0.0.1")
 
     living = [ReplicaServerStatus(name, "a", "", "living", 0.1, 0, 0) for name in ("a-0", "a-1")]
     found = planned_on(*living, ReplicaServerStatus("gone", "b", "", "gone", 9.0, 0, 0))
@@ -82,14 +82,16 @@ def test_that_nobody_answers_for_a_cluster_is_said(tmp_path: Path, monkeypatch: 
         raise MachineError(f"no controller at {controllers} has answered for 5 s")
 
     monkeypatch.setattr("cotswold.api.servers.cluster_admin.operator", nobody)
-    found = planned_for(tmp_path, "workers = 2", "cluster.parameter_servers=127.0.0.1", "cluster.wait=60")
+    found = planned_for(
+        tmp_path, "workers = 2", "cluster.controllers=127.0.0.1", "cluster.unavailable_timeout=60"
+    )
     assert found["parameter_servers"] == (
         "the cluster does not answer: no controller at 127.0.0.1 has answered for 5 s"
     )
 
 
 def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) -> None:
-    found = planned_for(tmp_path, push_every=2, fetch_every=4, rule="adagrad")
+    found = planned_for(tmp_path, push_every=2, pull_every=4, update_rule="adagrad")
     assert found["step_bytes"] == {"push": {"gradient": 4 * SIZE / 2}, "pull": 4 * SIZE / 4}
     assert found["checkpoint_bytes"] == 2 * 4 * SIZE
     assert found["step_flops"] == 16 * (4 * 5 * 8 + 6 * 8 * 3)
@@ -98,16 +100,16 @@ def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) 
 
 def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> None:
     weights, biases = 4 * (5 * 8 + 8 * 3), 4 * (8 + 3)
-    whole = planned_for(tmp_path, "workers = 2", send="gradient")["step_bytes"]["push"]
+    whole = planned_for(tmp_path, "workers = 2", push_format="gradient")["step_bytes"]["push"]
     assert whole == {"gradient": weights + biases}
-    factors = planned_for(tmp_path, "workers = 2", send="factors")["step_bytes"]["push"]
+    factors = planned_for(tmp_path, "workers = 2", push_format="factors")["step_bytes"]["push"]
     assert factors == {"gradient": biases, "factors": 4 * 16 * (5 + 8 + 8 + 3)}
-    steps = planned_for(tmp_path, "workers = 2", rule="deltas", push_every=4)["step_bytes"]["push"]
+    steps = planned_for(tmp_path, "workers = 2", update_rule="deltas", push_every=4)["step_bytes"]["push"]
     assert steps == {"delta": (weights + biases) / 4}
 
 
 def test_each_rank_of_a_gang_has_a_port(tmp_path: Path) -> None:
-    away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
+    away = ["cluster.ray_address=here:1", "cluster.ports=30000-30099"]
     alone, gangs = (
         planned_for(tmp_path, "workers = 2, servers = 2", *away, *more)["ports"]
         for more in ([], ["mesh.grid=1x2"])

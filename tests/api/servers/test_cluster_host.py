@@ -66,8 +66,8 @@ def test_a_host_with_little_room_on_its_disk_is_warned_with_the_limit_that_appli
 
 def test_the_one_host_of_a_cluster_says_that_it_has_fewer_servers_than_copies(tmp_path: Path) -> None:
     one = settings_of(tmp_path, 7400, servers=2)
-    copies = one.control.copies
-    assert few_servers(replace(one, control=replace(one.control, copies=3))).startswith(
+    copies = one.control.replication_factor
+    assert few_servers(replace(one, control=replace(one.control, replication_factor=3))).startswith(
         "with 2 servers each part of the parameters has 2 copies instead of 3"
     )
     assert not few_servers(replace(one, servers=copies))
@@ -85,7 +85,7 @@ def test_what_is_typed_next_parses_and_names_the_controllers_and_the_token(tmp_p
         words = shlex.split(train.partition(": ")[2])
         assert (words[0] == f"COTSWOLD_CLUSTER_TOKEN_FILE={file}") is (file is not None)
         *_, setting = words
-        assert tomllib.loads(setting) == {"cluster": {"parameter_servers": "127.0.0.1:7411"}}
+        assert tomllib.loads(setting) == {"cluster": {"controllers": "127.0.0.1:7411"}}
 
 
 def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:

@@ -44,8 +44,8 @@ def counted(run: cotswold.Run) -> int:
     [
         {"workers": 2, "servers": 2},
         {"processes": 2, "push_every": 2},
-        {"workers": 2, "rule": "deltas", "push_every": 3, "fetch_every": 3},
-        {"send": "factors", "batch_size": 4, "learning_rate": 0.1},
+        {"workers": 2, "update_rule": "deltas", "push_every": 3, "pull_every": 3},
+        {"push_format": "factors", "batch_size": 4, "learning_rate": 0.1},
     ],
     ids=lambda words: " ".join(words),
 )
@@ -62,7 +62,7 @@ def test_it_learns_in_place_and_every_sample_counts(words: dict[str, object], tm
 def test_one_replica_without_overlap_is_plain_descent_in_the_order_that_is_dealt(tmp_path: Path) -> None:
     """A batch of all samples leaves no order: the steps are those of a loop of torch's."""
     module, other = network(), network()
-    learnt(module, tmp_path / "run", staleness=0, batch_size=600, epochs=4)
+    learnt(module, tmp_path / "run", max_staleness=0, batch_size=600, epochs=4)
     optimiser, (inputs, targets) = torch.optim.SGD(other.parameters(), lr=0.3), samples()
     for _ in range(4):
         optimiser.zero_grad()
@@ -131,6 +131,8 @@ def test_a_loss_that_grew_far_and_stayed_finite_is_said_after_the_run_in_its_rep
         "far above the initial loss 0." in said
         and "try a smaller learning rate (training.learning_rate)" in said
     )
-    assert "training.clip" in said and "training.staleness=0" in said and "fewer replicas" not in said
+    assert (
+        "training.clip_norm" in said and "training.max_staleness=0" in said and "fewer replicas" not in said
+    )
     assert cotswold.why(run).sentences[-1] == said
     assert "Warning: the final loss" in run.report(progress=False).read_text()

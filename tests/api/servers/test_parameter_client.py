@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def served(model: nn.Module, **more: Any) -> Served:
-    return cotswold.serve(model, **{"rate": 1.0, "shard_bytes": SHARD_BYTES, **more})
+    return cotswold.serve(model, **{"learning_rate": 1.0, "shard_bytes": SHARD_BYTES, **more})
 
 
 def connected(to: Served) -> Connection:
@@ -106,7 +106,8 @@ def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> 
 
 
 def test_own_pushes_make_nothing_stale() -> None:
-    with served(make(), rule="deltas", servers=2, staleness=3, stale="drop") as found, connected(found) as s:
+    dropping = served(make(), update_rule="deltas", servers=2, max_staleness=3, staleness_policy="drop")
+    with dropping as found, connected(found) as s:
         module = make()
         s.pull(module)
         for number in range(1, 21):
@@ -118,7 +119,7 @@ def test_own_pushes_make_nothing_stale() -> None:
 
 def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
     model = make()
-    with served(model, rule="deltas", servers=2) as found, connected(found) as s:
+    with served(model, update_rule="deltas", servers=2) as found, connected(found) as s:
         module = make()
         s.pull(module)
         optimiser = torch.optim.SGD(module.parameters(), 0.5)
@@ -134,7 +135,7 @@ def test_deltas_are_what_the_loop_has_moved_the_parameters_by() -> None:
 def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
     rule: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with served(make(), rule=rule, servers=2, staleness=0, stale="drop") as found:
+    with served(make(), update_rule=rule, servers=2, max_staleness=0, staleness_policy="drop") as found:
         module = make()
         with connected(found) as slow, connected(found) as fast:
             for each in (slow, fast):
@@ -169,7 +170,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(shared: Served) -> None:
 @pytest.mark.parametrize(("rule", "moved"), [("momentum", -2.5), ("adagrad", -1 - 2**-0.5)])
 def test_rules_of_the_servers_take_the_steps(rule: str, moved: float) -> None:
     model = make()
-    with served(model, rule=rule, momentum=0.5) as found, connected(found) as s:
+    with served(model, update_rule=rule, momentum=0.5) as found, connected(found) as s:
         module = make()
         for _ in range(2):
             s.pull(module)
@@ -444,17 +445,17 @@ def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: 
             set_gradient(module, 1.0)
             s.push(module, samples=5)
 
-    with served(model, rule="adagrad", save=folder) as found:
+    with served(model, update_rule="adagrad", save=folder) as found:
         push(found)
-    with served(make(), rule="adagrad", save=folder, resume=True, servers=3) as found:
+    with served(make(), update_rule="adagrad", save=folder, resume=True, servers=3) as found:
         push(found)
         until(lambda: found.status, lambda now: (now.pushes, now.samples) == (2, 10))
     again = make()
-    with served(again, rule="adagrad", save=folder, resume=True):
+    with served(again, update_rule="adagrad", save=folder, resume=True):
         pass
     assert torch.allclose(next(again.parameters()), torch.full((SIZE, SIZE), -1 - 2**-0.5), atol=1e-6)
     with pytest.raises(RunError, match="already has checkpoints"):
-        served(make(), rule="adagrad", save=folder)
+        served(make(), update_rule="adagrad", save=folder)
     with pytest.raises(UserError, match="has rule adagrad, but the server has sgd"):
         served(make(), save=folder, resume=True)
     with pytest.raises(RunError, match="no checkpoint to resume from"):
@@ -501,12 +502,12 @@ def test_a_checkpoint_that_is_taken_while_loops_push_has_each_push_whole_or_not_
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"rule": "adam"}, "unknown rule 'adam'"),
-        ({"rate": 0.0}, "the learning rate must be more than 0, got 0"),
+        ({"update_rule": "adam"}, "unknown rule 'adam'"),
+        ({"learning_rate": 0.0}, "the learning rate must be more than 0, got 0"),
         ({"listen": "0.0.0.0:0"}, "single address of this machine"),
         ({"listen": "nowhere"}, "write HOST:PORT"),
         ({"servers": 0}, "servers = 0"),
-        ({"staleness": -1}, "the staleness bound must be at least 0, got -1"),
+        ({"max_staleness": -1}, "the staleness bound must be at least 0, got -1"),
         ({"token": "short"}, "the token has 5 characters; it must have at least 32"),
         ({"resume": True}, "resume needs save"),
     ],

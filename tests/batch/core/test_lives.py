@@ -40,7 +40,7 @@ def worlds(travel: str, seed: int, **befalls: object) -> World:
         flush_seconds = 0.5 if seed % 2 else inf  # some hand sums over before the end
         reduced = rules(10, seed=seed, pushes=False, flush_seconds=flush_seconds, ahead_seconds=ahead)
         return World(reduced, keeps=True, **befalls)  # type: ignore[arg-type]  # befalls
-    hasty = rules(10, seed=seed, deadline=1.5, ahead_seconds=ahead)
+    hasty = rules(10, seed=seed, deadline_factor=1.5, ahead_seconds=ahead)
     return World(hasty, fraction=0.7, **befalls)  # type: ignore[arg-type]  # befalls
 
 

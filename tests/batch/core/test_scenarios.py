@@ -151,7 +151,7 @@ def test_a_backup_copy_counts_once() -> None:
 
 
 def test_without_copies_everybody_waits_for_the_slowest() -> None:
-    cluster = trial(speeds=(0.1, 5.0), portions=20, copies=1)
+    cluster = trial(speeds=(0.1, 5.0), portions=20, backup_tasks=0)
     counted = cluster.evaluate(0)
     assert counted.account.backups == 0
     assert cluster.loop.now > 5.0
@@ -181,7 +181,7 @@ def test_a_fraction_counts_patterns_of_a_slow_worker_as_often_as_others() -> Non
 
 
 def test_a_deadline_leaves_out_what_nobody_has_computed_and_says_so() -> None:
-    cluster = trial(speeds=(0.1, 0.1), deadline=1.2)
+    cluster = trial(speeds=(0.1, 0.1), deadline_factor=1.2)
     cluster.evaluate(0)
     for worker in workers(cluster):
         worker.seconds = lambda portion: 0.2  # from now on, and nobody knew
@@ -221,7 +221,7 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
 
 
 def test_a_portion_that_workers_die_of_is_named() -> None:
-    cluster = trial(speeds=(0.1, 0.1, 0.1, 0.1), portions=8, deaths=2, copies=1)
+    cluster = trial(speeds=(0.1, 0.1, 0.1, 0.1), portions=8, deaths=2, backup_tasks=0)
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     deadly = 3
 

@@ -43,7 +43,7 @@ def opened(fork_server: ForkServer) -> Opener:
         events: list[tuple[str, Mapping[str, object]]] | None = None,
         **settings: Any,
     ) -> Cluster:
-        chosen = ClusterSettings(**{"portion": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
+        chosen = ClusterSettings(**{"portion_size": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
         given = {"patterns": PATTERNS, "size": SIZE} if arguments is None else arguments
         heard = [] if events is None else events
         return open_cluster(
@@ -68,7 +68,7 @@ def some_point() -> torch.Tensor:
 
 @pytest.mark.parametrize("travel", ["bunyip", "sandblaster"])
 def test_value_and_gradient_are_those_of_one_process(opened: Opener, travel: str) -> None:
-    with opened(travel=travel, servers=2) as cluster:
+    with opened(point_transfer=travel, servers=2) as cluster:
         cluster.write("x", some_point())
         found = cluster.evaluate("x", "g", after=[Dot("g", "g")])
         value, gradient = alone(some_point())
@@ -90,7 +90,7 @@ def test_the_first_portion_of_a_worker_may_wait_for_longer_than_later_ones(opene
 
 def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
     large = {"patterns": 100, "size": 20_000}
-    with opened(travel="bunyip", arguments=large, shard_bytes=1 << 16, workers=1) as cluster:
+    with opened(point_transfer="bunyip", arguments=large, shard_bytes=1 << 16, workers=1) as cluster:
         cluster.run([Combine("d", ((2.0, "x"),))])
         cluster.evaluate("x", "g")
         for step in (1.0, 0.5, 0.25):
@@ -109,10 +109,10 @@ def trajectory(cluster: Cluster, steps: int = 6) -> list[float]:
 
 
 def test_deterministic_runs_have_the_same_bits_whoever_computes_and_dies(opened: Opener) -> None:
-    with opened(deterministic=True, workers=1, servers=1, travel="sandblaster") as cluster:
+    with opened(deterministic=True, workers=1, servers=1, point_transfer="sandblaster") as cluster:
         expected = trajectory(cluster)
     slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
-    with opened(deterministic=True, workers=3, servers=3, travel="bunyip", arguments=slow) as cluster:
+    with opened(deterministic=True, workers=3, servers=3, point_transfer="bunyip", arguments=slow) as cluster:
         killed: list[float] = []
 
         def kill(status: ClusterStatus) -> None:
@@ -131,7 +131,7 @@ def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
 ) -> None:
     slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
     events: list[tuple[str, Mapping[str, object]]] = []
-    with opened(travel=travel, arguments=slow, events=events) as cluster:
+    with opened(point_transfer=travel, arguments=slow, events=events) as cluster:
         cluster.write("x", some_point())
         value, gradient = alone(some_point())
         for _ in range(4):
@@ -149,7 +149,7 @@ def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
 
 def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened: Opener) -> None:
     slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
-    with opened(arguments=slow, silent_seconds=1.0, travel="sandblaster") as cluster:
+    with opened(arguments=slow, silent_seconds=1.0, point_transfer="sandblaster") as cluster:
         cluster.write("x", some_point())
         value, _ = alone(some_point())
         cluster.evaluate("x", "g")
@@ -167,7 +167,7 @@ def evaluate_until(cluster: Cluster, holds: Callable[[], bool], value: float) ->
 
 def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
-    with opened(fraction=0.5, events=events) as cluster:
+    with opened(sample_fraction=0.5, events=events) as cluster:
         first = cluster.evaluate("x", "g")
         assert 0.5 * PATTERNS <= first.samples < 0.55 * PATTERNS
         again = cluster.evaluate("x", "g", patterns=first.patterns)
@@ -184,7 +184,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         with pytest.raises(UserError, match="unknown set of patterns"):
             cluster.evaluate("x", "g", patterns=first.patterns)
         recorded = [str(more["portions"]) for kind, more in events if kind == "counted" and more["drawn"]]
-    with opened(fraction=0.5, seed=9) as cluster:
+    with opened(sample_fraction=0.5, seed=9) as cluster:
         cluster.replay(recorded)
         assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions
 
@@ -200,19 +200,19 @@ def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -
 
 
 def test_a_run_goes_on_with_the_same_bits_on_other_processes(opened: Opener) -> None:
-    with opened(deterministic=True, fraction=0.5) as cluster:
-        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle=2)
+    with opened(deterministic=True, sample_fraction=0.5) as cluster:
+        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle_iterations=2)
         for _ in range(3):
             method.step()
         state = method.state()
         vectors = {name: cluster.read(name) for name in state.vectors}
         values, sets = json.dumps(state.values), cluster.state()  # as a checkpoint keeps them
         expected = [method.step().value for _ in range(4)]
-    with opened(deterministic=True, fraction=0.5, workers=1, servers=3) as cluster:
+    with opened(deterministic=True, sample_fraction=0.5, workers=1, servers=3) as cluster:
         for name, vector in vectors.items():
             cluster.write(name, vector)
         cluster.load(sets)
-        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle=2)
+        method = LBFGSMethod(cluster.vectors, cluster.objective, cycle_iterations=2)
         method.load(json.loads(values))
         assert [method.step().value for _ in range(4)] == expected
 
@@ -243,7 +243,7 @@ def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired
     opened: Opener, travel: str
 ) -> None:
     slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}
-    with opened(arguments=slow, workers=1, restarts=False, travel=travel) as cluster:
+    with opened(arguments=slow, workers=1, restarts=False, point_transfer=travel) as cluster:
         cluster.write("x", some_point())
 
         def kill(status: ClusterStatus) -> None:
@@ -421,7 +421,7 @@ def test_a_work_that_cannot_be_made_is_the_users_error(opened: Opener) -> None:
 def test_a_worker_that_is_asked_to_end_hands_over_what_it_has(opened: Opener) -> None:
     slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
     events: list[tuple[str, Mapping[str, object]]] = []
-    with opened(arguments=slow, events=events, travel="sandblaster") as cluster:
+    with opened(arguments=slow, events=events, point_transfer="sandblaster") as cluster:
         cluster.evaluate("x", "g")
         os.kill(next(iter(cluster.workers.values())), signal.SIGTERM)
         deadline = time.monotonic() + 10

@@ -42,7 +42,7 @@ def opened(
     **settings: Any,
 ) -> Iterator[tuple[Cluster, HostProcesses]]:
     """A cluster whose coordinator is on the first host; its own processes and their machines."""
-    chosen = {"portion": 20, "shard_bytes": 1 << 13, "alone_seconds": 20.0, "workers": 2, **settings}
+    chosen = {"portion_size": 20, "shard_bytes": 1 << 13, "alone_seconds": 20.0, "workers": 2, **settings}
     heard: Told = [] if told is None else told
     with ExitStack() as stack:
         stack.enter_context(hosts.entered(0))
@@ -136,7 +136,13 @@ def test_hosts_give_what_one_process_gives_and_only_plain_ones_are_read_by_other
         Hosts(3) as hosts,
         recorded(hosts, 1) as heard,
         opened(
-            fork_server, hosts, workers=3, servers=2, encrypt=encrypt, travel=travel, spread_servers=True
+            fork_server,
+            hosts,
+            workers=3,
+            servers=2,
+            encrypt=encrypt,
+            point_transfer=travel,
+            spread_servers=True,
         ) as (cluster, _),
     ):
         begin(cluster, 3)
@@ -177,7 +183,12 @@ def test_a_worker_without_a_server_is_done_without_and_comes_back(
     fork_server: ForkServer, travel: str
 ) -> None:
     told: Told = []
-    settings: dict[str, Any] = {"workers": 2, "spread_servers": True, "travel": travel, "silent_seconds": 0.7}
+    settings: dict[str, Any] = {
+        "workers": 2,
+        "spread_servers": True,
+        "point_transfer": travel,
+        "silent_seconds": 0.7,
+    }
     with (
         Hosts(3) as hosts,  # workers on 0 and 1, the server on 2
         opened(fork_server, hosts, told=told, seconds=0.02, **settings) as (cluster, _),
@@ -211,7 +222,13 @@ def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_serve
     with (
         Hosts(4) as hosts,  # the server on 0
         opened(
-            fork_server, hosts, told=told, workers=4, travel="bunyip", seconds=0.02, silent_seconds=0.8
+            fork_server,
+            hosts,
+            told=told,
+            workers=4,
+            point_transfer="bunyip",
+            seconds=0.02,
+            silent_seconds=0.8,
         ) as (cluster, _),
     ):
         begin(cluster, 4)
@@ -240,7 +257,7 @@ def counted_by(cluster: Cluster) -> Mapping[str, int]:
 def test_a_slow_link_makes_an_evaluation_slow_and_not_wrong(fork_server: ForkServer, travel: str) -> None:
     with (
         Hosts(2, "1gbit") as hosts,
-        opened(fork_server, hosts, workers=2, travel=travel, silent_seconds=1.0) as (cluster, _),
+        opened(fork_server, hosts, workers=2, point_transfer=travel, silent_seconds=1.0) as (cluster, _),
     ):
         begin(cluster, 2)
         hosts.slow(1, "1mbit")

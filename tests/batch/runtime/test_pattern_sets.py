@@ -115,8 +115,8 @@ def test_a_plan_adds_all_vectors_at_the_first_member(hosts: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("workers", 0), ("servers", 0), ("portion", 0), ("copies", 0), ("threads", 0)),
-        *(("fraction", 0.0), ("fraction", 1.1), ("deadline", 0.0), ("shard_bytes", 8)),
+        *(("workers", 0), ("servers", 0), ("portion_size", 0), ("backup_tasks", -1), ("threads", 0)),
+        *(("sample_fraction", 0.0), ("sample_fraction", 1.1), ("deadline_factor", 0.0), ("shard_bytes", 8)),
         *(("silent_seconds", 0.0), ("alone_seconds", float("nan"))),
     ],
 )

@@ -25,17 +25,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[HostSettings]:
 def test_controllers_and_servers_are_told_with_how_few_copies_updates_wait(
     started: list[HostSettings],
 ) -> None:
-    assert cotswold("cluster", "start", "--copies", 3, "--copies-min", 2).status == 0
+    assert cotswold("cluster", "start", "--replication-factor", 3, "--replication-factor-min", 2).status == 0
     (settings,) = started
-    assert (settings.control.copies, settings.control.min_copies, settings.copying.min_members) == (3, 2, 2)
+    assert (
+        settings.control.replication_factor,
+        settings.control.replication_factor_min,
+        settings.copying.min_members,
+    ) == (3, 2, 2)
 
 
 def test_more_copies_at_least_than_there_are_to_be_are_refused() -> None:
-    said = cotswold("cluster", "start", "--copies", 2, "--copies-min", 3)
-    assert said.status == 2 and "the minimum must be 1 to 2 copies, got 3" in said.error
+    said = cotswold("cluster", "start", "--replication-factor", 2, "--replication-factor-min", 3)
+    assert said.status == 2 and "replication_factor_min must be 1 to 2, got 3" in said.error
 
 
-@pytest.mark.parametrize(("words", "way"), [([], "star"), (["--way", "chain"], "chain")])
+@pytest.mark.parametrize(("words", "way"), [([], "star"), (["--topology", "chain"], "chain")])
 @pytest.mark.parametrize("verb", [["start"], ["add", "--controllers", "127.0.0.1"]], ids=["start", "add"])
 def test_copies_come_by_the_way_that_is_named(
     verb: list[str], words: list[str], way: str, started: list[HostSettings]
@@ -45,5 +49,5 @@ def test_copies_come_by_the_way_that_is_named(
 
 
 def test_a_way_that_is_none_is_refused() -> None:
-    said = cotswold("cluster", "start", "--way", "ring")
+    said = cotswold("cluster", "start", "--topology", "ring")
     assert said.status == 2 and "chain" in said.err

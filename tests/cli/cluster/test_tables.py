@@ -40,7 +40,7 @@ def looked(**more: object) -> StatusReply:
     told: dict[str, object] = {
         "controller": "controller-a",
         "epoch": 3,
-        "copies": 3,
+        "replication_factor": 3,
         "least": 1,
         "servers": (seen("a"), seen("b", "gone", 12.0), seen("c", "ended", -1)),
         "runs": (RunStatus(RUN, 64, 2, 1),),

@@ -43,7 +43,7 @@ from cotswold.cli import main as main_module
             "0.0.0.0 is not an address of this host for others",
         ),
         (["cluster", "start", "--listen", "::"], ":: is not an address of this host for others"),
-        (["cluster", "start", "--updates", "0.0.0.0"], "is not an address of this host for others"),
+        (["cluster", "start", "--client-address", "0.0.0.0"], "is not an address of this host for others"),
         (["cluster", "start", "--ports", "7400-7409"], "includes the port 7400 of this host's controller"),
         (
             ["cluster", "status", "--watch", "--json"],

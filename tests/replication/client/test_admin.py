@@ -52,7 +52,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         found = overview(operator)
         assert [each.state for each in found.looked.servers] == ["living"] * 3
         (run,) = found.looked.runs
-        assert run.buckets == 4 and found.looked.copies == 2
+        assert run.buckets == 4 and found.looked.replication_factor == 2
         processes = {name: each.process for name, each in found.reports.items()}
         controller = {found.looked.controller: found.looked.process}
         assert processes | controller == host.processes and run.name == ""

@@ -45,7 +45,7 @@ from cotswold.wire import (
     Undrained,
 )
 
-THREE, TWO = ControllerSettings(copies=3), ControllerSettings(copies=2)
+THREE, TWO = ControllerSettings(replication_factor=3), ControllerSettings(replication_factor=2)
 
 
 def another(cluster: Cluster, name: str = "two") -> Cluster:
@@ -133,7 +133,7 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
 
 
 def test_a_run_that_is_removed_while_a_primary_is_elected_does_not_come_back() -> None:
-    cluster = Cluster("abc", ControllerSettings(copies=3))
+    cluster = Cluster("abc", ControllerSettings(replication_factor=3))
     group = cluster.group_of("run/0000")
     cluster.answers = False
     cluster.end(group.primary)
@@ -394,7 +394,7 @@ def test_a_primary_hands_over_to_a_member_after_a_learner_has_caught_up() -> Non
 
 
 def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
-    cluster = Cluster("a", ControllerSettings(copies=1), buckets=1)
+    cluster = Cluster("a", ControllerSettings(replication_factor=1), buckets=1)
     answer = drained(cluster, "a")
     cluster.live(1.0)
     answer = drained(cluster, "a")
@@ -409,7 +409,7 @@ def test_an_only_copy_is_nowhere_dropped_before_another_has_it() -> None:
 
 @pytest.mark.parametrize(("least", "left"), [(1, 0), (2, 1)])
 def test_where_no_server_is_free_as_many_members_stay_as_there_must_be(least: int, left: int) -> None:
-    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=least), buckets=1)
+    cluster = Cluster("ab", ControllerSettings(replication_factor=2, replication_factor_min=least), buckets=1)
     drained(cluster, "a")
     cluster.live(1.0)
     answer = drained(cluster, "a")
@@ -610,7 +610,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     cluster.live(0.5)
     (seen,) = cluster.asked(StatusRequest())
     assert isinstance(seen, StatusReply)
-    assert (seen.controller, seen.epoch, seen.copies, seen.least) == ("one", 1, 3, 1)
+    assert (seen.controller, seen.epoch, seen.replication_factor, seen.least) == ("one", 1, 3, 1)
     assert [(each.name, each.state, each.host) for each in seen.servers] == [
         ("a", "living", "host a"),
         ("b", "ended", "host b"),
@@ -627,7 +627,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
 
 
 def test_buckets_with_fewer_members_than_there_must_be_are_counted() -> None:
-    cluster = Cluster("ab", ControllerSettings(copies=2, min_copies=2), buckets=2)
+    cluster = Cluster("ab", ControllerSettings(replication_factor=2, replication_factor_min=2), buckets=2)
     cluster.end("a")
     cluster.live(0.5)
     (seen,) = cluster.asked(StatusRequest())
@@ -695,11 +695,11 @@ def test_what_befalls_many_buckets_by_one_cause_is_one_sentence_and_each_is_to_b
 
 def test_there_are_no_more_members_that_there_must_be_than_copies() -> None:
     with pytest.raises(ValueError, match="1 to 2"):
-        ControllerSettings(copies=2, min_copies=3)
+        ControllerSettings(replication_factor=2, replication_factor_min=3)
 
 
 def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None:
-    cluster = Cluster("abc", ControllerSettings(copies=2, forget_seconds=20.0), buckets=2)
+    cluster = Cluster("abc", ControllerSettings(replication_factor=2, forget_seconds=20.0), buckets=2)
     cluster.end("a")
     cluster.there.pop("b")
     cluster.live(15.0)

@@ -145,7 +145,7 @@ def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> Non
 
 
 def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     began = desk.now
@@ -172,7 +172,7 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
 
 
 def test_a_lost_answer_or_two_cost_no_lease() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("ab")
     primary = desk.group.primary
     for answered in (1, 1, 1, 1, 2, 2, 2, 3):
@@ -223,7 +223,7 @@ def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_anot
 
 
 def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame() -> None:
-    cluster = Cluster("abc", ControllerSettings(copies=3))
+    cluster = Cluster("abc", ControllerSettings(replication_factor=3))
     group = cluster.group_of("run/0000")
     primary, (first, other) = group.primary, group.secondaries
     cluster.learns = False
@@ -237,7 +237,7 @@ def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame(
 
 
 def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("ab")
     primary, (silent,) = desk.group.primary, desk.group.secondaries
     desk.tell(
@@ -254,7 +254,7 @@ def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> No
 def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
     names: str, copies: int, least: int
 ) -> None:
-    desk = Desk(control=ControllerSettings(copies=copies, min_copies=least))
+    desk = Desk(control=ControllerSettings(replication_factor=copies, replication_factor_min=least))
     desk.create(names)
     primary, silent = desk.group.primary, desk.group.secondaries[0]
     desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
@@ -267,7 +267,7 @@ def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
 
 
 def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -283,7 +283,7 @@ def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None
 
 
 def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -301,7 +301,7 @@ def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
 
 
 def test_a_fence_that_is_lost_costs_no_copy() -> None:
-    desk = Desk(control=ControllerSettings(copies=3))
+    desk = Desk(control=ControllerSettings(replication_factor=3))
     desk.create("abc")
     primary, (one, other) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -317,7 +317,7 @@ def test_a_fence_that_is_lost_costs_no_copy() -> None:
 
 
 def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() -> None:
-    desk = Desk(control=ControllerSettings(copies=3))
+    desk = Desk(control=ControllerSettings(replication_factor=3))
     desk.create("abc")
     primary, others = desk.group.primary, desk.group.secondaries
     desk.pass_time(1.2, others)  # it stands still
@@ -338,7 +338,7 @@ def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() 
 
 
 def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = Desk(control=ControllerSettings(replication_factor=2))
     desk.create("abc")
     primary, (ended,) = desk.group.primary, desk.group.secondaries
     desk.controller.take_events()
@@ -506,7 +506,7 @@ def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() ->
 def test_a_bucket_has_one_to_five_copies() -> None:
     for copies in (0, 6):
         with pytest.raises(ValueError, match="1 to 5"):
-            ControllerSettings(copies=copies)
+            ControllerSettings(replication_factor=copies)
 
 
 def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
@@ -558,7 +558,7 @@ def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_
 
 
 def test_one_of_anything_is_one_in_sentences() -> None:
-    desk = Cluster("ab", ControllerSettings(copies=2))
+    desk = Cluster("ab", ControllerSettings(replication_factor=2))
     assert [each.sentence for each in desk.controller.take_events() if each.kind == "created"] == [
         "run has 1 bucket"
     ]
@@ -573,7 +573,7 @@ def test_one_of_anything_is_one_in_sentences() -> None:
 
 
 def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
-    board = ClusterView(ControllerSettings(copies=1), 0.0)
+    board = ClusterView(ControllerSettings(replication_factor=1), 0.0)
     drains = DrainManager(board, ReplicationRepair(board, ElectionManager(board, 1), RemovalCheck(1)), 0.0)
     board.load(
         {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
@@ -582,7 +582,7 @@ def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
 
 
 def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
-    desk = Desk(control=ControllerSettings(copies=1, forget_seconds=20.0))
+    desk = Desk(control=ControllerSettings(replication_factor=1, forget_seconds=20.0))
     desk.pass_time(1.0)
     for name in "ab":
         desk.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
@@ -593,7 +593,7 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
     desk.sent += desk.answered(first)
     desk.answer()
     other = next(name for name in "ab" if name != desk.group.primary)
-    standby = Desk(desk.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0))
+    standby = Desk(desk.state, "two", control=ControllerSettings(replication_factor=1, forget_seconds=20.0))
     standby.pass_time(2.0)
     assert standby.controller.keys == {name: f"digest of {name}" for name in "ab"}
     standby.pass_time(35.0)
@@ -602,7 +602,7 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
 
 
 def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
-    cluster = Cluster("abcd", ControllerSettings(copies=3, forget_seconds=20.0), buckets=4)
+    cluster = Cluster("abcd", ControllerSettings(replication_factor=3, forget_seconds=20.0), buckets=4)
     cluster.tell("c", Heartbeat("c", "host c", "at c", 1, (), runs=("gone",), answered=cluster.beats))
     del cluster.there["c"]  # its host is lost: nobody sees its process end
     cluster.live(3.0)

@@ -14,7 +14,7 @@ from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.wire import Assign, Group, Heartbeat, LeaseGrant, ServerExited
 from cotswold.wire.names import bucket_of
 
-TWO = ControllerSettings(copies=2)
+TWO = ControllerSettings(replication_factor=2)
 
 
 def beat(keeper: ReplicaServer[list[float]], now: float) -> Heartbeat:

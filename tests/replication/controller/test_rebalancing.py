@@ -17,7 +17,11 @@ from cotswold.replication.controller.server_registry import LoadIndex
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Drain, Fence, FenceReply, Group
 
-THREE, TWO, ONE = ControllerSettings(copies=3), ControllerSettings(copies=2), ControllerSettings(copies=1)
+THREE, TWO, ONE = (
+    ControllerSettings(replication_factor=3),
+    ControllerSettings(replication_factor=2),
+    ControllerSettings(replication_factor=1),
+)
 
 
 class Watched:
@@ -53,9 +57,11 @@ def test_a_new_server_gets_as_many_copies_and_leads_as_others_and_then_nothing_m
     cluster.live(60.0)
     assert spread(cluster.copies()) <= 1 and spread(cluster.leads()) <= 1
     groups = cluster.controller.groups.values()
-    assert all(len(each.members) == control.copies and not each.learners for each in groups)
+    assert all(len(each.members) == control.replication_factor and not each.learners for each in groups)
     assert watched.most_learners <= control.max_concurrent_moves
-    assert min(len(each.members) for each in watched.groups) >= control.copies, "no copy less at any moment"
+    assert min(len(each.members) for each in watched.groups) >= control.replication_factor, (
+        "no copy less at any moment"
+    )
     before = len(watched.groups)
     cluster.live(30.0)
     assert len(watched.groups) == before, "it is even, and stays so"
@@ -169,7 +175,9 @@ def test_a_primary_that_has_more_than_two_others_learns_from_the_next() -> None:
 @given(st.data())
 def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObject) -> None:
     copies = data.draw(st.integers(1, 3))
-    cluster = Cluster("abcd", ControllerSettings(copies=copies), buckets=data.draw(st.integers(1, 16)))
+    cluster = Cluster(
+        "abcd", ControllerSettings(replication_factor=copies), buckets=data.draw(st.integers(1, 16))
+    )
     names = iter("efghijkl")
     for _ in range(data.draw(st.integers(1, 4))):
         match data.draw(st.sampled_from(("come", "drain", "end", "lead"))):

@@ -76,7 +76,9 @@ class Scene:
         endpoint = self.endpoint(CONTROLLER, host="127.0.0.1", mode="curve")
         endpoint.connect(COORDINATOR, self.station.address)
         state = self._held.enter_context(MetadataThread(self._state))
-        control = ControllerSettings(copies=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS)
+        control = ControllerSettings(
+            replication_factor=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS
+        )
         bond = SupervisorLink(self.station.address, None)
         role = ControllerProcess(CONTROLLER, Messenger(endpoint), state, control, endpoint, bond)
         self.roles[CONTROLLER] = self.leader = role

@@ -55,11 +55,12 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
         def start(self, call: dict[str, Any], **_: object) -> None:
             started.append(call)
 
-    settings = ReplicatedClusterSettings(servers=3, server_copies=3, server_copies_min=2)
+    settings = ReplicatedClusterSettings(servers=3, replication_factor=3, replication_factor_min=2)
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
         RunCluster(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
-    assert (started[0]["control"]["copies"], started[0]["control"]["min_copies"]) == (3, 2)
+    control = started[0]["control"]
+    assert (control["replication_factor"], control["replication_factor_min"]) == (3, 2)
 
 
 def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:

@@ -15,9 +15,9 @@ from cotswold.recipe import load
 from cotswold.simulate import BatchWork, batch_work, load_cluster, predict_evaluation
 from cotswold.simulate.estimates.batch_network import batch_network, switch_between
 from cotswold.simulate.estimates.bunyip import dense_work
-from cotswold.simulate.workloads.batch_work import Travel
+from cotswold.simulate.workloads.batch_work import PointTransfer
 
-TRAVELS: tuple[Travel, ...] = ("bunyip", "sandblaster")
+TRAVELS: tuple[PointTransfer, ...] = ("bunyip", "sandblaster")
 VECTOR = 4 * (8 * 4 + 4 + 4 * 2 + 2)
 SMALL = dense_work((8, 4, 2), patterns=1000, portion=10)
 BUNYIP = "bunyip-japanese-ocr"
@@ -41,14 +41,14 @@ def test_a_recipe_counts_what_is_trained() -> None:
     recipe = load(BUNYIP)
     work = batch_work(recipe, 1000, 3203)
     assert work.parameters == sum(plan.parameters for plan in planned_layers(recipe, 3203))
-    assert (work.portion, work.fraction, work.travel) == (320, 0.1, "sandblaster")
+    assert (work.portion, work.sample_fraction, work.point_transfer) == (320, 0.1, "sandblaster")
     assert work.samples == 320  # one portion of 320: at least a tenth
 
 
 @pytest.mark.parametrize("travel", TRAVELS)
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
-def test_parts_add_up_and_bytes_are_those_of_vectors(travel: Travel, workers: int) -> None:
-    found = predict_evaluation(cluster(hosts=7), replace(SMALL, travel=travel), workers)
+def test_parts_add_up_and_bytes_are_those_of_vectors(travel: PointTransfer, workers: int) -> None:
+    found = predict_evaluation(cluster(hosts=7), replace(SMALL, point_transfer=travel), workers)
     assert found.seconds == pytest.approx(sum(found.parts.values()))
     assert found.flops_per_second == pytest.approx(found.flops / found.seconds)
     # a broadcast and a sum over the workers, and both ways to the servers; or both ways of each worker, with
@@ -83,16 +83,16 @@ def test_a_measured_rate_stands_for_the_products() -> None:
 
 def test_the_point_travels_once_a_direction_or_each_time() -> None:
     far = cluster(hosts=3, network=link(gbits=0.001))
-    bunyip = predict_evaluation(far, replace(SMALL, travel="bunyip"), 3)
+    bunyip = predict_evaluation(far, replace(SMALL, point_transfer="bunyip"), 3)
     assert bunyip.again_seconds == pytest.approx(bunyip.seconds - bunyip.parts["point"])
     assert bunyip.again_seconds < bunyip.seconds
-    sandblaster = predict_evaluation(far, replace(SMALL, travel="sandblaster"), 3)
+    sandblaster = predict_evaluation(far, replace(SMALL, point_transfer="sandblaster"), 3)
     assert sandblaster.again_seconds == sandblaster.seconds
 
 
 def test_a_card_carries_one_vector_after_the_other() -> None:
     slow = cluster(hosts=4, network=link(gbits=0.001))
-    found = predict_evaluation(slow, replace(SMALL, travel="sandblaster", patterns=40), 4)
+    found = predict_evaluation(slow, replace(SMALL, point_transfer="sandblaster", patterns=40), 4)
     vector = 8 * VECTOR / 1e6
     # three workers pull from the first host, and push to it; the fourth is on it
     assert found.parts["point"] == pytest.approx(3 * vector, rel=0.1)
@@ -103,7 +103,7 @@ def test_a_card_carries_one_vector_after_the_other() -> None:
 def test_more_servers_on_the_same_host_bring_no_faster_card() -> None:
     slow = cluster(hosts=4, network=link(gbits=0.001))
     one, two = (
-        predict_evaluation(slow, replace(SMALL, travel="sandblaster", servers=n), 4).parts["point"]
+        predict_evaluation(slow, replace(SMALL, point_transfer="sandblaster", servers=n), 4).parts["point"]
         for n in (1, 2)
     )
     assert two == pytest.approx(one, rel=0.1)
@@ -111,8 +111,12 @@ def test_more_servers_on_the_same_host_bring_no_faster_card() -> None:
 
 @settings(max_examples=20 * FUZZ, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 400), st.sampled_from(TRAVELS))
-def test_no_evaluation_is_faster_than_its_arithmetic(workers: int, patterns: int, travel: Travel) -> None:
-    found = predict_evaluation(cluster(hosts=9), replace(SMALL, patterns=patterns, travel=travel), workers)
+def test_no_evaluation_is_faster_than_its_arithmetic(
+    workers: int, patterns: int, travel: PointTransfer
+) -> None:
+    found = predict_evaluation(
+        cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers
+    )
     assert found.computing <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
     assert 0 < found.again_seconds <= found.seconds
@@ -155,12 +159,12 @@ def test_what_cannot_be_predicted_is_refused() -> None:
         predict_evaluation(cluster(hosts=300), SMALL, 300)
     with pytest.raises(ClusterError, match="evaluations need strategy batch"):
         batch_work(load("faces"), 10, 10)
-    with pytest.raises(ClusterError, match="patterns and outputs must be at least 1"):
+    with pytest.raises(ClusterError, match="samples and outputs must be at least 1"):
         batch_work(load(BUNYIP), 0, 10)
 
 
 def test_memory_is_a_workers_vectors_and_its_share() -> None:
-    work = BatchWork(SMALL.layers, 1000, travel="bunyip", sample_bytes=1_000_000)
+    work = BatchWork(SMALL.layers, 1000, point_transfer="bunyip", sample_bytes=1_000_000)
     assert predict_evaluation(cluster(), work, 2).worker_bytes > 500_000_000
     assert predict_evaluation(cluster(), work, 2).fits
     assert not predict_evaluation(cluster(), replace(work, patterns=2002), 1).fits

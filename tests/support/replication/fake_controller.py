@@ -55,7 +55,9 @@ class Desk:
         self, state: State | None = None, name: str = "one", control: ControllerSettings | None = None
     ) -> None:
         self.now, self.state = 100.0, state or State()
-        self.controller = Controller(name, control or ControllerSettings(copies=3), self.now, name)
+        self.controller = Controller(
+            name, control or ControllerSettings(replication_factor=3), self.now, name
+        )
         self.sent: list[Send] = []
         self.beats = 0
 

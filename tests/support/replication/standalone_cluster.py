@@ -93,7 +93,7 @@ def settings_of(
         servers=servers,
         folder=folder,
         name=name,
-        control=ControllerSettings(copies=copies),
+        control=ControllerSettings(replication_factor=copies),
         copying=ReplicationSettings(),
         flush_seconds=0.4,
     )

@@ -20,7 +20,7 @@ RECIPE = """
 name = "blobs"
 data = {{ type = "vectors", source = "{source}", labels = "file", validation = 0.2 }}
 network = {{ layers = [{{ type = "linear", features = 7 }}, {{ type = "tanh" }}] }}
-training = {{ strategy = "batch", iterations = 12, portion = 32 }}
+training = {{ strategy = "batch", max_iterations = 12, portion_size = 32 }}
 """
 
 
@@ -69,5 +69,5 @@ def regression(place: Path, **settings: object) -> cotswold.Run:
     module = nn.Linear(5, 3)
     nn.init.zeros_(module.weight)
     nn.init.zeros_(module.bias)
-    words = {"loss": "cross_entropy", "strategy": "batch", "iterations": 200, **settings}
+    words = {"loss": "cross_entropy", "strategy": "batch", "max_iterations": 200, **settings}
     return cotswold.train(module, hard_to_tell(), place, **words)  # type: ignore[arg-type]  # one word after the other

@@ -89,6 +89,6 @@ def labelled_vectors(folder: Path, layers: str, **training: object) -> Path:
     recipe.write_text(
         f'name = "x"\ndata = {{ type = "vectors", source = "{folder}/x.npy", labels = "file" }}\n'
         f"network = {{ layers = [{layers}] }}\n"
-        f'training = {{ strategy = "batch", iterations = 5, portion = 16{more} }}\n'
+        f'training = {{ strategy = "batch", max_iterations = 5, portion_size = 16{more} }}\n'
     )
     return recipe

@@ -60,7 +60,7 @@ def count(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
         ("workers = 2", "cuda:x", "on the CPU or on CUDA devices"),
         ("workers = 2", "cuda:1000", "on the CPU or on CUDA devices"),
         ("workers = 2, processes = 2", "cuda", "share CPU memory; set training.device"),
-        ('workers = 2, address = "auto"', "cuda", "that Ray starts have no CUDA devices"),
+        ('workers = 2, ray_address = "auto"', "cuda", "that Ray starts have no CUDA devices"),
     ],
 )
 def test_where_replicas_cannot_be_is_refused(
@@ -154,11 +154,11 @@ def test_a_recipe_on_a_device_has_the_bits_of_one_in_memory(
     devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words: dict[str, Any] = {
-        "staleness": 0,
+        "max_staleness": 0,
         "epoch_fraction": 1.0,
         "epochs": 2,
         "unit_norm": True,
-        "clip": 0.5,
+        "clip_norm": 0.5,
     }
     for name in ("here", "apart"):
         (tmp_path / name).mkdir()
@@ -177,9 +177,9 @@ def test_a_programs_module_on_a_device_has_the_bits_of_one_in_memory(
     devices: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = network(), network()
-    learnt(here, tmp_path / "here", staleness=0)
+    learnt(here, tmp_path / "here", max_staleness=0)
     apart.pretend_by(monkeypatch.setattr)
-    learnt(there, tmp_path / "apart", staleness=0, device="cuda")
+    learnt(there, tmp_path / "apart", max_staleness=0, device="cuda")
     assert same(here, there) and not same(there, network())
 
 
@@ -298,7 +298,9 @@ def test_devices_are_named_by_their_driver(tmp_path: Path) -> None:
 
 @pytest.mark.cuda
 @NO_DEVICE
-@pytest.mark.parametrize("words", [{"send": "factors"}, {"rule": "deltas", "push_every": 2}], ids=str)
+@pytest.mark.parametrize(
+    "words", [{"push_format": "factors"}, {"update_rule": "deltas", "push_every": 2}], ids=str
+)
 def test_a_recipe_learns_on_cuda_devices(words: dict[str, Any], tmp_path: Path) -> None:
     run = finish(job_of(tmp_path, device="cuda", **words))
     assert losses(run)[-1] < 0.7 * losses(run)[0]
@@ -310,8 +312,8 @@ from pathlib import Path
 from tests.training.async_sgd.test_downpour_devices import learnt, network
 
 here, there = network(), network()
-learnt(here, Path(sys.argv[1]) / "here", staleness=0)
-learnt(there, Path(sys.argv[1]) / "there", staleness=0, device="cuda")
+learnt(here, Path(sys.argv[1]) / "here", max_staleness=0)
+learnt(there, Path(sys.argv[1]) / "there", max_staleness=0, device="cuda")
 pairs = zip(here.parameters(), there.parameters(), strict=True)
 print(max(float((one - other).abs().max()) for one, other in pairs))
 """

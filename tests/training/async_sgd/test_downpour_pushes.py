@@ -23,7 +23,7 @@ def test_factors_give_the_weights_of_gradients_but_for_rounding(tmp_path: Path) 
     runs = []
     for send in ("gradient", "factors"):
         (tmp_path / send).mkdir()
-        job = job_of(tmp_path / send, "workers = 1", staleness=0, epoch_fraction=1.0, send=send)
+        job = job_of(tmp_path / send, "workers = 1", max_staleness=0, epoch_fraction=1.0, push_format=send)
         runs.append(finish(job))
     ones, others = (last(run.checkpoints).tensors() for run in runs)
     for name, each in ones.items():
@@ -34,7 +34,7 @@ def test_factors_give_the_weights_of_gradients_but_for_rounding(tmp_path: Path) 
 
 
 def test_rates_follow_samples_and_what_is_pushed_is_told_by_layer(tmp_path: Path) -> None:
-    run = finish(job_of(tmp_path, schedule="linear", send_gradient=[1], send_factors=[3]))
+    run = finish(job_of(tmp_path, schedule="linear", gradient_layers=[1], factor_layers=[3]))
     end = told(run, "stack_end")
     assert end["pushed"].keys() == {"layer 1", "layer 3"}
     assert end["pushed"]["layer 1"].keys() == {"gradient"}
@@ -46,9 +46,9 @@ def test_rates_follow_samples_and_what_is_pushed_is_told_by_layer(tmp_path: Path
 @pytest.mark.parametrize(
     "settings",
     [
-        {"rule": "deltas", "push_every": 3, "fetch_every": 2},
-        {"fetch_every": 3, "push_every": 2},
-        {"unit_norm": True, "rule": "adagrad", "fetch_every": 2, "learning_rate": 0.05},
+        {"update_rule": "deltas", "push_every": 3, "pull_every": 2},
+        {"pull_every": 3, "push_every": 2},
+        {"unit_norm": True, "update_rule": "adagrad", "pull_every": 2, "learning_rate": 0.05},
     ],
     ids=str,
 )
@@ -59,7 +59,7 @@ def test_a_recipe_learns_by_each_way_of_stepping(settings: dict[str, Any], tmp_p
     assert found[-1] < 0.8 * found[0]
     end = told(run, "stack_end")
     kinds = {kind for each in end["pushed"].values() for kind in each}
-    assert ("delta" in kinds) == (settings.get("rule") == "deltas")
+    assert ("delta" in kinds) == (settings.get("update_rule") == "deltas")
     if "unit_norm" in settings:
         rows = last(run.checkpoints).tensors()["network.layers.1.weight"].norm(dim=1)
         torch.testing.assert_close(rows, torch.ones_like(rows), rtol=1e-5, atol=0)

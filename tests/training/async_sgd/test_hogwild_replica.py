@@ -81,7 +81,7 @@ def opened(
         epochs,
         rule,
         1.0,
-        own="pushed" if isinstance(rule, AddUpdate) else "plain",
+        own="pushed" if isinstance(rule, AddUpdate) else "sgd",
     )
     heard = [] if events is None else events
     return open_replicas(

@@ -53,7 +53,7 @@ CASES = {
     "deltas, pulled every two": Case(AddUpdate(), n_fetch=2, own="pushed", decay=0.01, schedule=FALLING),
     "no own steps, sums of three": Case(n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1, schedule=FALLING),
     "no own steps, factors of three": Case(way="factors", n_push=3, n_fetch=NEVER, rate=0.01, decay=0.1),
-    "plain steps, sums of two": Case(n_push=2, n_fetch=NEVER, own="plain"),
+    "SGD steps, sums of two": Case(n_push=2, n_fetch=NEVER, own="sgd"),
     "filters of norm 1": Case(rate=0.03, unit_norm=(LOCAL, CONVOLUTION, "layers.5.weight")),
     "filters of norm 1, of factors": Case(way="factors", unit_norm=(LOCAL, CONVOLUTION, "layers.5.weight")),
 }

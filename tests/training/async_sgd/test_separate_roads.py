@@ -101,7 +101,9 @@ def passed(hosts: Hosts, before: list[list[Traffic]]) -> list[list[Traffic]]:
 @pytest.mark.soak
 def test_updates_replication_and_administration_are_on_networks_of_their_own(tmp_path: Path) -> None:
     environ = {**os.environ, CLUSTER_VARIABLE: Token.new().text, "OMP_NUM_THREADS": "1"}
-    recipe = recipe_of(tmp_path, "workers = 2, encrypt = false, buckets = 8", epochs=3, send="gradient")
+    recipe = recipe_of(
+        tmp_path, "workers = 2, encrypt = false, max_buckets = 8", epochs=3, push_format="gradient"
+    )
     recipe.write_text(recipe.read_text().replace("layers = [", f"layers = [{LAYERS}, "))
     run, log = tmp_path / "run", tmp_path / "train.log"
     words = [sys.executable, "-m", "cotswold", "train", str(recipe), "--run", str(run)]
@@ -120,7 +122,7 @@ def test_updates_replication_and_administration_are_on_networks_of_their_own(tmp
             for host in range(hosts.count)
             for network in range(hosts.interfaces)
         }
-        place = f'cluster.parameter_servers="{hosts.address(0, ADMINISTRATION)}"'
+        place = f'cluster.controllers="{hosts.address(0, ADMINISTRATION)}"'
         training = hosts.start(TRAINER, [*words, "--set", place], environ, log)
         assert training.wait(TIMEOUT_S) == 0, log.read_text()
         bytes_of = passed(hosts, idle)

@@ -62,7 +62,7 @@ sigma = 2.0
 
 def recipe_of(images: Path, cluster: str = "workers = 1", more: str = "", data: str = "") -> str:
     """A recipe of replicas over 38 images; one has the bits of SGD."""
-    text = supervised(images, layers=LAYERS, more=f"staleness = 0\nepoch_fraction = 1.0\n{more}")
+    text = supervised(images, layers=LAYERS, more=f"max_staleness = 0\nepoch_fraction = 1.0\n{more}")
     return f"{text.replace('supervised', 'downpour')}{data}\n[cluster]\n{cluster}\n"
 
 
@@ -187,7 +187,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
 def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
     in_flight: int, images: Path, stores: Path, tmp_path: Path
 ) -> None:
-    mesh = f'[mesh]\ngrid = "1x2"\nin_flight = {in_flight}\n'
+    mesh = f'[mesh]\ngrid = "1x2"\nmicrobatches = {in_flight}\n'
     recipe = recipe_of(images, data=VARIED).replace("epochs = 4", "epochs = 2") + mesh
     alone = trained(recipe, tmp_path / "alone", stores)
     served = trained(with_servers(recipe, 2), tmp_path / "served", stores)
@@ -227,8 +227,8 @@ def test_a_pool_that_runs_already_gives_the_same_bits(
 ) -> None:
     recipe = recipe_of(images, data=VARIED)
     if strategy == "batch":
-        steps = "batch_size = 8\nepochs = 4\nthreads = 1\nstaleness = 0\nepoch_fraction = 1.0\n"
-        recipe = recipe.replace(VARIED, "").replace(steps, "iterations = 3\ndeterministic = true\n")
+        steps = "batch_size = 8\nepochs = 4\nthreads = 1\nmax_staleness = 0\nepoch_fraction = 1.0\n"
+        recipe = recipe.replace(VARIED, "").replace(steps, "max_iterations = 3\ndeterministic = true\n")
         recipe = recipe.replace('"downpour"', '"batch"')
     alone = trained(recipe, tmp_path / "alone", stores)
     with pool_of(recipe, tmp_path / "pool", stores, "127.0.0.1") as (address, _):
@@ -278,7 +278,7 @@ def test_replicas_of_two_processes_learn_from_data_servers_and_every_sample_coun
     images: Path, stores: Path, tmp_path: Path
 ) -> None:
     slow = "learning_rate = 0.01\n"  # two that do not wait, of two processes each, overshoot at the usual one
-    recipe = recipe_of(images, "workers = 2\nprocesses = 2", slow, VARIED).replace("staleness = 0\n", "")
+    recipe = recipe_of(images, "workers = 2\nprocesses = 2", slow, VARIED).replace("max_staleness = 0\n", "")
     recipe = recipe.replace("size = 8", "size = 3").replace("epochs = 4", "epochs = 20")
     run = trained(with_servers(recipe, 2), tmp_path / "run", stores)
     samples = 20 * open_job(None, run.path, stores=stores, resume=Resume.ALWAYS).store.splits["train"]

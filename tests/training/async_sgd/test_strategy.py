@@ -55,7 +55,7 @@ def accounted(run: RunDirectory, epochs: int) -> Mapping[str, Any]:
 @pytest.mark.parametrize("rule", ["sgd", "momentum", "adagrad"])
 def test_a_recipe_learns_by_each_rule(rule: str, tmp_path: Path) -> None:
     rate = {"sgd": 0.2, "momentum": 0.02, "adagrad": 0.05}[rule]
-    run = finish(job_of(tmp_path, rule=rule, learning_rate=rate))
+    run = finish(job_of(tmp_path, update_rule=rule, learning_rate=rate))
     accounted(run, 4)
     found = losses(run)
     assert found[-1] < 0.7 * found[0]
@@ -92,13 +92,13 @@ def test_one_replica_with_a_staleness_of_0_has_the_bits_of_sgd(
     job = job_of(
         tmp_path,
         f"workers = 1, servers = {servers}",
-        staleness=0,
+        max_staleness=0,
         epoch_fraction=1.0,
         shard_kilobytes=1,
         schedule=schedule,
         warmup=warmup,
         weight_decay=decay,
-        send="gradient",
+        push_format="gradient",
     )
     run = finish(job)
     assert accounted(run, 4)["counted"] == 960
@@ -112,7 +112,12 @@ def test_one_replica_with_a_staleness_of_0_has_the_bits_of_sgd(
 
 @pytest.mark.soak
 def test_a_run_that_was_stopped_goes_on_with_the_bits_of_one_that_was_not(tmp_path: Path) -> None:
-    settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 12}
+    settings: dict[str, object] = {
+        "max_staleness": 0,
+        "epoch_fraction": 1.0,
+        "update_rule": "momentum",
+        "epochs": 12,
+    }
     settings["learning_rate"] = 0.01
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -147,30 +152,42 @@ def test_a_finished_run_goes_on_for_more_epochs(tmp_path: Path) -> None:
     ("cluster", "training", "complaint"),
     [
         ("workers = 2", {"momentum": 0.5}, "rule"),
-        ("workers = 2", {"stale": "drop"}, "staleness"),
-        ("workers = 2", {"stale": "scale", "staleness": 0}, "at least"),
-        ("workers = 2", {"staleness": 0, "push_every": 2}, "push_every"),
-        ("workers = 2", {"rule": "deltas", "fetch_every": 2, "between": "plain"}, "remove between"),
-        ("workers = 2", {"between": "none"}, "fetch_every above 1"),
+        ("workers = 2", {"staleness_policy": "drop"}, "staleness"),
+        ("workers = 2", {"staleness_policy": "scale", "max_staleness": 0}, "at least"),
+        ("workers = 2", {"max_staleness": 0, "push_every": 2}, "push_every"),
         (
             "workers = 2",
-            {"rule": "adagrad", "fetch_every": 2, "between": "plain"},
-            "replicas cannot take plain steps",
+            {"update_rule": "deltas", "pull_every": 2, "local_steps": "sgd"},
+            "remove local_steps",
         ),
-        ("workers = 2", {"rule": "deltas", "send": "factors"}, "needs whole gradients"),
-        ("workers = 2", {"fetch_every": 2, "between": "plain", "send_factors": [1]}, "needs whole gradients"),
-        ("workers = 2", {"send_factors": [1], "send_gradient": [1]}, "layer 1 is in"),
-        ("workers = 2", {"send_factors": [2]}, "layer 2 is not fully connected or local.*: 1, 3"),
-        ("workers = 2", {"send_gradient": [4]}, "layer 4 is no"),
-        ("workers = 2, processes = 2", {"send": "factors"}, "several processes"),
-        ('workers = 2, travel = "bunyip"', {}, "travel"),
-        ("workers = 2, servers = 2, server_copies = 3", {}, "give more servers, or fewer copies"),
-        ("workers = 2, servers = 9, server_copies = 6", {}, "server_copies"),
-        ("servers = 3, server_copies = 2, server_copies_min = 3", {}, "pushes would never be accepted"),
-        ('workers = 2, replication = "chain"', {}, "each bucket is on one server"),
-        ("processes = 2, servers = 2, server_copies = 2", {}, "servers without copies"),
-        ("servers = 2, server_copies = 2", {"record_traffic": True}, "remove it or"),
-        ('parameter_servers = "a", spread_servers = true', {}, "remove cluster.spread_servers"),
+        ("workers = 2", {"local_steps": "none"}, "pull_every above 1"),
+        (
+            "workers = 2",
+            {"update_rule": "adagrad", "pull_every": 2, "local_steps": "sgd"},
+            "replicas cannot take SGD steps",
+        ),
+        ("workers = 2", {"update_rule": "deltas", "push_format": "factors"}, "needs whole gradients"),
+        (
+            "workers = 2",
+            {"pull_every": 2, "local_steps": "sgd", "factor_layers": [1]},
+            "needs whole gradients",
+        ),
+        ("workers = 2", {"factor_layers": [1], "gradient_layers": [1]}, "layer 1 is in"),
+        ("workers = 2", {"factor_layers": [2]}, "layer 2 is not fully connected or local.*: 1, 3"),
+        ("workers = 2", {"gradient_layers": [4]}, "layer 4 is no"),
+        ("workers = 2, processes = 2", {"push_format": "factors"}, "several processes"),
+        ('workers = 2, point_transfer = "bunyip"', {}, "point_transfer"),
+        ("workers = 2, servers = 2, replication_factor = 3", {}, "give more servers, or fewer copies"),
+        ("workers = 2, servers = 9, replication_factor = 6", {}, "replication_factor"),
+        (
+            "servers = 3, replication_factor = 2, replication_factor_min = 3",
+            {},
+            "pushes would never be accepted",
+        ),
+        ('workers = 2, topology = "chain"', {}, "each bucket is on one server"),
+        ("processes = 2, servers = 2, replication_factor = 2", {}, "servers without copies"),
+        ("servers = 2, replication_factor = 2", {"record_traffic": True}, "remove it or"),
+        ('controllers = "a", spread_servers = true', {}, "remove cluster.spread_servers"),
     ],
 )
 def test_what_does_nothing_is_refused(

@@ -96,7 +96,9 @@ def test_inputs_of_several_parts_are_arguments_of_the_module(
     strategy: str, make: Callable[[], nn.Module], kind: str, tmp_path: Path
 ) -> None:
     module = make()
-    more: dict[str, Any] = {"iterations": 9} if strategy == "batch" else {"epochs": 20, "learning_rate": 1.0}
+    more: dict[str, Any] = (
+        {"max_iterations": 9} if strategy == "batch" else {"epochs": 20, "learning_rate": 1.0}
+    )
     run = cotswold.train(
         module, parts(kind), tmp_path, loss="cross_entropy", strategy=strategy, progress=False, **more
     )

@@ -58,7 +58,7 @@ def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
         return add(self, patterns, gradient)
 
     monkeypatch.setattr(DenseObjective, "add", slowly)
-    words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion=32")
+    words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion_size=32")
     job = training.open_job(blobs, tmp_path / "run", overrides=words, stores=stores)
     recorder = job._recorder  # clocks are arguments of what it makes
     monkeypatch.setattr(
@@ -114,7 +114,7 @@ def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
         trained(blobs, tmp_path / "run", stores)
     late = training.open_job(None, tmp_path / "run", stores=stores, resume=training.Resume.ALWAYS)
     monkeypatch.undo()
-    trained(blobs, tmp_path / "run", stores, "training.iterations=3")
+    trained(blobs, tmp_path / "run", stores, "training.max_iterations=3")
     assert len(events(tmp_path / "run", "step")) == 3 and len(events(tmp_path / "run", "start")) == 1
     with pytest.raises(BusyError, match="another command has created a new run"):
         late.train(lambda event: None, Stop())
@@ -127,7 +127,12 @@ def test_progress_and_iterations_count_the_same_evaluations(
 ) -> None:
     monkeypatch.setattr("cotswold.training.trainers.full_batch.SHOW_SECONDS", 0.0)
     seen = list[Mapping[str, object]]()
-    words = ("training.method=cg", "training.search=bunyip", "training.portion=4", "training.iterations=4")
+    words = (
+        "training.method=cg",
+        "training.line_search=bunyip",
+        "training.portion_size=4",
+        "training.max_iterations=4",
+    )
     trained(blobs, tmp_path / "run", stores, *words, watch=seen.append)
     numbers = [each["evaluation"] for each in seen if each["kind"] == "portions"]
     last = [each for each in seen if each["kind"] == "step"][-1]
@@ -141,12 +146,12 @@ def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(
     blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
     whole = trained(blobs, tmp_path / "whole", stores)
-    trained(blobs, tmp_path / "parts", stores, "training.iterations=5")
-    assert same(whole, trained(None, tmp_path / "parts", stores, "training.iterations=12"))
+    trained(blobs, tmp_path / "parts", stores, "training.max_iterations=5")
+    assert same(whole, trained(None, tmp_path / "parts", stores, "training.max_iterations=12"))
 
 
 def test_patience_ends_a_run_and_the_best_point_is_kept(blobs: Path, stores: Path, tmp_path: Path) -> None:
-    trained(blobs, tmp_path / "run", stores, "training.iterations=200", "training.patience=3")
+    trained(blobs, tmp_path / "run", stores, "training.max_iterations=200", "training.patience=3")
     judged = [float(str(event["loss"])) for event in events(tmp_path / "run", "validation")]
     best = judged.index(min(judged))
     assert len(judged) - 1 - best == 3
@@ -158,7 +163,7 @@ def test_patience_ends_a_run_and_the_best_point_is_kept(blobs: Path, stores: Pat
 def test_a_run_that_patience_ended_goes_on_where_more_is_given(
     blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
-    place, words = tmp_path / "run", ("training.iterations=200", "training.patience=3")
+    place, words = tmp_path / "run", ("training.max_iterations=200", "training.patience=3")
     ended = trained(blobs, place, stores, *words)
     assert same(ended, trained(None, place, stores))  # the same patience is over
     more = trained(None, place, stores, "training.patience=5")
@@ -170,7 +175,7 @@ def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowere
     blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "run"
-    ended = trained(blobs, place, stores, "training.iterations=200", "training.tolerance=0.05")
+    ended = trained(blobs, place, stores, "training.max_iterations=200", "training.tolerance=0.05")
     assert events(place, "stack_end")[-1]["why"] == "the gradient norm is at most training.tolerance"
     assert same(ended, trained(None, place, stores))
     assert len(events(place, "step")) == step_of(ended)
@@ -217,13 +222,15 @@ def test_a_run_that_is_stopped_converges_at_the_same_iteration(tmp_path: Path) -
     regression(tmp_path / "whole")
     (whole,) = events(tmp_path / "whole", "stack_end")
     end = int(str(whole["step"]))
-    regression(tmp_path / "parts", iterations=end - 4)
-    regression(tmp_path / "parts", iterations=200, resume=True)
+    regression(tmp_path / "parts", max_iterations=end - 4)
+    regression(tmp_path / "parts", max_iterations=200, resume=True)
     assert events(tmp_path / "parts", "stack_end")[-1]["step"] == end
 
 
-@pytest.mark.parametrize("settings", [{"stall_iterations": 0}, {"fraction": 0.5, "cycle": 30}])
+@pytest.mark.parametrize(
+    "settings", [{"convergence_patience": 0}, {"sample_fraction": 0.5, "cycle_iterations": 30}]
+)
 def test_it_does_not_converge_where_it_must_not(settings: dict[str, object], tmp_path: Path) -> None:
-    regression(tmp_path, iterations=60, **settings)
+    regression(tmp_path, max_iterations=60, **settings)
     (over,) = events(tmp_path, "stack_end")
     assert "converged" not in str(over["why"])

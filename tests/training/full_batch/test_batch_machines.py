@@ -64,7 +64,7 @@ def recipe(tmp_path: Path) -> Path:
     (tmp_path / "x.toml").write_text(
         f'name = "x"\ndata = {{ type = "vectors", source = "{tmp_path}/x.npz", labels = "file" }}\n'
         'network = { layers = [{ type = "linear", features = 100 }, { type = "tanh" }] }\n'
-        'training = { strategy = "batch", deterministic = true, iterations = 1000 }\n'
+        'training = { strategy = "batch", deterministic = true, max_iterations = 1000 }\n'
     )
     return tmp_path / "x.toml"
 
@@ -103,7 +103,7 @@ def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
     assert all(each["lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
     assert {"worker-2"} < set.union(*helpers(run)) and "worker-2" not in helpers(run)[-1]
     losses = [event["loss"] for event in events(run, "step")]
-    alone = cotswold.train(recipe, tmp_path / "alone", overrides={"training.iterations": len(losses)})
+    alone = cotswold.train(recipe, tmp_path / "alone", overrides={"training.max_iterations": len(losses)})
     expected = [event["loss"] for event in alone.events if event["kind"] == "step"]
     assert losses == pytest.approx(expected, rel=1e-14)
 

@@ -40,7 +40,7 @@ CLUSTERS = {
 
 
 def recipe_of(images: Path, more: str) -> str:
-    text = supervised(images, layers=LAYERS, more="iterations = 4\nportion = 7\n")
+    text = supervised(images, layers=LAYERS, more="max_iterations = 4\nportion_size = 7\n")
     alike = "" if "grid" in more else "deterministic = true\n"
     text = text.replace("supervised", "batch").replace("batch_size = 8\nepochs = 4\n", alike)
     return text + more

@@ -38,9 +38,9 @@ from cotswold.training.full_batch.objective import DenseObjective, LayerObjectiv
     "overrides",
     [
         (),
-        ("training.method=cg", "training.search=bunyip", "training.portion=4"),
-        ("training.method=cg", "training.beta=hager-zhang", "training.search=approximate"),
-        ("training.fraction=0.5", "training.cycle=2", "training.deterministic=true"),
+        ("training.method=cg", "training.line_search=bunyip", "training.portion_size=4"),
+        ("training.method=cg", "training.beta=hager-zhang", "training.line_search=approximate"),
+        ("training.sample_fraction=0.5", "training.cycle_iterations=2", "training.deterministic=true"),
         ("network.output=tanh", "objective.loss=squared_error", "objective.target_low=-1"),
     ],
 )
@@ -55,7 +55,11 @@ def test_a_run_lowers_its_objective_and_goes_on_with_the_same_bits_after_a_stop(
 
 @pytest.mark.parametrize(
     "overrides",
-    [(), ("training.method=cg",), ("training.method=cg", "training.fraction=0.5", "training.cycle=2")],
+    [
+        (),
+        ("training.method=cg",),
+        ("training.method=cg", "training.sample_fraction=0.5", "training.cycle_iterations=2"),
+    ],
 )
 def test_a_stop_inside_an_iteration_loses_no_bit(
     overrides: tuple[str, ...], blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -193,33 +197,35 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
     fraction: str, blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
     words = (
-        f"training.fraction={fraction}",
-        "training.cycle=1",
-        "training.portion=120",
+        f"training.sample_fraction={fraction}",
+        "training.cycle_iterations=1",
+        "training.portion_size=120",
         "data.validation=0.27",
     )
     first = trained(blobs, tmp_path / "first", stores, *words, "training.seed=1")
     drawn = [event["portions"] for event in events(tmp_path / "first", "draw")]
     assert len(drawn) == 12 and len(set(map(str, drawn))) > 1
     place = tmp_path / "again"
-    again = trained(blobs, place, stores, *words, "training.seed=1", f"cluster.replay={tmp_path / 'first'}")
+    again = trained(
+        blobs, place, stores, *words, "training.seed=1", f"cluster.replay_run={tmp_path / 'first'}"
+    )
     assert [event["portions"] for event in events(place, "draw")] == drawn
     assert same(first, again)
-    with pytest.raises(RunError, match=r"cluster\.replay \(None there"):  # what has begun otherwise
-        trained(None, tmp_path / "first", stores, f"cluster.replay={place}")
+    with pytest.raises(RunError, match=r"cluster\.replay_run \(None there"):  # what has begun otherwise
+        trained(None, tmp_path / "first", stores, f"cluster.replay_run={place}")
 
 
 def test_a_run_that_counted_all_patterns_has_none_to_be_counted_again(
     blobs: Path, stores: Path, tmp_path: Path
 ) -> None:
-    trained(blobs, tmp_path / "whole", stores, "training.iterations=2")
+    trained(blobs, tmp_path / "whole", stores, "training.max_iterations=2")
     with pytest.raises(RunError, match="every evaluation counted all samples"):
         trained(
             blobs,
             tmp_path / "again",
             stores,
-            "training.fraction=0.5",
-            f"cluster.replay={tmp_path / 'whole'}",
+            "training.sample_fraction=0.5",
+            f"cluster.replay_run={tmp_path / 'whole'}",
         )
 
 
@@ -254,7 +260,7 @@ def test_rows_in_a_file_are_those_in_memory(blobs: Path, stores: Path, tmp_path:
 def test_weight_decay_is_minimised_with_the_loss(tmp_path: Path) -> None:
     run = regression(tmp_path, weight_decay=0.1)
     module = nn.Linear(5, 3)
-    optimiser = cotswold.optim.LBFGS(module.parameters(), weight_decay=0.1, iterations=30)
+    optimiser = cotswold.optim.LBFGS(module.parameters(), weight_decay=0.1, max_iterations=30)
     inputs, targets = hard_to_tell()
 
     def closure() -> Tensor:
@@ -271,7 +277,7 @@ def test_weight_decay_is_minimised_with_the_loss(tmp_path: Path) -> None:
 
 def test_without_weight_decay_the_bits_stay_and_no_data_loss_is_told(tmp_path: Path) -> None:
     runs = [
-        regression(tmp_path / f"{name}", iterations=5, **words)
+        regression(tmp_path / f"{name}", max_iterations=5, **words)
         for name, words in (("a", {}), ("b", {"weight_decay": 0.0}))
     ]
     told = [[e["loss"] for e in run.events if e["kind"] == "step"] for run in runs]
@@ -399,8 +405,8 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
         tmp_path / "a",
         loss="squared_error",
         strategy="batch",
-        iterations=40,
-        portion=16,
+        max_iterations=40,
+        portion_size=16,
     )
     loss = nn.functional.mse_loss(module(inputs), targets, reduction="sum").item() / 70
     (*_, last) = (event for event in run.events if event["kind"] == "step")
@@ -417,7 +423,9 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     optimiser.step(closure)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     assert loss < 1.5 * closure().item()
     again = small()
-    cotswold.train(again, (inputs, targets), tmp_path / "a", loss="squared_error", resume=True, iterations=41)
+    cotswold.train(
+        again, (inputs, targets), tmp_path / "a", loss="squared_error", resume=True, max_iterations=41
+    )
     assert nn.functional.mse_loss(again(inputs), targets, reduction="sum").item() / 70 < loss
 
 
@@ -431,9 +439,9 @@ def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path)
         tmp_path,
         loss="squared_error",
         strategy="batch",
-        iterations=9,
+        max_iterations=9,
         validation=data,
-        portion=16,
+        portion_size=16,
     )
     steps, judged = (
         [float(str(event["loss"])) for event in run.events if event["kind"] == kind]
@@ -463,8 +471,8 @@ class Endless(IterableDataset[tuple[Tensor, Tensor]]):
         (nn.Linear(3, 2), Endless(), {}, "an IterableDataset .Endless. .* give a map-style"),
         (nn.Linear(3, 2), None, {"batch_size": 5}, "batch_size belongs to"),
         (nn.Linear(3, 2), None, {"epochs": 5}, "epochs belongs to"),
-        (nn.Linear(3, 2), None, {"method": "cg", "memory": 5}, "memory is for method"),
-        (nn.Linear(3, 2), None, {"search": "bunyip"}, "for method"),
+        (nn.Linear(3, 2), None, {"method": "cg", "history_size": 5}, "history_size is for method"),
+        (nn.Linear(3, 2), None, {"line_search": "bunyip"}, "for method"),
         (nn.Linear(3, 2), None, {"servers": 2}, "one worker needs no servers"),
     ],
 )
@@ -485,12 +493,12 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
         ("network.layers.1={type='normalisation'}", "normalises over a batch"),
         ("mesh.grid=auto", "auto is not possible"),
         ("training.device=cuda", "computes on the CPU"),
-        ("training.cycle=3", "cycle needs a fraction below 1"),
-        ("cluster.address=''", "address is empty; write HOST:PORT"),
+        ("training.cycle_iterations=3", "cycle_iterations needs a sample_fraction below 1"),
+        ("cluster.ray_address=''", "ray_address is empty; write HOST:PORT"),
         ("price.max_dollars=3", "needs price.rent_dollars_per_hour"),
         ("network.output=tanh", 'requires layers and objective.loss = "squared_error"'),
         ("objective.target_high=2", 'are for loss "squared_error"'),
-        ("training.fraction=0", "training.fraction"),
+        ("training.sample_fraction=0", "training.sample_fraction"),
     ],
 )
 def test_recipes_that_make_no_sense_over_the_whole_set_are_refused(
@@ -509,7 +517,7 @@ def test_a_data_loader_gives_its_samples_by_number(tmp_path: Path) -> None:
         tmp_path,
         loss="cross_entropy",
         strategy="batch",
-        iterations=3,
+        max_iterations=3,
         validation=0.2,
     )
     assert [event["counted"] for event in run.events if event["kind"] == "step"] == [40] * 3

@@ -82,9 +82,9 @@ def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("grid", "servers", "training"),
     [
-        ("1x2", 3, {"rule": "momentum", "learning_rate": 0.02}),
+        ("1x2", 3, {"update_rule": "momentum", "learning_rate": 0.02}),
         ("2x2", 2, {"weight_decay": 0.01, "unit_norm": True}),
-        ("3x1", 1, {"rule": "adagrad", "learning_rate": 0.05}),
+        ("3x1", 1, {"update_rule": "adagrad", "learning_rate": 0.05}),
     ],
 )
 def test_a_gang_gives_what_one_process_gives_to_rounding(
@@ -94,7 +94,9 @@ def test_a_gang_gives_what_one_process_gives_to_rounding(
     for name in ("1x1", grid):
         (tmp_path / name).mkdir()
         cluster = f"workers = 1, servers = {servers}"
-        run = finish(job_with(tmp_path / name, name, cluster, staleness=0, epoch_fraction=1.0, **training))
+        run = finish(
+            job_with(tmp_path / name, name, cluster, max_staleness=0, epoch_fraction=1.0, **training)
+        )
         assert accounted(run, 4)["counted"] == 960
         found.append(last(run.checkpoints).tensors())
     one, other = found
@@ -107,9 +109,9 @@ def test_a_gang_gives_what_one_process_gives_to_rounding(
 @pytest.mark.parametrize(
     "training",
     [
-        {"rule": "deltas", "push_every": 2, "fetch_every": 3},
-        {"push_every": 2, "fetch_every": 3, "between": "plain"},
-        {"staleness": 1, "stale": "scale"},
+        {"update_rule": "deltas", "push_every": 2, "pull_every": 3},
+        {"push_every": 2, "pull_every": 3, "local_steps": "sgd"},
+        {"max_staleness": 1, "staleness_policy": "scale"},
     ],
     ids=str,
 )
@@ -149,7 +151,12 @@ def gangs() -> list[tuple[int, int]]:
 
 @pytest.mark.soak
 def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
-    settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 6}
+    settings: dict[str, object] = {
+        "max_staleness": 0,
+        "epoch_fraction": 1.0,
+        "update_rule": "momentum",
+        "epochs": 6,
+    }
     settings["learning_rate"] = 0.01
     for name in ("whole", "stopped"):
         (tmp_path / name).mkdir()

@@ -142,17 +142,15 @@ def _facts(
     cluster = recipe.cluster
     last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
     asked = f"{counted(cluster.workers, 'replica')}, {counted(cluster.servers, 'server')}"
-    if cluster.parameter_servers is not None:
-        asked = (
-            f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
-        )
+    if cluster.controllers is not None:
+        asked = f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.controllers}"
     found = [
         ("Requested processes", asked),
-        ("Update rule", _RULES.get(training.rule, training.rule)),
+        ("Update rule", _RULES.get(training.update_rule, training.update_rule)),
         ("Learning rate", plain(training.learning_rate)),
-        ("Steps between pulls, between pushes, at least", f"{training.fetch_every}, {training.push_every}"),
-        ("Staleness bound", "none" if training.staleness is None else _bound(training)),
-        ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_of}"),
+        ("Steps between pulls, between pushes, at least", f"{training.pull_every}, {training.push_every}"),
+        ("Staleness bound", "none" if training.max_staleness is None else _bound(training)),
+        ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_fraction_of}"),
     ]
     since = ", since the last resume" if history.resumptions else ""
     for name, label, shown in (
@@ -177,7 +175,7 @@ def _facts(
 
 
 def _bound(training: DownpourTraining) -> str:
-    return f"{training.staleness}, beyond which updates {_BEYOND[training.stale or 'wait']}"
+    return f"{training.max_staleness}, beyond which updates {_BEYOND[training.staleness_policy or 'wait']}"
 
 
 _BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}

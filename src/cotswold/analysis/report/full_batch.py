@@ -100,7 +100,7 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
     method = _METHODS[training.method]
     if training.method == "cg":
         method += f", {_BETAS[training.beta or 'polak-ribiere']}"
-    found = [("Method", method), ("Line search", _SEARCHES[training.search])]
+    found = [("Method", method), ("Line search", _SEARCHES[training.line_search])]
     last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
     for name, label, shown in (
         ("at", "Iterations", count),
@@ -115,8 +115,8 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         value = float(phase.training["loss"].steps[-1]) if name == "at" else last.get(name)
         if value is not None and (value or name != "slopes"):
             found.append((label, shown(value)))
-    if training.fraction < 1:
-        found.append(("Fraction of samples that ends an evaluation", percent(training.fraction)))
+    if training.sample_fraction < 1:
+        found.append(("Fraction of samples that ends an evaluation", percent(training.sample_fraction)))
     if not recipe.alone:
         cluster = recipe.cluster
         found.append(
@@ -125,6 +125,6 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
                 f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}",
             )
         )
-        found.append(("Transfer of the point", cluster.travel.capitalize()))
+        found.append(("Transfer of the point", cluster.point_transfer.capitalize()))
     ended = phase.ended.get("why")
     return [*found, *([("Ended", str(ended))] if ended else [])]

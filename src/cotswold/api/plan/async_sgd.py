@@ -54,9 +54,9 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     outputs, cluster = class_count(recipe), recipe.cluster
     work = _work(recipe, training, outputs)
     settings, pace = settings_of(recipe), pace_of(recipe, training)
-    stands = cluster.parameter_servers
+    stands = cluster.controllers
     own_servers = [f"server-{number}" for number in range(cluster.servers)]
-    parts = [f"part {number}" for number in range(settings.processes.buckets or 0)]
+    parts = [f"part {number}" for number in range(settings.processes.max_buckets or 0)]
     servers = own_servers if stands is None else parts
     shards = split_into_shards(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
@@ -164,7 +164,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
             return batch
 
     network = supervised_network(made_on_cpu(recipe), outputs)
-    ways, decay, clip = push_formats(network, training), training.weight_decay, training.clip
+    ways, decay, clip = push_formats(network, training), training.weight_decay, training.clip_norm
     work = ReplicaTask(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
     if training.device != "cpu":
         work.move_to(torch.device(training.device))

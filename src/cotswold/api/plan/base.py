@@ -58,7 +58,7 @@ def counted(recipe: Recipe, training: BatchTraining) -> Row:
     vectors = _vectors(training)
     server_vectors = (vectors + workers) // max(servers, 1)
     sample_bytes = recipe.input.size * _item_bytes(recipe)
-    counted = max(1, round(patterns * training.fraction))
+    counted = max(1, round(patterns * training.sample_fraction))
     evaluations = _evaluations(training, counted * _flops(layers))
     seconds = _seconds(recipe, training, outputs)
     evaluation_seconds = counted * seconds / at_once(recipe) + (0 if alone else MESSAGES_SECONDS)
@@ -70,7 +70,7 @@ def counted(recipe: Recipe, training: BatchTraining) -> Row:
         "parameters": size,
         "patterns": patterns,
         **({} if exact else {"patterns_are": "approximate, before the data are prepared"}),
-        "portions": -(-patterns // training.portion),
+        "portions": -(-patterns // training.portion_size),
         "vectors": vectors,
         "vectors_bytes": vectors * vector,
         "samples_bytes": patterns * sample_bytes,
@@ -94,7 +94,7 @@ def at_once(recipe: Recipe) -> int:
     from cotswold.api.ranks import cores
 
     computing = recipe.cluster.workers * _ranks(recipe)
-    return computing if recipe.cluster.address is not None else max(1, min(computing, cores()))
+    return computing if recipe.cluster.ray_address is not None else max(1, min(computing, cores()))
 
 
 def crowded(recipe: Recipe) -> Row:
@@ -102,7 +102,7 @@ def crowded(recipe: Recipe) -> Row:
     from cotswold.api.ranks import cores
 
     computing, has = recipe.cluster.workers * _ranks(recipe), cores()
-    if recipe.cluster.address is not None or computing <= has:
+    if recipe.cluster.ray_address is not None or computing <= has:
         return {}
     said = f"{computing} processes would share {has} cores and be no faster than {has}"
     return {"workers_are": f"more than cores: {said}"}
@@ -149,26 +149,26 @@ def _vectors(training: BatchTraining) -> int:
     """
     from cotswold.training.full_batch.strategy import MEMORY
 
-    return 5 + (2 * ((training.memory or MEMORY) + 1) if training.method == "lbfgs" else 1)
+    return 5 + (2 * ((training.history_size or MEMORY) + 1) if training.method == "lbfgs" else 1)
 
 
 def _kept(training: BatchTraining) -> int:
     """Return the number of vectors in a checkpoint."""
     from cotswold.training.full_batch.strategy import MEMORY
 
-    return 2 + (2 * (training.memory or MEMORY) if training.method == "lbfgs" else 1)
+    return 2 + (2 * (training.history_size or MEMORY) if training.method == "lbfgs" else 1)
 
 
 def _worker_vectors(recipe: Recipe) -> int:
     """Return the number of vectors in a worker: point and sum, and the direction with `bunyip`."""
-    return 3 if recipe.cluster.travel == "bunyip" else 2
+    return 3 if recipe.cluster.point_transfer == "bunyip" else 2
 
 
 def ports(recipe: Recipe, processes: int) -> str:
     """Describe the ports at which ``processes`` processes and this one listen."""
     if recipe.alone and recipe.training.strategy == "batch":
         return "none"
-    if recipe.cluster.address is None:
+    if recipe.cluster.ray_address is None:
         return "none: sockets of this machine's file system"
     which = f"of {recipe.cluster.ports}" if recipe.cluster.ports else "any that are free"
     how = "encrypted" if recipe.cluster.encrypt else "not encrypted"
@@ -177,9 +177,9 @@ def ports(recipe: Recipe, processes: int) -> str:
 
 def _evaluations(training: BatchTraining, flops: int) -> float:
     """Return the expected number of evaluations of a run, each of ``flops`` FLOPs."""
-    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.iterations]
-    limits += [] if training.evaluations is None else [training.evaluations]
-    limits += [] if training.flops is None else [training.flops / flops]
+    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.max_iterations]
+    limits += [] if training.max_evaluations is None else [training.max_evaluations]
+    limits += [] if training.max_flops is None else [training.max_flops / flops]
     return max(1.0, min(limits))
 
 
@@ -200,19 +200,19 @@ def _seconds(recipe: Recipe, training: BatchTraining, outputs: int) -> float:
         is_augmented = False
 
         def __len__(self) -> int:
-            return training.portion
+            return training.portion_size
 
         def batch(self, numbers: Sequence[int]) -> Batch:
             return drawn
 
-    drawn = random_batch(recipe, outputs, training.portion)
+    drawn = random_batch(recipe, outputs, training.portion_size)
     work = work_of(recipe, supervised_network(recipe, outputs), outputs, loss_of(recipe), Random(), None)
     gradient = torch.zeros_like(work.parameters)
-    work.add(range(training.portion), gradient)  # compiles kernels
+    work.add(range(training.portion_size), gradient)  # compiles kernels
     taken, began = 0, time.perf_counter()
     while taken == 0 or time.perf_counter() - began < MEASURED_SECONDS:
-        work.add(range(training.portion), gradient)
-        taken += training.portion
+        work.add(range(training.portion_size), gradient)
+        taken += training.portion_size
     return (time.perf_counter() - began) / taken
 
 

@@ -26,19 +26,21 @@ def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
     except CotswoldError as error:
         return {**needed, "parameter_servers": f"the cluster does not answer: {error}"}
     living = [each for each in looked.servers if each.state == _LIVING]
-    copies = min(looked.copies, len(living))
+    copies = min(looked.replication_factor, len(living))
     runs = (
         "no other run" if not looked.runs else f"{len(looked.runs)} other run{'s' * (len(looked.runs) > 1)}"
     )
     if not living:
         said = f"{looked.controller} answers, but the cluster has no servers: cotswold cluster start, or add"
     else:
-        hosts, short = len({each.host for each in living}), looked.copies - copies
+        hosts, short = len({each.host for each in living}), looked.replication_factor - copies
         said = (
             f"{len(living)} server{'s' * (len(living) > 1)} on {hosts} host{'s' * (hosts > 1)}, "
             f"{copies} {'copy' if copies == 1 else 'copies'} of each part, {runs}"
         )
-        said += f"; {looked.copies} copies are configured, each on its own server" if short else ""
+        said += (
+            f"; {looked.replication_factor} copies are configured, each on its own server" if short else ""
+        )
         if copies < looked.least:
             said += f", and pushes wait with fewer than {looked.least}"
     return {

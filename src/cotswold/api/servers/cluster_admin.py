@@ -88,7 +88,7 @@ def explained(of: AdminClient, bucket: str) -> Explained:
         *(group.bucket, group.term, group.incarnation, group.primary, group.secondaries, group.learners),
         copies=dict(found.copies),
         servers={each.name: each for each in looked.servers if each.name in group.all_servers},
-        wanted=looked.copies,
+        wanted=looked.replication_factor,
         least=looked.least,
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
         events=looked.events,

@@ -125,7 +125,7 @@ def little_room(settings: HostSettings, free: int) -> str:
 
 def few_servers(settings: HostSettings) -> str:
     """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
-    copies, servers = settings.control.copies, counted(settings.servers, "server")
+    copies, servers = settings.control.replication_factor, counted(settings.servers, "server")
     if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
         return ""
     return (
@@ -140,7 +140,7 @@ def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
     from cotswold.replication.client.standalone_cluster import places_by_name
 
     places = ",".join(places_by_name(settings.controllers).values())
-    setting = shlex.quote(f'cluster.parameter_servers="{places}"')
+    setting = shlex.quote(f'cluster.controllers="{places}"')
     file, environ = "", ""
     if isinstance(token, KeyringFile):
         path = shlex.quote(str(token.path.absolute()))

@@ -59,16 +59,16 @@ def serve(
     model: nn.Module,
     *,
     servers: int = 1,
-    rule: RuleName = "sgd",
-    rate: float = 0.1,
+    update_rule: RuleName = "sgd",
+    learning_rate: float = 0.1,
     momentum: float = 0.9,
     listen: str = "127.0.0.1:0",
     token: str | Path | Token | None = None,
     save: str | Path | None = None,
     resume: bool = False,
     checkpoint_minutes: float = 5.0,
-    staleness: int | None = None,
-    stale: Literal["drop", "scale"] = "drop",
+    max_staleness: int | None = None,
+    staleness_policy: Literal["drop", "scale"] = "drop",
     ports: tuple[int, int] | None = None,
     encrypt: bool = True,
     shard_bytes: int = 1 << 20,
@@ -81,17 +81,17 @@ def serve(
     Args:
         model: The module, with parameters of one floating-point dtype.
         servers: Number of server processes.
-        rule: Update rule: steps along gradients (``"sgd"``, ``"momentum"``, ``"adagrad"``), or the sum of
-            ``"deltas"``.
-        rate: Learning rate of the gradient rules.
+        update_rule: Update rule: steps along gradients (``"sgd"``, ``"momentum"``, ``"adagrad"``), or the sum
+            of ``"deltas"``.
+        learning_rate: Learning rate of the gradient rules.
         momentum: Momentum of rule ``"momentum"``.
         listen: Address of this machine at which clients reach the servers; port 0 selects a free one.
         token: A secret, or the path of a file for it. [COTSWOLD_TOKEN, else a new secret]
         save: Folder for checkpoints. [none]
         resume: Resume from the newest checkpoint in ``save``.
         checkpoint_minutes: Minutes between checkpoints; one more is written at the end.
-        staleness: Maximum number of pushes between a pull and its push. [no limit]
-        stale: "drop" drops pushes beyond ``staleness``; "scale" scales them down.
+        max_staleness: Maximum number of pushes between a pull and its push. [no limit]
+        staleness_policy: "drop" drops pushes beyond ``max_staleness``; "scale" scales them down.
         ports: First and last port of the servers. [any]
         encrypt: Encrypt messages between hosts.
         shard_bytes: Maximum size of a shard, bytes.
@@ -113,14 +113,14 @@ def serve(
     host, port = split_address(listen)
     if host in ("0.0.0.0", "::", "*"):
         raise UserError(f"listen={listen!r}: give a single address of this machine at which clients reach it")
-    chosen = rule_of(rule, momentum)
+    chosen = rule_of(update_rule, momentum)
     settings = ServiceSettings(
         own_address_of(host),
         port,
         servers,
         chosen,
-        rate,
-        staleness_of(staleness, stale),
+        learning_rate,
+        staleness_of(max_staleness, staleness_policy),
         shard_bytes,
         ports,
         encrypt,

@@ -77,7 +77,7 @@ class ServerCheckpoint:
         if self._folder is None:
             return None
         state: dict[str, object] = {
-            "rule": self._rule.name,
+            "update_rule": self._rule.name,
             "vectors": [name for name in vectors if name != POINT],
             "account": dict(vars(account)),
         }
@@ -106,10 +106,10 @@ class ServerCheckpoint:
             raise CheckpointError(
                 f"{checkpoint.path} does not describe served parameters; it has another version"
             )
-        if state.get("rule") != self._rule.name:
+        if state.get("update_rule") != self._rule.name:
             raise UserError(
-                f"{checkpoint.path} has rule {state.get('rule')}, but the server has {self._rule.name}; "
-                "resume with the same rule, or start in another folder"
+                f"{checkpoint.path} has rule {state.get('update_rule')}, but the server has "
+                f"{self._rule.name}; resume with the same rule, or start in another folder"
             )
         vectors = {POINT: torch.empty_like(self.vectors[POINT])}
         for name, part in zip(self._names, self._cut(vectors[POINT]), strict=True):

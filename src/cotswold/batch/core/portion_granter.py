@@ -52,7 +52,7 @@ class PortionGranter:
         if not drawn or min(drawn) < 0 or max(drawn) >= rules.dealing.portions:
             raise ValueError(f"portions must be in 0 to {rules.dealing.portions - 1}, got {list(drawn)}")
         self.ledger = PortionLedger(drawn)
-        self.may_leave_out = request.portions is None and rules.deadline is not None
+        self.may_leave_out = request.portions is None and rules.deadline_factor is not None
         if self.may_leave_out:  # a deadline must not leave out the portions of slow workers
             queues = PortionQueues.shared(rules.dealing.shuffled(request.cycle, drawn), homes, ())
         else:

@@ -122,7 +122,7 @@ class Scheduler:
 
     def _backup(self, member: Member, now: float) -> int | None:
         """Return the portion that others will finish last, and later than this worker could."""
-        if self.rules.copies == 1:
+        if self.rules.backup_tasks == 0:
             return None
         own = self.members.seconds(member.session)
         latest = (len(self._unfinished(member)) + 0.5) * own
@@ -162,7 +162,7 @@ class Scheduler:
             return False
         if any(each.number is not None for each in trusted):
             return False  # a responsive worker has computed it
-        return len(trusted) < self.rules.copies
+        return len(trusted) <= self.rules.backup_tasks
 
     def is_doubtful(self, member: Member, now: float) -> bool:
         """True if a worker may be suspended and its results lost."""
@@ -174,10 +174,10 @@ def portions_to_leave_out(
 ) -> list[int]:
     """Return the portions to leave out after the deadline: not computed, and not part of a worker's sum.
     Empty before it."""
-    if rules.deadline is None or not any(member.seconds for member in members):
+    if rules.deadline_factor is None or not any(member.seconds for member in members):
         return []
     usual = len(ledger.portions) / max(members.rate, 1e-9)
-    if seconds < rules.deadline * usual or ledger.computed < rules.least * len(ledger.portions):
+    if seconds < rules.deadline_factor * usual or ledger.computed < rules.least * len(ledger.portions):
         return []
     # wait for portions that a worker may be adding to a sum with others: the whole sum would be refused
     return [

@@ -28,11 +28,11 @@ class EvaluationSettings:
     ahead_seconds: float = 0.1
     """Time in seconds that a worker's granted portions should last; short portions are granted in larger
     numbers."""
-    copies: int = 2
-    """Maximum number of workers that compute one of the last portions; 1 disables backup tasks."""
+    backup_tasks: int = 1
+    """Maximum number of further workers that compute one of the last portions; 0 disables backup tasks."""
     flush_seconds: float = 1.0
     """Age at which a worker pushes a sum, with any kind of reduction; limits the loss when a worker dies."""
-    deadline: float | None = None
+    deadline_factor: float | None = None
     """Factor of the expected seconds, at the workers' newest speeds, after which an evaluation that may
     choose its portions ends, once `least` is done; None waits for all."""
     least: float = 0.5
@@ -56,13 +56,13 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         if self.tree and not self.pushes:
             raise ValueError("tree requires pushes: sums along the tree are pushed to the servers")
-        if self.deadline is not None and not self.deadline > 0:
-            raise ValueError(f"deadline must be above 0, got {self.deadline}")
+        if self.deadline_factor is not None and not self.deadline_factor > 0:
+            raise ValueError(f"deadline_factor must be above 0, got {self.deadline_factor}")
         if not 0 < self.least <= 1:
             raise ValueError(f"least must be above 0 and at most 1, got {self.least}")
         for name, least in (
             ("prefetch", 0),
-            ("copies", 1),
+            ("backup_tasks", 0),
             ("deaths", 1),
             ("unsettled", 1),
         ):

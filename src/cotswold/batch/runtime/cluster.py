@@ -113,7 +113,7 @@ class Cluster:
             number,
             portions,
             done,
-            min(done * self._settings.portion, self.patterns),
+            min(done * self._settings.portion_size, self.patterns),
             len(self._machine.members),
             self._backups,
             traffic.sent_bytes + traffic.sent_shared_bytes,
@@ -248,7 +248,13 @@ class Cluster:
         kept = self._sets.state()
         recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
         request = EvaluationRequest(
-            at, gradient, tuple(before), tuple(after), recorded, self._sets.draws, self._settings.fraction
+            at,
+            gradient,
+            tuple(before),
+            tuple(after),
+            recorded,
+            self._sets.draws,
+            self._settings.sample_fraction,
         )
         self._begin(request, (request, kept))
         try:
@@ -323,7 +329,7 @@ class Cluster:
         if not held:
             return None
         workers = len(self._machine.members)
-        validating = Validation(time.monotonic_ns(), at, held, self._settings.portion, workers)
+        validating = Validation(time.monotonic_ns(), at, held, self._settings.portion_size, workers)
         return run_validation(
             validating, self._conversation, self._settings.alone_seconds, self._require_servers
         )
@@ -378,7 +384,7 @@ class Cluster:
             return
         self._give_up_halted()
         self._contents.ran(request.before)
-        if self._settings.travel == "bunyip":
+        if self._settings.point_transfer == "bunyip":
             request = self._contents.fetching(request.at).asked_in(request)
         self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
 

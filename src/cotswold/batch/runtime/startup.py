@@ -223,13 +223,13 @@ class Startup:
         settings = self._settings
         vector_bytes = made.size * np.dtype(made.dtype).itemsize
         rules = EvaluationSettings(
-            ChunkPermutation(settings.seed, made.patterns, settings.portion),
+            ChunkPermutation(settings.seed, made.patterns, settings.portion_size),
             made.size,
-            pushes=settings.travel == "sandblaster" or settings.deterministic,
+            pushes=settings.point_transfer == "sandblaster" or settings.deterministic,
             tree=settings.deterministic,
             flush_seconds=flush_seconds(vector_bytes, settings, is_one_host=self._task.host is None),
-            copies=settings.copies,
-            deadline=settings.deadline,
+            backup_tasks=settings.backup_tasks,
+            deadline_factor=settings.deadline_factor,
             silent_seconds=settings.silent_seconds,
             lonely_seconds=settings.alone_seconds,
         )

@@ -202,7 +202,7 @@ class WorkerProcess:
         self._sums.cut(welcome.shards)
         self._pulls = VectorPulls(welcome.shards, self._parameters.dtype, self._post.send)
         self._points = PointAssembly(welcome, self._parameters.dtype, self._pulls, self._exchanges)
-        dealing = ChunkPermutation(welcome.seed, welcome.patterns, welcome.portion)
+        dealing = ChunkPermutation(welcome.seed, welcome.patterns, welcome.portion_size)
         if dealing != self._dealing:
             self._dealing, self._dealt = dealing, {}
 

@@ -160,7 +160,7 @@ class Kept:
         self.close()
 
     def _start(self, folder: Path, is_led_by_one: bool) -> None:
-        control = asdict(ControllerSettings(copies=self._copies, lease_seconds=LEASE_SECONDS))
+        control = asdict(ControllerSettings(replication_factor=self._copies, lease_seconds=LEASE_SECONDS))
         if is_led_by_one:
             control["handover_seconds"] = _NEVER
         state = {"state": asdict(MetadataLocation(sqlite=str(folder / "state.sqlite"))), "control": control}

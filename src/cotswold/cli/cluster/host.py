@@ -28,9 +28,9 @@ def start(
     servers: int = 2,
     folder: Path = Path("cluster"),
     token_file: Path | None = None,
-    copies: int = 3,
-    copies_min: int = 1,
-    way: Literal["star", "chain"] = "star",
+    replication_factor: int = 3,
+    replication_factor_min: int = 1,
+    topology: Literal["star", "chain"] = "star",
     flush_seconds: float = 1.0,
     disks: bool = True,
     etcd: str | None = None,
@@ -38,8 +38,8 @@ def start(
     etcd_cert: Path | None = None,
     etcd_key: Path | None = None,
     etcd_prefix: str = "cotswold/",
-    updates: str | None = None,
-    replication: str | None = None,
+    client_address: str | None = None,
+    replication_address: str | None = None,
     name: str = "",
     ports: str | None = None,
     encrypt: bool = True,
@@ -61,7 +61,7 @@ def start(
 
       cotswold cluster start --listen a --controllers a,b,c --etcd a:2379,b:2379
 
-      cotswold cluster start --servers 3 --copies 2 --flush-seconds 0.5
+      cotswold cluster start --servers 3 --replication-factor 2 --flush-seconds 0.5
 
     Parameters
     ----------
@@ -77,11 +77,11 @@ def start(
     token_file
         A file with the cluster's secret, readable by this user only; created if missing. Default:
         COTSWOLD_CLUSTER_TOKEN_FILE, COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN.
-    copies
+    replication_factor
         Copies of each bucket, 1 to 5, on different servers, and on different hosts if possible.
-    copies_min
+    replication_factor_min
         With fewer copies than this, pushes wait.
-    way
+    topology
         Replication topology: in a `star` the primary sends each change to all copies, in a `chain` to one,
         which forwards it to the next. The same on all hosts.
     flush_seconds
@@ -98,9 +98,9 @@ def start(
         The key file of that certificate.
     etcd_prefix
         Prefix of all keys, so that several clusters can share an etcd; 128 bytes at most.
-    updates
+    client_address
         The address of this host for pushes and pulls of clients, if different.
-    replication
+    replication_address
         The address of this host for copies between servers, if different.
     name
         Name prefix of this host's servers. Default: its address.
@@ -116,9 +116,14 @@ def start(
     from cotswold.replication.runtime.host_settings import HostSettings
 
     try:
-        control = ControllerSettings(copies=copies, min_copies=copies_min)
+        control = ControllerSettings(
+            replication_factor=replication_factor, replication_factor_min=replication_factor_min
+        )
     except ValueError as error:
-        raise UserError(f"--copies {copies}, --copies-min {copies_min}: {error}") from error
+        raise UserError(
+            f"--replication-factor {replication_factor}, --replication-factor-min {replication_factor_min}: "
+            f"{error}"
+        ) from error
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     settings = HostSettings(
         listen,
@@ -127,9 +132,9 @@ def start(
         folder,
         place,
         name,
-        _roads(updates, replication),
+        _roads(client_address, replication_address),
         control,
-        ReplicationSettings(min_members=copies_min, topology=way),
+        ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds if disks else None,
         encrypt,
         _ports(ports),
@@ -144,12 +149,12 @@ def add(
     servers: int = 1,
     folder: Path = Path("cluster-added"),
     token_file: Path | None = None,
-    copies_min: int = 1,
-    way: Literal["star", "chain"] = "star",
+    replication_factor_min: int = 1,
+    topology: Literal["star", "chain"] = "star",
     flush_seconds: float = 1.0,
     disks: bool = True,
-    updates: str | None = None,
-    replication: str | None = None,
+    client_address: str | None = None,
+    replication_address: str | None = None,
     name: str = "",
     ports: str | None = None,
     encrypt: bool = True,
@@ -177,17 +182,17 @@ def add(
     token_file
         A file with the cluster's secret, readable by this user only. Default: COTSWOLD_CLUSTER_TOKEN_FILE,
         COTSWOLD_CLUSTER_TOKEN or COTSWOLD_TOKEN.
-    copies_min
+    replication_factor_min
         Same as on the other hosts.
-    way
+    topology
         Same as on the other hosts.
     flush_seconds
         Seconds until a change is on disk.
     disks
         Keep the servers' data on disk.
-    updates
+    client_address
         The address of this host for pushes and pulls of clients, if different.
-    replication
+    replication_address
         The address of this host for copies between servers, if different.
     name
         Name prefix of this host's servers. Default: its address.
@@ -206,8 +211,8 @@ def add(
         servers=servers,
         folder=folder,
         name=name,
-        roads=_roads(updates, replication),
-        copying=ReplicationSettings(min_members=copies_min, topology=way),
+        roads=_roads(client_address, replication_address),
+        copying=ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
         ports=_ports(ports),
@@ -248,8 +253,8 @@ def _named(controllers: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in controllers.split(",") if each.strip())
 
 
-def _roads(updates: str | None, replication: str | None) -> dict[str, str]:
-    given = {"updates": updates, "replication": replication}
+def _roads(client_address: str | None, replication_address: str | None) -> dict[str, str]:
+    given = {"updates": client_address, "replication": replication_address}
     return {road: address for road, address in given.items() if address is not None}
 
 

@@ -46,8 +46,8 @@ def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None
 
 def _lines(found: Overview) -> Iterator[str]:
     looked = found.looked
-    word = "copy" if looked.copies == 1 else "copies"
-    copies = f"{looked.copies} {word} of each bucket, {looked.least} at least"
+    word = "copy" if looked.replication_factor == 1 else "copies"
+    copies = f"{looked.replication_factor} {word} of each bucket, {looked.least} at least"
     process = f" (process {looked.process})" if looked.process else ""
     yield f"{looked.controller} leads the controllers{process}; {copies}"
     if refused := ", ".join(f"{count} {_REFUSED.get(why, why)}" for why, count in looked.refused if count):

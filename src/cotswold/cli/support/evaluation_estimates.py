@@ -21,10 +21,10 @@ def show(predicted: PredictedEvaluations, json_: bool) -> None:
     """Print predicted evaluations."""
     cluster, recipe, found = predicted.cluster, predicted.recipe, predicted.evaluations
     if json_:
-        said = {"recipe": recipe.name, "patterns": predicted.patterns, "outputs": predicted.outputs}
+        said = {"recipe": recipe.name, "samples": predicted.samples, "outputs": predicted.outputs}
         print(json.dumps({**said, "evaluations": [each.as_dict() for each in found]}, indent=1))
         return
-    words = f"{recipe.name}, batch, {predicted.patterns:,} samples, {predicted.outputs:,} outputs"
+    words = f"{recipe.name}, batch, {predicted.samples:,} samples, {predicted.outputs:,} outputs"
     table(f"{words}, on {cluster.name}: one evaluation", [_row(each) for each in found])
     table("milliseconds per evaluation, by part", [_parts(each) for each in found])
     if not all(each.fits for each in found):
@@ -39,7 +39,7 @@ def _row(found: EvaluationPrediction) -> dict[str, object]:
         "seconds": f"{found.seconds:,.4g}",
         "again": f"{found.again_seconds:,.4g}",
         "computing": f"{100 * found.computing:.1f} %",
-        "samples/s": f"{found.patterns_per_second:,.0f}",
+        "samples/s": f"{found.samples_per_second:,.0f}",
         "GFLOP": f"{found.flops / 1e9:,.1f}",
         "GFLOP/s": f"{found.flops_per_second / 1e9:,.2f}",
         "of peak": f"{100 * found.efficiency:.1f} %",

@@ -22,7 +22,7 @@ class Cluster(Section):
 
     workers: Processes = 1
     """Number of workers, each a process, or the ranks of `mesh.grid`. For `batch`, one worker without
-    `address` runs everything in one process, without servers or sockets; for `downpour`, workers are the
+    `ray_address` runs everything in one process, without servers or sockets; for `downpour`, workers are the
     replicas.
     """
     processes: Processes = 1
@@ -34,18 +34,18 @@ class Cluster(Section):
     """Number of parameter servers. They store the parameters, directions and history in shards of about 1
     MB.
     """
-    server_copies: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
+    replication_factor: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
     """For `downpour`: replication factor, the number of servers that hold each bucket of the parameters.
     With 2 or more, one server may die at any time: another one takes over, each update counts once, and
     the run continues (Chilimbi et al. 2014, section 3.3: 3). With 1, the run ends with a server and must
     be resumed.
     """
-    server_copies_min: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
+    replication_factor_min: Annotated[int, Field(ge=1, le=MOST_COPIES)] = 1
     """For `downpour`: smallest number of servers that must hold a bucket to accept a push; with fewer,
     pushes wait. An acknowledged push is then on at least this many servers, and all but one of these may
     die at once without loss.
     """
-    replication: Literal["star", "chain"] = "star"
+    topology: Literal["star", "chain"] = "star"
     """For `downpour` with copies: replication topology. `star`: the primary sends each change to all other
     copies. `chain`: it sends to the first, which forwards to the next (chain replication). With three
     copies, `chain` halves the primary's network traffic but acknowledges a push later.
@@ -56,16 +56,16 @@ class Cluster(Section):
     this are lost and counted, and their samples are assigned again. Default: nothing is kept on disk, and
     the run is resumed from its last checkpoint (Chilimbi et al. 2014, 3.3.2).
     """
-    parameter_servers: Text | None = None
+    controllers: Text | None = None
     """For `downpour`: addresses of the controllers of a running parameter-server cluster (`cotswold
     cluster start`), `host:port,host:port`. The cluster stores the parameters of this run and of others;
     its token is in COTSWOLD_CLUSTER_TOKEN. The run then starts no servers.
     """
-    buckets: Processes | None = None
+    max_buckets: Processes | None = None
     """For `downpour` with copies: largest number of buckets, the parts of the parameters that are
     replicated separately. Default: 8 per server, and 64 on a running cluster.
     """
-    address: Text | None = None
+    ray_address: Text | None = None
     """Head of a Ray cluster, `host:port`, on whose machines the processes start. Default: this machine
     only.
     """
@@ -80,19 +80,19 @@ class Cluster(Section):
     """
     encrypt: bool = True
     """Encrypt connections between hosts (CURVE); connections within a host are never encrypted."""
-    travel: Literal["sandblaster", "bunyip"] = "sandblaster"
+    point_transfer: Literal["sandblaster", "bunyip"] = "sandblaster"
     """Transfer of the point. `sandblaster`: workers pull it from the servers for each evaluation.
     `bunyip`: workers keep it; they receive the direction once per iteration, then only step lengths.
     """
-    copies: Annotated[int, Field(gt=0), at_most(100)] = 2
-    """Speculative execution: number of workers that may compute one of the last portions of an evaluation;
-    the first result counts. 1 for no backup copies.
+    backup_tasks: Annotated[int, Field(ge=0), at_most(99)] = 1
+    """Speculative execution: number of further workers that may compute one of the last portions of an
+    evaluation; the first result counts. 0 for no backup tasks.
     """
     link_megabits: Positive = 1000.0
     """Speed of each machine's network card in Mb/s; it determines the order in which sums are reduced."""
-    replay: Text | None = None
+    replay_run: Text | None = None
     """A run whose evaluations ended before all samples were evaluated: use the same samples in each cycle."""
-    silence: Span = 10.0
+    heartbeat_timeout: Span = 10.0
     """Heartbeat timeout in seconds. A worker or replica that is silent for this long counts as lost: its
     portions, or samples, are assigned to others. If a parameter server of replicas is silent for this
     long, the run ends and must be resumed. If the step, portion or evaluation of a replica, worker or
@@ -100,11 +100,11 @@ class Cluster(Section):
     several processes is stopped, after three times as long if all only wait. Set it higher if data arrive
     with long delays.
     """
-    wait: Span = 300.0
-    """Seconds to wait if no worker is left, before the run saves and ends; with `parameter_servers`,
+    unavailable_timeout: Span = 300.0
+    """Seconds to wait if no worker is left, before the run saves and ends; with `controllers`,
     seconds to wait if the cluster holds no copy of some bucket or cannot be reached.
     """
-    metrics: Text | None = None
+    metrics_address: Text | None = None
     """Address at which the run serves Prometheus metrics during training, `127.0.0.1:9100`, at the path
     `/metrics`; a port alone means the loopback address. Anyone who can reach it can read it. Default: no
     metrics.
@@ -113,26 +113,26 @@ class Cluster(Section):
     @property
     def keeps_copies(self) -> bool:
         """True if buckets of the parameters are copied between servers, or to later servers by disk."""
-        return self.server_copies > 1 or self.flush_seconds is not None or self.parameter_servers is not None
+        return self.replication_factor > 1 or self.flush_seconds is not None or self.controllers is not None
 
     @property
     def alone(self) -> bool:
         """True if one process does everything."""
-        return self.workers == 1 and self.address is None
+        return self.workers == 1 and self.ray_address is None
 
-    @field_validator("address")
+    @field_validator("ray_address")
     @classmethod
     def _is_somewhere(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
-            raise ValueError("address is empty; write HOST:PORT, or remove it")
+            raise ValueError("ray_address is empty; write HOST:PORT, or remove it")
         return value
 
-    @field_validator("metrics", mode="before")
+    @field_validator("metrics_address", mode="before")
     @classmethod
     def _is_a_text(cls, value: object) -> object:
         return str(value) if type(value) is int else value
 
-    @field_validator("metrics")
+    @field_validator("metrics_address")
     @classmethod
     def _is_a_place(cls, value: str | None) -> str | None:
         metrics_place(value)

@@ -33,46 +33,48 @@ class BatchTraining(SharedTraining):
     """For `cg`: formula of β, the factor of the last direction. Default: `polak-ribiere`, cut off at 0
     (PR+).
     """
-    search: Literal["wolfe", "approximate", "bunyip"] = "wolfe"
+    line_search: Literal["wolfe", "approximate", "bunyip"] = "wolfe"
     """The line search. `wolfe`: strong Wolfe conditions, and approximate ones if float32 rounding hides
     the changes of the objective. `approximate`: always approximate Wolfe conditions. `bunyip`, for `cg`:
     exponential steps, a bracket by the sign of the directional derivative, quadratic interpolation.
     """
-    memory: Annotated[int, Field(gt=0), at_most(1000)] | None = None
+    history_size: Annotated[int, Field(gt=0), at_most(1000)] | None = None
     """For `lbfgs`: number of past steps and gradient changes to keep. Default: 10."""
-    iterations: Times = 100
+    max_iterations: Times = 100
     """Stop after this many iterations; an iteration is one direction and its line search."""
-    evaluations: Times | None = None
+    max_evaluations: Times | None = None
     """Stop after this many evaluations of value and gradient; the current iteration is finished first."""
-    flops: Positive | None = None
+    max_flops: Positive | None = None
     """Stop after this many FLOPs of values and gradients, as the run's account counts them (1e15 is a
     PFLOP); the current iteration is finished first.
     """
     tolerance: NotNegative = 0.0
     """Stop if the norm of the gradient is at most this."""
-    stall_iterations: Annotated[int, Field(ge=0), at_most(1_000_000)] = 10
+    convergence_patience: Annotated[int, Field(ge=0), at_most(1_000_000)] = 10
     """Stop as converged after this many iterations in a row without progress: the value fell by no more
     than its rounding, the slopes along the steps predict no more, and the gradient norm was never smaller
     than before. 0 turns it off. It does not apply if evaluations may end before all samples are evaluated
-    (`fraction`, `deadline`).
+    (`sample_fraction`, `deadline_factor`).
     """
     weight_decay: NotNegative = 0.0
     """λ: the mean loss includes ½ λ times the square of every trained weight, biases included. For n
     training samples this is C = 1 / (λ n) of scikit-learn, which excludes intercepts. The training loss of
     an iteration includes the penalty; the validation loss does not.
     """
-    portion: Times = 320
+    portion_size: Times = 320
     """Samples per portion, the unit of work: a worker checks for new commands after each portion."""
-    fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    sample_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of the portions after which an evaluation ends (Aberdeen et al. 2000, section 6.2: 0.8).
-    Evaluations that are compared use the same samples; see `cycle`.
+    Evaluations that are compared use the same samples; see `cycle_iterations`.
     """
-    deadline: Positive | None = None
+    deadline_factor: Positive | None = None
     """On a cluster: an evaluation that chooses its samples ends after this many times its usual duration,
     with the samples evaluated by then.
     """
-    cycle: Times | None = None
-    """Iterations that use the same samples, if `fraction` is below 1 or `deadline` is set. Default: 5."""
+    cycle_iterations: Times | None = None
+    """Iterations that use the same samples, if `sample_fraction` is below 1 or `deadline_factor` is set.
+    Default: 5.
+    """
     deterministic: bool = False
     """Sum portions along a fixed tree, so that the gradient has the same bits on any number of workers."""
     validate_every: Times = 1
@@ -83,22 +85,26 @@ class BatchTraining(SharedTraining):
     @property
     def chooses(self) -> bool:
         """True if an evaluation may end before all samples are evaluated."""
-        return self.fraction < 1 or self.deadline is not None
+        return self.sample_fraction < 1 or self.deadline_factor is not None
 
     @property
     def batch_size(self) -> int:
         """Samples that are read together."""
-        return self.portion
+        return self.portion_size
 
     @model_validator(mode="after")
     def _of_the_method(self) -> BatchTraining:
         if self.method == "lbfgs":
-            if self.search == "bunyip":
-                raise ValueError('search "bunyip" is for method "cg"; set search to wolfe or approximate')
+            if self.line_search == "bunyip":
+                raise ValueError(
+                    'line_search "bunyip" is for method "cg"; set line_search to wolfe or approximate'
+                )
             if self.beta is not None:
                 raise ValueError('beta is for method "cg"; remove it, or set method to cg')
-        elif self.memory is not None:
-            raise ValueError('memory is for method "lbfgs"; remove it, or set method to lbfgs')
-        if self.cycle is not None and not self.chooses:
-            raise ValueError("cycle needs a fraction below 1; remove cycle, or set fraction")
+        elif self.history_size is not None:
+            raise ValueError('history_size is for method "lbfgs"; remove it, or set method to lbfgs')
+        if self.cycle_iterations is not None and not self.chooses:
+            raise ValueError(
+                "cycle_iterations needs a sample_fraction below 1; remove it, or set sample_fraction"
+            )
         return self

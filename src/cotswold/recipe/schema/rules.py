@@ -53,8 +53,8 @@ def check(recipe: Tables) -> None:
         _check_downpour(recipe, recipe.training)
     elif recipe.cluster != Cluster():
         raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} uses [mesh] grid")
-    if recipe.mesh.in_flight > 1:
-        _check_in_flight(recipe)
+    if recipe.mesh.microbatches > 1:
+        _check_microbatches(recipe)
     if recipe.network.finetune and recipe.network.backbone is None:
         raise ValueError("network.finetune needs network.backbone, a run of stacks to fine-tune")
 
@@ -145,13 +145,13 @@ def _check_batch(recipe: Tables, training: BatchTraining) -> None:
         )
     if recipe.network.backbone is not None:
         raise ValueError("strategy batch trains layers on the samples themselves; remove network.backbone")
-    if recipe.cluster.replay is not None and not training.chooses:
+    if recipe.cluster.replay_run is not None and not training.chooses:
         raise ValueError(
-            "cluster.replay repeats evaluations that ended early; set training.fraction or "
-            "training.deadline as in that run"
+            "cluster.replay_run repeats evaluations that ended early; set training.sample_fraction or "
+            "training.deadline_factor as in that run"
         )
-    if training.deadline is not None and recipe.alone:
-        raise ValueError("training.deadline is for a cluster; give cluster.workers, or remove it")
+    if training.deadline_factor is not None and recipe.alone:
+        raise ValueError("training.deadline_factor is for a cluster; give cluster.workers, or remove it")
     if training.device != "cpu":
         raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
 
@@ -165,7 +165,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
                 'remove it, or set kind to "contrast"'
             )
     kinds = [*(layer.type for layer in recipe.network.layers), "linear"]
-    for number in (*training.send_factors, *training.send_gradient):
+    for number in (*training.factor_layers, *training.gradient_layers):
         if number > len(kinds) or kinds[number - 1] not in training.factored_layers:
             able = [str(at) for at, kind in enumerate(kinds, 1) if kind in training.factored_layers]
             raise ValueError(
@@ -173,7 +173,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
                 f"factors; layers that can: {', '.join(able)}"
             )
     if recipe.network.module is not None:
-        for name in ("unit_norm", "send_factors", "send_gradient"):
+        for name in ("unit_norm", "factor_layers", "gradient_layers"):
             if getattr(training, name):
                 raise ValueError(
                     f"training.{name} is for [[network.layers]], not for a Python module; remove it"
@@ -197,31 +197,31 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             "each process of cluster.processes computes with one thread; remove training.threads, or "
             "give more processes"
         )
-    if training.between is not None and training.fetch_every == 1 and recipe.cluster.processes == 1:
+    if training.local_steps is not None and training.pull_every == 1 and recipe.cluster.processes == 1:
         raise ValueError(
-            "training.between is for the steps between two pulls, but the replica pulls after each step; "
-            "remove it, or set training.fetch_every above 1"
+            "training.local_steps is for the steps between two pulls, but the replica pulls after each step; "
+            "remove it, or set training.pull_every above 1"
         )
-    if training.clip is not None and recipe.gang is not None:
+    if training.clip_norm is not None and recipe.gang is not None:
         raise ValueError(
-            "training.clip bounds the norm of the whole gradient, which no rank of a grid has; remove "
-            "training.clip or mesh.grid"
+            "training.clip_norm bounds the norm of the whole gradient, which no rank of a grid has; remove "
+            "training.clip_norm or mesh.grid"
         )
     if training.wants_factors and (recipe.cluster.processes > 1 or recipe.gang is not None):
         raise ValueError(
             "a replica of several processes or ranks sums whole gradients and cannot push factors; "
-            "remove training.send and training.send_factors, or cluster.processes and mesh.grid"
+            "remove training.push_format and training.factor_layers, or cluster.processes and mesh.grid"
         )
     if training.device != "cpu":
         _check_replicas_device(recipe, training.device)
     check_copies(recipe.cluster, training, has_grid=recipe.gang is not None)
     own = {
-        *("workers", "processes", "servers", "server_copies", "server_copies_min", "replication"),
-        *("flush_seconds", "address", "ports"),
-        *("spread_servers", "encrypt", "silence", "metrics", "parameter_servers", "buckets"),
+        *("workers", "processes", "servers", "replication_factor", "replication_factor_min", "topology"),
+        *("flush_seconds", "ray_address", "ports"),
+        *("spread_servers", "encrypt", "heartbeat_timeout", "metrics_address", "controllers", "max_buckets"),
     }
-    if recipe.cluster.parameter_servers is not None:
-        own.add("wait")
+    if recipe.cluster.controllers is not None:
+        own.add("unavailable_timeout")
     for name in Cluster.model_fields.keys() - own:
         if getattr(recipe.cluster, name) != getattr(Cluster(), name):
             raise ValueError(f"cluster.{name} is for strategy batch; remove it")
@@ -239,21 +239,21 @@ def _check_replicas_device(recipe: Tables, device: str) -> None:
             "the processes or ranks of a replica share CPU memory; set training.device to "
             '"cpu", or remove cluster.processes and mesh.grid'
         )
-    if recipe.cluster.address is not None:
+    if recipe.cluster.ray_address is not None:
         raise ValueError(
             "replicas that Ray starts have no CUDA devices; set training.device to "
-            '"cpu", or remove cluster.address'
+            '"cpu", or remove cluster.ray_address'
         )
 
 
-def _check_in_flight(recipe: Tables) -> None:
+def _check_microbatches(recipe: Tables) -> None:
     if recipe.gang is None:
         raise ValueError(
-            "mesh.in_flight is for the ranks of a mesh.grid of strategies batch and downpour; remove it"
+            "mesh.microbatches is for the ranks of a mesh.grid of strategies batch and downpour; remove it"
         )
     if any(layer.type == "dropout" for layer in recipe.network.layers):
         raise ValueError(
-            "with mesh.in_flight, ranks would draw dropout in different orders; remove one of the two"
+            "with mesh.microbatches, ranks would draw dropout in different orders; remove one of the two"
         )
 
 

@@ -29,7 +29,7 @@ class StackObjective(Section):
     """λ of objective (1): weight of the pooled responses relative to the squared reconstruction error. The
     inputs of every stack are scaled to a root mean square of 1, so λ means the same for every data set.
     """
-    ramp: Fraction = 0.3
+    sparsity_ramp: Fraction = 0.3
     """Fraction of a stack's training over which λ rises to its value. With random filters and a large λ
     the responses collapse to zero, so the stack learns to reconstruct first.
     """

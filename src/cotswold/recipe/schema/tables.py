@@ -38,7 +38,7 @@ class Mesh(Section):
     """
     timeout: Span = 20.0
     """Timeout for a silent rank, in seconds; then all other ranks stop with an error."""
-    in_flight: Annotated[int, Field(gt=0), at_most(64)] = 1
+    microbatches: Annotated[int, Field(gt=0), at_most(64)] = 1
     """For strategies `batch` and `downpour`: number of micro-batches that the ranks compute concurrently,
     each with its own messages. While one waits for a late message, another computes (Chilimbi et al. 2014,
     section 3.2.5). Each batch, or portion, is divided into this many micro-batches.

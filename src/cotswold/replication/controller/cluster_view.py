@@ -122,7 +122,7 @@ class ClusterView:
                 self.servers.remove_copy(name, old.bucket)
 
     def _measure(self, group: Group) -> None:
-        if len(group.members) < self.control.copies:
+        if len(group.members) < self.control.replication_factor:
             self.short[group.bucket] = None
         else:
             self.short.pop(group.bucket, None)

@@ -13,7 +13,8 @@ progress, the time of any step.
     no server can replace a leaving one                           wait, with a reason
     more members than needed, all alive                           drop the most dispensable
 
-Drained servers leave, the others stay. At least `min_copies` members stay, and never fewer than one.
+Drained servers leave, the others stay. At least `replication_factor_min` members stay, and never fewer than
+one.
 
 Initial placement of a run's buckets: evenly, on different hosts where possible.
 
@@ -98,13 +99,13 @@ def next_step(
     if late:
         return DropReplicas(late, "it is drained")
     staying = [each for each in group.members if each not in leaving]
-    is_enough = sum(of[each].is_alive for each in staying) >= max(1, control.min_copies)
+    is_enough = sum(of[each].is_alive for each in staying) >= max(1, control.replication_factor_min)
     if group.learners and not (is_late and leaving and is_enough):
         return Wait(f"{group.learners[0]} copies from {group.primary}", "learner")
-    if len(staying) < control.copies and not group.learners:
+    if len(staying) < control.replication_factor and not group.learners:
         place = servers.place(group.all_servers, avoid)
         if place is not None:
-            return AddReplica(place, len(group.members) < control.copies)
+            return AddReplica(place, len(group.members) < control.replication_factor)
         if avoid and servers.place(group.all_servers, ()) is not None:
             return Wait(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
     if leaving:
@@ -113,12 +114,12 @@ def next_step(
         names = ", ".join(leaving)
         what = f"no other server can take {display_name(group.bucket)} from {names}"
         return Wait(f"{what}: add a server, or end the drain of {names}", "server")
-    if len(staying) > control.copies and all(of[each].is_alive for each in staying):
+    if len(staying) > control.replication_factor and all(of[each].is_alive for each in staying):
         dropped = surplus_member(group, servers)
         if dropped == group.primary:
             return HandOverPrimary(f"{dropped} has more copies than others")
         return DropReplicas((dropped,), "others have fewer copies")
-    if len(staying) < control.copies:
+    if len(staying) < control.replication_factor:
         return Wait(_too_few(servers), "server")
     return None
 
@@ -183,7 +184,7 @@ class BucketCreation:
             some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _CREATED_AT_ONCE))
             if some and not self._board.servers.loads.ascending:
                 return  # no server is available
-            for group in initial_groups(some, self._board.control.copies, self._board.servers):
+            for group in initial_groups(some, self._board.control.replication_factor, self._board.servers):
                 self._board.propose(group)
             if len(some) < _CREATED_AT_ONCE:
                 del self._wanted[run]

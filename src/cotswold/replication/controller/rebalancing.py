@@ -99,7 +99,7 @@ class Rebalancer:
         return Counter(
             surplus_member(_with(group), self._board.servers)
             for group in groups
-            if group is not None and len(group.members) >= self._board.control.copies
+            if group is not None and len(group.members) >= self._board.control.replication_factor
         )
 
     def _move_between(self, most: str, least: str, loads: dict[str, int]) -> bool:
@@ -137,7 +137,7 @@ class Rebalancer:
     def _whole(self, bucket: str) -> Group | None:
         """Return the group if all members are present and alive and no change is in progress."""
         group, of = self._board.groups.get(bucket), self._board.servers.of
-        if group is None or group.learners or len(group.members) != self._board.control.copies:
+        if group is None or group.learners or len(group.members) != self._board.control.replication_factor:
             return None
         if not self._elections.is_settled(bucket):
             return None

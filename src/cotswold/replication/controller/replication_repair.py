@@ -186,7 +186,9 @@ class ReplicationRepair:
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []
-        is_needy = len(group.members) < min(control.copies, max(control.min_copies, 2))
+        is_needy = len(group.members) < min(
+            control.replication_factor, max(control.replication_factor_min, 2)
+        )
         if is_needy and servers.place(group.all_servers, avoided) is None:
             now += control.placement_cooldown_seconds - control.retry_placement_seconds
         left = {server: until for server, until in avoided.items() if until > now}

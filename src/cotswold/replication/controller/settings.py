@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.phrases import counted
-
 MAX_COPIES = 5
 
 
@@ -16,7 +14,7 @@ MAX_COPIES = 5
 class ControllerSettings:
     """Settings of a controller."""
 
-    copies: int = 3
+    replication_factor: int = 3
     """Replicas per bucket, the primary included; fewer while there are fewer servers."""
     lease_seconds: float = 1.0
     beat_seconds: float = 0.25
@@ -43,7 +41,7 @@ class ControllerSettings:
     """The same if no available disk was written in the newest term."""
     recover_seconds: float = 60.0
     """The same if the metadata was rebuilt from disks: these name others that may have newer data."""
-    min_copies: int = 1
+    replication_factor_min: int = 1
     """Minimum number of members for updates to commit; also sent to servers. Drained servers leave at once
     if this many stay."""
     max_concurrent_moves: int = 4
@@ -59,9 +57,10 @@ class ControllerSettings:
     """Seconds after which a silent server without replicas is forgotten."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.copies <= MAX_COPIES:
-            raise ValueError(f"copies must be 1 to {MAX_COPIES}, got {self.copies}")
-        if not 1 <= self.min_copies <= self.copies:
+        if not 1 <= self.replication_factor <= MAX_COPIES:
+            raise ValueError(f"replication_factor must be 1 to {MAX_COPIES}, got {self.replication_factor}")
+        if not 1 <= self.replication_factor_min <= self.replication_factor:
             raise ValueError(
-                f"the minimum must be 1 to {counted(self.copies, 'copy')}, got {self.min_copies}"
+                f"replication_factor_min must be 1 to {self.replication_factor}, "
+                f"got {self.replication_factor_min}"
             )

@@ -39,12 +39,12 @@ def cluster_status(
     for group in short:
         counted = runs.setdefault(run_of(group.bucket), [0, 0])
         counted[0] += 1
-        counted[1] += len(group.members) < control.min_copies
+        counted[1] += len(group.members) < control.replication_factor_min
     return StatusReply(
         controller,
         epoch,
-        control.copies,
-        control.min_copies,
+        control.replication_factor,
+        control.replication_factor_min,
         tuple(_server(known, now) for known in _shown(board)),
         tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(

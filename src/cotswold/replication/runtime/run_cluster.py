@@ -131,7 +131,10 @@ class RunCluster:
     def _start_controller(self) -> None:
         state = MetadataLocation(sqlite=str(self._folder / "state.sqlite"))
         settings = self._settings
-        control = ControllerSettings(copies=settings.server_copies, min_copies=settings.copying.min_members)
+        control = ControllerSettings(
+            replication_factor=settings.replication_factor,
+            replication_factor_min=settings.copying.min_members,
+        )
         told = {"state": asdict(state), "control": asdict(control)}
         self._staff.start(self._call(CONTROLLER, "controller", told))
 

@@ -30,11 +30,11 @@ from cotswold.simulate.estimates.prediction import cost
 from cotswold.simulate.hardware.cluster import Cluster
 from cotswold.simulate.hardware.device import GIGA, DeviceModel
 from cotswold.simulate.hardware.topology import Topology
-from cotswold.simulate.workloads.batch_work import BatchWork, Travel
+from cotswold.simulate.workloads.batch_work import BatchWork, PointTransfer
 
 FLUSH_PORTIONS = 8
 """Number of portions that a worker sums before it pushes (`batch.core.settings.EvaluationSettings`)."""
-MESSAGES: Mapping[Travel, int] = {"bunyip": 9, "sandblaster": 8}
+MESSAGES: Mapping[PointTransfer, int] = {"bunyip": 9, "sandblaster": 8}
 """Number of small messages in sequence: begin, ready, grant, computed, (reduce,) kept, pushed, round, answer.
 
 The bytes of pulls and pushes are counted separately.
@@ -45,7 +45,7 @@ SHARD_PASSES = 16
 x + α d (3), the sum folded (3) and scaled (2), the inner products that every method needs (6), its digest and
 a copy (2).
 """
-POINT_PASSES: Mapping[Travel, int] = {"bunyip": 6, "sandblaster": 2}
+POINT_PASSES: Mapping[PointTransfer, int] = {"bunyip": 6, "sandblaster": 2}
 """Number of times that a worker passes over a vector: x + α d (3), its digest, a copy (2); or a copy."""
 
 
@@ -75,14 +75,14 @@ class EvaluationPrediction:
         workers: Number of workers.
         hosts: Number of hosts.
         servers: Number of parameter servers.
-        travel: Way to distribute vectors.
+        point_transfer: Way to distribute vectors.
         reduction: Name of the reduction plan; empty if nothing is reduced.
         seconds: Seconds of the first evaluation along a direction.
         again_seconds: Seconds of further evaluations along it, for which `bunyip` sends only step lengths.
         parts: Seconds of the slowest worker by part; they add up to ``seconds``.
         computing: Fraction of ``seconds`` for which the mean worker computes portions.
-        patterns: Number of samples evaluated.
-        patterns_per_second: Samples per second.
+        samples: Number of samples evaluated.
+        samples_per_second: Samples per second.
         flops: FLOPs of the evaluation.
         flops_per_second: FLOP/s.
         efficiency: FLOP/s as a fraction of the devices' peak.
@@ -99,14 +99,14 @@ class EvaluationPrediction:
     workers: int
     hosts: int
     servers: int
-    travel: Travel
+    point_transfer: PointTransfer
     reduction: str
     seconds: float
     again_seconds: float
     parts: Mapping[str, float]
     computing: float
-    patterns: int
-    patterns_per_second: float
+    samples: int
+    samples_per_second: float
     flops: int
     flops_per_second: float
     efficiency: float
@@ -157,7 +157,7 @@ def predict_evaluation(
     if alone:
         parts = {"portions": most, "shards": SHARD_PASSES * work.vector_bytes / bandwidth}
         name, point, wire = "", 0.0, (0, 0)
-    elif work.travel == "bunyip":
+    elif work.point_transfer == "bunyip":
         chosen = reduction or best_reduction(network.among_workers, work)
         name = chosen.name
         parts, point, wire = _bunyip(work, network, chosen, most)
@@ -166,9 +166,9 @@ def predict_evaluation(
         parts, point, wire = _sandblaster(work, network, most)
     if not alone:
         servers = SHARD_PASSES / min(work.servers, cluster.devices)
-        passes = servers + POINT_PASSES[work.travel]
+        passes = servers + POINT_PASSES[work.point_transfer]
         parts["shards"] = passes * work.vector_bytes / bandwidth
-        parts["rounds"] = MESSAGES[work.travel] * network.message_seconds
+        parts["rounds"] = MESSAGES[work.point_transfer] * network.message_seconds
     seconds = sum(parts.values())
     hosts = len(network.whole.hosts)
     devices = min(workers, cluster.workers) * (topology.cores if alone else 1)
@@ -178,14 +178,14 @@ def predict_evaluation(
         workers=workers,
         hosts=hosts,
         servers=0 if alone else work.servers,
-        travel=work.travel,
+        point_transfer=work.point_transfer,
         reduction=name,
         seconds=seconds,
         again_seconds=seconds - point,
         parts=parts,
         computing=mean / seconds,
-        patterns=work.samples,
-        patterns_per_second=work.samples / seconds,
+        samples=work.samples,
+        samples_per_second=work.samples / seconds,
         flops=work.flops,
         flops_per_second=work.flops / seconds,
         efficiency=work.flops / seconds / (devices * cluster.device.peak_gflops * GIGA),

@@ -18,7 +18,7 @@ from cotswold.simulate.timeline.actions import Compute
 from cotswold.simulate.workloads.layers import LayerWork
 from cotswold.simulate.workloads.work import layer_work
 
-Travel = Literal["bunyip", "sandblaster"]
+PointTransfer = Literal["bunyip", "sandblaster"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class BatchWork:
     Args:
         layers: The layers, with a portion as their batch.
         patterns: Number of training samples.
-        fraction: Fraction of the samples that is evaluated.
-        travel: Way to distribute vectors.
+        sample_fraction: Fraction of the samples that is evaluated.
+        point_transfer: Way to distribute vectors.
         servers: Number of parameter servers, if there are several workers.
         sample_bytes: Bytes of a stored sample.
         biases: True if every neuron has a bias, which counts as a parameter.
@@ -37,8 +37,8 @@ class BatchWork:
 
     layers: LayerWork
     patterns: int
-    fraction: float = 1.0
-    travel: Travel = "bunyip"
+    sample_fraction: float = 1.0
+    point_transfer: PointTransfer = "bunyip"
     servers: int = 1
     sample_bytes: int = 0
     biases: bool = True
@@ -52,7 +52,7 @@ class BatchWork:
     def counted(self) -> tuple[int, ...]:
         """Samples of every evaluated portion, the largest first."""
         dealing = ChunkPermutation(0, self.patterns, self.portion)
-        portions = dealing.drawn(0, self.fraction)
+        portions = dealing.drawn(0, self.sample_fraction)
         return tuple(sorted(map(dealing.samples, portions), reverse=True))
 
     @property
@@ -109,17 +109,17 @@ class BatchWork:
         Args:
             workers: Number of workers.
         """
-        vectors = 3 if self.travel == "bunyip" else 2
+        vectors = 3 if self.point_transfer == "bunyip" else 2
         maps = self.layers.rank_bytes(Grid(1, 1)) - self.layers.parameters * self.layers.value_bytes
         return vectors * self.vector_bytes + maps + -(-self.patterns // workers) * self.sample_bytes
 
 
-def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
+def batch_work(recipe: Recipe, samples: int, outputs: int) -> BatchWork:
     """Return the evaluation of a recipe with strategy `batch`.
 
     Args:
         recipe: The recipe.
-        patterns: Number of training samples.
+        samples: Number of training samples.
         outputs: Number of outputs.
 
     Returns:
@@ -132,13 +132,13 @@ def batch_work(recipe: Recipe, patterns: int, outputs: int) -> BatchWork:
     training = recipe.training
     if not isinstance(training, schema.BatchTraining):
         raise ClusterError(f"{recipe.name} has strategy {training.strategy}; evaluations need strategy batch")
-    if patterns < 1 or outputs < 1:
-        raise ClusterError(f"patterns and outputs must be at least 1, got {patterns} and {outputs}")
+    if samples < 1 or outputs < 1:
+        raise ClusterError(f"samples and outputs must be at least 1, got {samples} and {outputs}")
     return BatchWork(
         layers=layer_work(recipe, outputs),
-        patterns=patterns,
-        fraction=training.fraction,
-        travel=recipe.cluster.travel,
+        patterns=samples,
+        sample_fraction=training.sample_fraction,
+        point_transfer=recipe.cluster.point_transfer,
         servers=recipe.cluster.servers,
         sample_bytes=recipe.input.size
         * {"uint8": 1, "float16": 2}.get(str(getattr(recipe.data, "dtype", "")), 4),

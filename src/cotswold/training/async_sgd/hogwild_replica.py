@@ -4,7 +4,7 @@ Knows: how samples are dealt to the processes, what they share, that one exit en
 servers, networks, which samples belong to which replica.
 
 One process leads: it talks to the servers for the host, and writes pulled values into the shared copy. The
-others are its forks, each on a separate core. They take batches from one queue, and write plain steps to the
+others are its forks, each on a separate core. They take batches from one queue, and write SGD steps to the
 shared copy without locks (Chilimbi et al. 2014, sections 3.2.1 and 3.2.2). A read may see a value between two
 writes, and of two steps that write the same value at once, one may be lost. Each process sums its gradients
 separately, so no gradient is lost on its way to the servers.
@@ -231,7 +231,7 @@ class HogwildReplica:
         return self.learn(samples, gradient, 0.0)
 
     def learn(self, samples: Sequence[int], gradient: Tensor, rate: float) -> PortionSum:
-        """Add gradients as `compute`; after each batch its process takes a plain step on the shared copy.
+        """Add gradients as `compute`; after each batch its process takes an SGD step on the shared copy.
 
         Raises MachineError if a process exits, or UserError if one raised it.
         """

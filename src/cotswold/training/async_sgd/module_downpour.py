@@ -92,7 +92,7 @@ def build(
         validation = Validation(Evaluator(copy.deepcopy(given.module), given.loss, held, size))
     try_in_fork(given.module, given.loss, samples)
     ways = _ways(given.module, training)
-    decay, clip = training.weight_decay, training.clip
+    decay, clip = training.weight_decay, training.clip_norm
     modes = Modes(given.module)
     work = ReplicaTask(given.module, given.loss, samples, None, ways, decay, clip)
     modes.learn()

@@ -18,8 +18,8 @@ from cotswold.training.models import LayerNetwork
 
 
 def push_formats(network: LayerNetwork, training: DownpourTraining) -> Mapping[str, PushFormat]:
-    """Return the push formats that `send` and its exceptions set, by module name; without layers chosen by
-    cost.
+    """Return the push formats that `push_format` and its exceptions set, by module name; without layers
+    chosen by cost.
     """
     numbers = [
         number

@@ -209,7 +209,7 @@ def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> R
     varying = augmentation_of(parsed, opened)
     samples = worker_samples(opened, varying, training.seed, rows, pool)
     ways, decay = push_formats(network, training), training.weight_decay
-    return ReplicaTask(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip)
+    return ReplicaTask(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip_norm)
 
 
 def flops_of(network: LayerNetwork) -> tuple[int, int]:

@@ -47,7 +47,7 @@ NOTE = "parameter-servers.json"
 
 def rule_of(training: DownpourTraining) -> Rule:
     """Return the servers' update rule."""
-    match training.rule:
+    match training.update_rule:
         case "sgd":
             return Sgd()
         case "momentum":
@@ -60,9 +60,9 @@ def rule_of(training: DownpourTraining) -> Rule:
 
 def staleness_of(training: DownpourTraining) -> Staleness:
     """Return the staleness bound and the policy beyond it."""
-    if training.staleness is None:
+    if training.max_staleness is None:
         return Staleness()
-    return Staleness(training.stale or "wait", training.staleness)
+    return Staleness(training.staleness_policy or "wait", training.max_staleness)
 
 
 def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
@@ -72,9 +72,9 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
     other replicas wait for its results, a step does not overlap with pushes or pulls: servers could not know
     the version from which it started.
     """
-    fetch, push = training.fetch_every, training.push_every
+    fetch, push = training.pull_every, training.push_every
     policy = staleness_of(training)
-    overlap = policy.policy != "wait" and training.staleness != 0
+    overlap = policy.policy != "wait" and training.max_staleness != 0
     if recipe.cluster.processes > 1:
         return Pace(round_of(recipe), max(1, fetch // push), 1, overlap)
     return Pace(training.batch_size, fetch, push, overlap)
@@ -90,10 +90,10 @@ def work_of(recipe: Recipe) -> str:
 
 
 def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
-    """Return the local steps of replicas; several processes on one copy take plain steps."""
+    """Return the local steps of replicas; several processes on one copy take SGD steps."""
     own = training.own_steps
-    is_free = own == "none" and training.between is None and training.rule != "adagrad"
-    return "plain" if is_free and recipe.cluster.processes > 1 else own
+    is_free = own == "none" and training.local_steps is None and training.update_rule != "adagrad"
+    return "sgd" if is_free and recipe.cluster.processes > 1 else own
 
 
 def settings_of(
@@ -109,14 +109,14 @@ def settings_of(
         ReplicatedClusterSettings(
             workers=cluster.workers,
             servers=cluster.servers,
-            server_copies=cluster.server_copies,
-            server_copies_min=cluster.server_copies_min,
-            replication=cluster.replication,
+            replication_factor=cluster.replication_factor,
+            replication_factor_min=cluster.replication_factor_min,
+            topology=cluster.topology,
             disks=str((run / DISKS_FOLDER).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
-            standing=tuple((cluster.parameter_servers or "").split(",")) if cluster.parameter_servers else (),
-            note=str(run / NOTE) if run is not None and cluster.parameter_servers else None,
-            buckets=cluster.buckets or (64 if cluster.parameter_servers else None),
+            standing=tuple((cluster.controllers or "").split(",")) if cluster.controllers else (),
+            note=str(run / NOTE) if run is not None and cluster.controllers else None,
+            max_buckets=cluster.max_buckets or (64 if cluster.controllers else None),
             seed=training.seed,
             threads=training.threads or 1,
             ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,
@@ -124,23 +124,23 @@ def settings_of(
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
             spread_servers=cluster.spread_servers,
-            silent_seconds=cluster.silence,
-            alone_seconds=cluster.wait,
+            silent_seconds=cluster.heartbeat_timeout,
+            alone_seconds=cluster.unavailable_timeout,
         ),
         pace_of(recipe, training),
         training.learning_rate,
         training.epochs,
         rule_of(training),
         training.epoch_fraction,
-        training.epoch_of,
-        training.warm_start,
+        training.epoch_fraction_of,
+        training.warm_start_samples,
         staleness_of(training),
         own_of(recipe, training),
         training.schedule,
         training.warmup,
         unit_norm,
         device=training.device,
-        may_move=training.between != "none",
+        may_move=training.local_steps != "none",
         name=recipe.name,
         traffic=(run / FOLDER).absolute() if run is not None and training.record_traffic else None,
     )

@@ -139,7 +139,7 @@ def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolPlace 
         host=host,
         ports=None if host is None else port_range(cluster.ports),
         encrypt=cluster.encrypt,
-        silent_seconds=cluster.silence,
+        silent_seconds=cluster.heartbeat_timeout,
     )
     place = logs / "address"
     place.unlink(missing_ok=True)
@@ -176,7 +176,7 @@ def _where(logs: Path) -> str:
 
 
 def _asking(recipe: Recipe) -> float:
-    return 3.0 * recipe.cluster.silence
+    return 3.0 * recipe.cluster.heartbeat_timeout
 
 
 def _standing(recipe: Recipe, address: str) -> PoolPlace:
@@ -194,7 +194,7 @@ def _started(context: TrainContext, servers: int, cache_bytes: int, varying: str
     logs = _logs_of(context)
     client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_where(logs)))
     opened, _ = head(
-        PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.silence),
+        PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.heartbeat_timeout),
         arguments_of(store, cache_bytes, varying),
         token,
         {client.name: client.own_address},

@@ -166,20 +166,20 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
     return ClusterSettings(
         workers=cluster.workers,
         servers=cluster.servers,
-        travel=cluster.travel,
-        portion=training.portion,
-        fraction=training.fraction,
+        point_transfer=cluster.point_transfer,
+        portion_size=training.portion_size,
+        sample_fraction=training.sample_fraction,
         deterministic=training.deterministic,
         seed=training.seed,
-        deadline=training.deadline,
-        copies=cluster.copies,
+        deadline_factor=training.deadline_factor,
+        backup_tasks=cluster.backup_tasks,
         ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
         encrypt=cluster.encrypt,
         ports=port_range(cluster.ports),
         spread_servers=cluster.spread_servers,
         link_bits_per_second=round(1e6 * cluster.link_megabits),
-        silent_seconds=cluster.silence,
-        alone_seconds=cluster.wait,
+        silent_seconds=cluster.heartbeat_timeout,
+        alone_seconds=cluster.unavailable_timeout,
     )
 
 
@@ -232,9 +232,9 @@ def starting(
 
     ``preloaded`` lists modules to import once; ``processes`` gives another fork server.
     """
-    if recipe.cluster.address is not None:
+    if recipe.cluster.ray_address is not None:
         secret = secret_of_machines()
-        ray = RayProcesses(recipe.cluster.address, secret, preloaded)
+        ray = RayProcesses(recipe.cluster.ray_address, secret, preloaded)
         open_things.callback(ray.close)
         return Starting(ray, secret, ray.own_address)
     given = processes() if processes is not None else _fork_server(preloaded)
@@ -248,13 +248,13 @@ def _fork_server(preloaded: Sequence[str]) -> ForkServer:
 
 
 def recorded_in(recipe: Recipe) -> Sequence[str]:
-    """Return the sets of samples counted by the run that `cluster.replay` names, as portion ranges.
+    """Return the sets of samples counted by the run that `cluster.replay_run` names, as portion ranges.
 
     Raises RunError if the run does not exist or recorded no sets.
     """
-    if recipe.cluster.replay is None:
+    if recipe.cluster.replay_run is None:
         return ()
-    run = RunDirectory.open(Path(expand(recipe.cluster.replay)))
+    run = RunDirectory.open(Path(expand(recipe.cluster.replay_run)))
     # After a resume draws are repeated; the later one with a number is the one that counted.
     found: dict[int, str] = {}
     names = set()

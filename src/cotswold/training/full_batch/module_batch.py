@@ -69,7 +69,7 @@ def check(
     check_steady(module)
     for what, given in (("the data set", dataset), ("the validation set", validation)):
         if not isinstance(given, float | int | None):
-            map_style(what, given, training.portion, "batch")
+            map_style(what, given, training.portion_size, "batch")
 
 
 def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
@@ -78,7 +78,7 @@ def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
     if recipe.gang is not None:
         raise UserError(
             "the ranks of a grid get a program's module from this process, which other machines cannot; "
-            "omit address or grid, or train a recipe"
+            "omit ray_address or grid, or train a recipe"
         )
     _arguments(factory, recipe.training)
 
@@ -112,18 +112,18 @@ def build(
         raise UserError(
             "strategy batch starts its workers and their ranks itself (workers=, grid=); start one process"
         )
-    work = work_of(given, training.portion)
-    check_repeatable(work, training.portion)
+    work = work_of(given, training.portion_size)
+    check_repeatable(work, training.portion_size)
     if recipe.alone:
         return in_one_process(work, recipe, recorder, ModuleFullBatchTrainer)
-    if recipe.cluster.address is None:
+    if recipe.cluster.ray_address is None:
         where, arguments = "cotswold.training.full_batch.objective:inherited_work", dict[str, object]()
         if recipe.gang is not None:
             where = "cotswold.training.model_parallel.full_batch_worker:inherited_worker"
             arguments = {
                 "grid": recipe.gang,
                 "timeout_seconds": recipe.mesh.timeout,
-                "in_flight": recipe.mesh.in_flight,
+                "microbatches": recipe.mesh.microbatches,
             }
         there = spread(
             recipe,
@@ -146,7 +146,7 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
     if factory is None:
         raise UserError(
             "an existing module cannot be sent to other machines; name a function that returns it and the "
-            'data set, train("package.module:function", loss=..., address=...), or omit address'
+            'data set, train("package.module:function", loss=..., ray_address=...), or omit ray_address'
         )
     if factory.loss is None:
         raise UserError('a loss for other machines must be a name, or "package.module:function"')
@@ -159,7 +159,7 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
         "factory": factory.name,
         "loss": factory.loss,
         "validation": factory.validation,
-        "portion": training.portion,
+        "portion": training.portion_size,
         "seed": training.seed,
         "paths": [str(Path(each).absolute()) for each in sys.path],
     }

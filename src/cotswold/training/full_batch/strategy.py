@@ -50,11 +50,11 @@ class LocalBackend:
     workers = 1
 
     def __init__(self, work: Work, training: BatchTraining, recorded: Sequence[str] = ()) -> None:
-        self.work, self._portion = work, training.portion
+        self.work, self._portion = work, training.portion_size
         self.set = FullBatchObjective(
             work,
-            portion=training.portion,
-            fraction=training.fraction,
+            portion=training.portion_size,
+            fraction=training.sample_fraction,
             deterministic=training.deterministic,
             seed=training.seed,
             recorded=recorded,
@@ -93,19 +93,27 @@ class LocalBackend:
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:
     """Return the method that `[training]` names."""
-    cycle = (training.cycle or CYCLE) if training.chooses else None
+    cycle = (training.cycle_iterations or CYCLE) if training.chooses else None
     if training.weight_decay:
         objective = Decayed(objective, training.weight_decay)
     if training.method == "lbfgs":
-        search: Search | None = ApproximateWolfe() if training.search == "approximate" else None
-        return LBFGSMethod(vectors, objective, memory=training.memory or MEMORY, search=search, cycle=cycle)
+        search: Search | None = ApproximateWolfe() if training.line_search == "approximate" else None
+        return LBFGSMethod(
+            vectors,
+            objective,
+            history_size=training.history_size or MEMORY,
+            line_search=search,
+            cycle_iterations=cycle,
+        )
     searches: dict[str, Search | None] = {
         "wolfe": None,  # the method's default, with a suitable curvature
         "approximate": ApproximateWolfe(curvature=0.4),
         "bunyip": BunyipSearch(),
     }
-    search = searches[training.search]
-    return CGMethod(vectors, objective, beta=training.beta or "polak-ribiere", search=search, cycle=cycle)
+    search = searches[training.line_search]
+    return CGMethod(
+        vectors, objective, beta=training.beta or "polak-ribiere", line_search=search, cycle_iterations=cycle
+    )
 
 
 def in_one_process(

@@ -20,18 +20,19 @@ from cotswold.recipe.schema import Cluster, DownpourTraining
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
     "mesh": True,
-    "cluster": set(Cluster.model_fields) - {"replay"},  # a checkpoint records the draws still to be repeated
+    "cluster": set(Cluster.model_fields)
+    - {"replay_run"},  # a checkpoint records the draws still to be repeated
     "price": True,
     "evaluate": True,
     "data": {"servers", "cache"},
     "training": {
         *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"),
         *(
-            "iterations",
-            "evaluations",
-            "flops",
+            "max_iterations",
+            "max_evaluations",
+            "max_flops",
             "tolerance",
-            "stall_iterations",
+            "convergence_patience",
         ),  # the end of a full-batch run
     },
 }

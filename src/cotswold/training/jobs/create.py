@@ -236,11 +236,11 @@ def _resumed(
 
 def _check_cluster(wanted: Recipe) -> None:
     """Raise UserError if the environment does not allow access to the cluster or the parameter servers."""
-    if wanted.cluster.address is not None:
+    if wanted.cluster.ray_address is not None:
         from cotswold.processes.ray.settings import check_joinable
 
-        check_joinable(wanted.cluster.address)
-    if wanted.cluster.parameter_servers is not None:
+        check_joinable(wanted.cluster.ray_address)
+    if wanted.cluster.controllers is not None:
         from cotswold.transport.token_rotation import required_tokens
 
         required_tokens(os.environ)

@@ -160,7 +160,7 @@ class Job(ABC):
         curves = tensorboard(self.run.tensorboard)
         observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
         observers += [] if curves is None else [curves]
-        place = metrics_place(self.recipe.cluster.metrics)
+        place = metrics_place(self.recipe.cluster.metrics_address)
         scraped = None
         if place is not None:
             from cotswold.run.prometheus.server import PrometheusObserver
@@ -196,12 +196,13 @@ class Job(ABC):
         remedy = f"try a smaller learning rate (training.{_rate(training)})"
         if isinstance(training, BatchTraining):
             remedy = (
-                "try another training.method or training.search, or look for non-finite values in the data"
+                "try another training.method or training.line_search, or look for non-finite values in the "
+                "data"
             )
         if isinstance(training, DownpourTraining):
-            less = "a smaller training.momentum, " if training.rule == "momentum" else ""
+            less = "a smaller training.momentum, " if training.update_rule == "momentum" else ""
             fewer = ", or fewer replicas (cluster.workers)" if self.recipe.cluster.workers > 1 else ""
-            remedy += f", {less}training.staleness=0, training.clip, a training.warmup{fewer}"
+            remedy += f", {less}training.max_staleness=0, training.clip_norm, a training.warmup{fewer}"
         return Recorder(
             log=log,
             checkpoints=CheckpointManager(

@@ -163,14 +163,14 @@ def open_module_job(
         )
 
     def opened() -> ModuleJob:
-        if wanted.cluster.address is not None:
+        if wanted.cluster.ray_address is not None:
             if isinstance(training, DownpourTraining):
                 raise UserError(
-                    "replicas of a program's module are forked from it, on this machine; omit address, "
+                    "replicas of a program's module are forked from it, on this machine; omit ray_address, "
                     "or train a recipe"
                 )
             module_batch.check_elsewhere(factory, wanted)
-            check_joinable(wanted.cluster.address)
+            check_joinable(wanted.cluster.ray_address)
         if not check_started(path, resume, python=True):
             run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())

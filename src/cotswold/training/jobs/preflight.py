@@ -71,7 +71,7 @@ def check_resources(
 ) -> None:
     """Check the memory with the samples of this store; raise DiskFullError if the run's files do not fit."""
     check_memory(recipe, store.outputs, rank_context, reading=shuffle_bytes(store, "train"))
-    if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.address is None:
+    if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.ray_address is None:
         ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
         from cotswold.training.data.remote import check_cached_bytes
 

@@ -51,14 +51,14 @@ class _Verb(IntEnum):
 class Rank:
     """One rank: its part of the parameters, and collective methods that all ranks call in the same order."""
 
-    def __init__(self, whole: ModuleObjective, grid: Grid, ranks: Membership, in_flight: int = 1) -> None:
+    def __init__(self, whole: ModuleObjective, grid: Grid, ranks: Membership, microbatches: int = 1) -> None:
         """Partition ``whole``, which is the same on every rank, over the grid.
 
-        ``in_flight`` is the number of micro-batches computed concurrently.
+        ``microbatches`` is the number of micro-batches computed concurrently.
         """
-        self.whole, self._ranks, self._in_flight = whole, ranks, in_flight
+        self.whole, self._ranks, self._microbatches = whole, ranks, microbatches
         torch.manual_seed(0)  # all ranks of a partition must draw alike
-        self._copies = ConcurrentMicrobatches(whole.network, grid, in_flight)
+        self._copies = ConcurrentMicrobatches(whole.network, grid, microbatches)
         self.network = self._copies.networks[0]
         self.wire = dist.new_group(backend="gloo", timeout=_IDLE)
         boxes = [own_box(each) for each in self._copies.parameters]
@@ -98,7 +98,7 @@ class Rank:
         gradients.
         """
         with raise_on_all(self._ranks, MachineError):
-            batches = [self.whole.read(part) for part in parts_of(numbers, self._in_flight)]
+            batches = [self.whole.read(part) for part in parts_of(numbers, self._microbatches)]
         self._copies.clear()
         return _added(
             self._copies.run(batches, lambda batch, network: self.whole.summed(batch, network, learn))
@@ -107,7 +107,7 @@ class Rank:
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Prefetch the samples of the next sums, as `FedWork.expect`."""
         if self.whole.is_fed:
-            self.whole.expect([part for each in batches for part in parts_of(each, self._in_flight)])
+            self.whole.expect([part for each in batches for part in parts_of(each, self._microbatches)])
 
     def gradients(self) -> list[Tensor]:
         """Return this rank's parts of the gradient."""
@@ -352,7 +352,7 @@ def in_worker(
         given=token,
         timeout_seconds=mesh.timeout,
     ) as led:
-        yield from _led(lambda: _of_recipe(recipe, store, rows, pool), mesh.grid, led, mesh.in_flight)
+        yield from _led(lambda: _of_recipe(recipe, store, rows, pool), mesh.grid, led, mesh.microbatches)
 
 
 def follow_recipe(
@@ -364,29 +364,31 @@ def follow_recipe(
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
         work = _of_recipe(recipe, store, rows, pool, token)
-        follower_loop(Rank(work, Grid.parse(mesh.grid), ranks, mesh.in_flight))
+        follower_loop(Rank(work, Grid.parse(mesh.grid), ranks, mesh.microbatches))
 
 
 @contextmanager
-def inherited_worker(grid: str, timeout_seconds: float, in_flight: int = 1) -> Iterator[ModelParallelWorker]:
+def inherited_worker(
+    grid: str, timeout_seconds: float, microbatches: int = 1
+) -> Iterator[ModelParallelWorker]:
     """Run the program's worker on the ranks of a grid, in the leader."""
-    work, given = inherited_work(), {"grid": grid, "in_flight": in_flight}
+    work, given = inherited_work(), {"grid": grid, "microbatches": microbatches}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
     with lead(function, given, size, given={INHERITED: work}, timeout_seconds=timeout_seconds) as led:
-        yield from _led(lambda: work, grid, led, in_flight)
+        yield from _led(lambda: work, grid, led, microbatches)
 
 
-def follow_inherited(grid: str, in_flight: int, place: Mapping[str, object]) -> None:
+def follow_inherited(grid: str, microbatches: int, place: Mapping[str, object]) -> None:
     """Run a follower of `inherited_worker`."""
     with follow(place) as ranks:
-        follower_loop(Rank(inherited_work(), Grid.parse(grid), ranks, in_flight))
+        follower_loop(Rank(inherited_work(), Grid.parse(grid), ranks, microbatches))
 
 
 def _led(
-    make: Callable[[], ModuleObjective], grid: str, led: LeaderGroup, in_flight: int
+    make: Callable[[], ModuleObjective], grid: str, led: LeaderGroup, microbatches: int
 ) -> Iterator[ModelParallelWorker]:
-    work = ModelParallelWorker(Rank(make(), Grid.parse(grid), led.ranks, in_flight), led)
+    work = ModelParallelWorker(Rank(make(), Grid.parse(grid), led.ranks, microbatches), led)
     yield work
     work.close()
 

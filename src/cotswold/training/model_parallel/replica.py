@@ -248,7 +248,7 @@ def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> I
     with lead(
         f"{__name__}:follow_replica", arguments, grid.size, given=given, timeout_seconds=mesh.timeout
     ) as led:
-        rank = Rank(_learning(recipe, store, rows, pool), grid, led.ranks, mesh.in_flight)
+        rank = Rank(_learning(recipe, store, rows, pool), grid, led.ranks, mesh.microbatches)
         work = ModelParallelReplica(rank, led, training.weight_decay)
         yield work
         work.close()
@@ -260,7 +260,7 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
         whole = _learning(recipe, store, rows, pool, token)
-        rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.in_flight)
+        rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.microbatches)
         meeting = Meeting(**ranks.gather(None)[0])
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)

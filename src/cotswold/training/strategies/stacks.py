@@ -153,7 +153,7 @@ class StackStrategy(ABC):
     def objective(self, stack: int) -> ops.StackObjective:
         """Return the objective of the next step on a stack; λ ramps up during the first part of the run."""
         settings = self.network.stacks[stack].objective_settings
-        rising = 0.0 if self.phase.prolongation else self.recipe.stack_objective.ramp * self.steps
+        rising = 0.0 if self.phase.prolongation else self.recipe.stack_objective.sparsity_ramp * self.steps
         return replace(settings, sparsity=settings.sparsity * min(1.0, (self.step + 1) / max(rising, 1.0)))
 
     @property

@@ -70,8 +70,8 @@ class FullBatchTrainer:
         self._best = _Best()
         self._without = 0  # validations since the best
         # values over different samples are not comparable
-        stall_iterations = 0 if training.chooses else training.stall_iterations
-        self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
+        patience = 0 if training.chooses else training.convergence_patience
+        self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, patience)
         self._ended: str | None = None
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
@@ -273,7 +273,7 @@ class FullBatchTrainer:
             stack="layers",
             step=self._number,
             at=self._number,
-            of=self._training.iterations,
+            of=self._training.max_iterations,
             loss=found.value,
             **data_loss,
             gradient_norm=found.gradient_norm,
@@ -320,11 +320,11 @@ class FullBatchTrainer:
     def _over(self) -> str | None:
         """Return the reason why the run has ended; None if it has not."""
         training = self._training
-        if self._number >= training.iterations:
+        if self._number >= training.max_iterations:
             return _ITERATIONS
-        if training.evaluations is not None and self._evaluations >= training.evaluations:
+        if training.max_evaluations is not None and self._evaluations >= training.max_evaluations:
             return _EVALUATIONS
-        if training.flops is not None and self._recorder.usage.flops >= training.flops:
+        if training.max_flops is not None and self._recorder.usage.flops >= training.max_flops:
             return _FLOPS
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
@@ -341,12 +341,12 @@ class FullBatchTrainer:
         return {"samples": account.samples, "flops": account.flops, "evaluations": self._evaluations}
 
 
-_ITERATIONS = "training.iterations reached"
-_EVALUATIONS = "training.evaluations reached"
-_FLOPS = "training.flops reached"
+_ITERATIONS = "training.max_iterations reached"
+_EVALUATIONS = "training.max_evaluations reached"
+_FLOPS = "training.max_flops reached"
 _TOLERANCE = "the gradient norm is at most training.tolerance"
 _NO_STEP = "no step decreases the objective"
-_CONVERGED = "converged: training.stall_iterations in a row made no measurable progress"
+_CONVERGED = "converged: training.convergence_patience in a row made no measurable progress"
 
 
 def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:

@@ -31,7 +31,7 @@ def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
         "method": ["lbfgs"],
         "loss": ["squared_error"],
         "flops": 3.0 * SMALL * PATTERN,
-        "set": ["training.fraction=1.0", "training.cycle=", "training.portion=32"],
+        "set": ["training.sample_fraction=1.0", "training.cycle_iterations=", "training.portion_size=32"],
         "threads": 1,
         "turn": 1e15,
         **words,
@@ -114,7 +114,7 @@ def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Pa
     [
         ({"method": ["adam"]}, "adam is none of cg, lbfgs"),
         ({"flops": 0.0}, "numbers of FLOPs"),
-        ({"set": ["fraction"]}, "a field and a value"),
+        ({"set": ["sample_fraction"]}, "a field and a value"),
     ],
 )
 def test_mistakes_are_named(made: JapaneseSet, tmp_path: Path, words: dict[str, Any], said: str) -> None:

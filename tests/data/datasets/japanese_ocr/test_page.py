@@ -23,7 +23,7 @@ def test_the_programs_of_the_page_run(
     programs = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     assert len(programs) == 2
     for program in programs:
-        smaller = program.replace("343_800", "400").replace("workers=2", "iterations=1, progress=False")
+        smaller = program.replace("343_800", "400").replace("workers=2", "max_iterations=1, progress=False")
         exec(smaller, {})
     assert (tmp_path / "patterns.png").stat().st_size and (tmp_path / "runs/ocr").is_dir()
 
