@@ -22,14 +22,14 @@ training = { strategy = "batch" }
 OWN_DATA = '{ type = "dataset", samples = 9, validation = 0.1 }'
 STEP = {
     "kind": "step",
-    "stack": "layers",
-    "at": 3,
-    "of": 9,
+    "phase": "layers",
+    "phase_step": 3,
+    "phase_steps": 9,
     "loss": 0.5,
     "samples_per_second": 7.0,
     "gflops": 1.0,
 }
-PORTIONS = {"kind": "portions", "evaluation": 4, "portions": 20, "of": 30, "workers": 2}
+PORTIONS = {"kind": "portions", "evaluation": 4, "portions_done": 20, "portions": 30, "workers": 2}
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_of_a_run_that_is_over_it_says_how_it_ended(
 ) -> None:
     with EventLog(run.events) as log:
         rest = {"flops_per_second": 1e9, "training_seconds": 5.0, "samples": 10}
-        log.write("end", status=status, why=why, **rest)
+        log.write("end", status=status, reason=why, **rest)
     found = cotswold.why(run.path)
     assert found.state == "ended" and said in found.sentences[0] and found.status == {}
 

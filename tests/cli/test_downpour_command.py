@@ -65,7 +65,7 @@ class Command:
 
 def learning(now: dict[str, Any]) -> bool:
     return bool(
-        now["samples"]["counted"] and all(row["samples"] for row in now["each"]) and len(now["each"]) == 2
+        now["samples"]["counted"] and all(row["samples"] for row in now["replicas"]) and len(now["replicas"]) == 2
     )
 
 

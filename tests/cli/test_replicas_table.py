@@ -42,9 +42,9 @@ def replicas(*rows: Event, servers: int = 1) -> Event:
 
 STEP: Event = {
     "kind": "step",
-    "stack": "layers",
-    "at": 480,
-    "of": 4800,
+    "phase": "layers",
+    "phase_step": 480,
+    "phase_steps": 4800,
     "loss": 0.5,
     "accuracy": 0.875,
     "epoch": 1,
@@ -135,7 +135,7 @@ def test_the_time_left_is_that_of_samples_and_not_of_steps() -> None:
     shown = TrainingDisplay(stream)
     shown(STEP)
     for at in (960, 1440, 1920, 2400):
-        left = shown._left({**STEP, "at": at})
+        left = shown._left({**STEP, "phase_step": at})
     assert left == pytest.approx((4800 - 2400) / 100)
     assert (describe(STEP, left) or "").endswith("0:00:24 left")
 

@@ -29,7 +29,7 @@ def _session(folder: Path, *events: Mapping[str, object]) -> None:
 
 
 def _step(step: int, loss: float) -> dict[str, object]:
-    return {"kind": "step", "stack": 0, "step": step, "loss": loss, "done": True, "name": "x"}
+    return {"kind": "step", "phase": 0, "step": step, "loss": loss, "done": True, "name": "x"}
 
 
 def _validation(step: int, loss: float) -> dict[str, object]:
@@ -57,7 +57,7 @@ def test_a_resumed_run_keeps_the_points_of_its_checkpoint_and_replaces_the_later
 
 def test_a_run_that_begins_again_loses_the_points_that_came_to_nothing(tmp_path: Path) -> None:
     _session(tmp_path, _step(1, 9.0), _step(2, 8.0), _step(4, 8.0))
-    _session(tmp_path, {"kind": "begun_anew", "lost_seconds": 1.0}, _step(3, 7.0))
+    _session(tmp_path, {"kind": "restarted", "lost_seconds": 1.0}, _step(3, 7.0))
     found = _read(tmp_path / "curves")
     assert [(each.step, each.value) for each in found.Scalars("stack 0 step/loss")] == [(3, 7)]
 

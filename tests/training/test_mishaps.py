@@ -281,7 +281,7 @@ def test_a_stop_in_the_last_step_ends_the_run(images: Path, stores: Path, tmp_pa
     job = started(greedy(images), tmp_path / "run", stores)
 
     def watch(event: object) -> None:
-        if isinstance(event, dict) and event["kind"] == "stack_end" and event["stack"] == 1:
+        if isinstance(event, dict) and event["kind"] == "phase_end" and event["phase"] == 1:
             stop.signal = 2
 
     assert job.train(watch=watch, stop=stop)

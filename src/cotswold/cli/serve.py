@@ -165,5 +165,5 @@ def _line(status: ServedStatus) -> str:
 
 def _told(kind: str, more: Mapping[str, object]) -> str:
     """Return an event as text."""
-    why = more.get("sentence") or more.get("why")
-    return f"{more.get('name')} {kind}" + (f": {why}" if why else "")
+    reason = more.get("sentence") or more.get("reason")
+    return f"{more.get('name')} {kind.replace('_', ' ')}" + (f": {reason}" if reason else "")

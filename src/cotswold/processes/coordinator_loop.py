@@ -213,12 +213,13 @@ class CoordinatorLoop(ABC):
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # restarts at once
-            self._report_exit(ended.name, ended.why)
+            self._report_exit(ended.name, ended.why, ended.code)
             self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
-    def _report_exit(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str, code: int | None = None) -> None:
         self._ends[name] = why
-        self._on_event("ended", {"name": name, "why": why})
+        known = {} if code is None else {"exit_code": code}
+        self._on_event("exited", {"name": name, "reason": why, **known})
 
     def _give_up_lost(self, now: float) -> None:
         """Report peers that were lost but never exited: their network link was cut."""

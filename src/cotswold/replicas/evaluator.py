@@ -51,11 +51,11 @@ class EvaluatorStatus:
     machine: str
     pid: int
     """Process number; 0 if the process has exited."""
-    doing: str
-    """`starting`, `judging` or `idle`."""
-    judges: int
+    activity: str
+    """`starting`, `evaluating` or `idle`."""
+    evaluated_samples: int
     """Samples counted in the parameters that it evaluates, or evaluated last."""
-    for_seconds: float
+    activity_seconds: float
     silent_seconds: float
     """Seconds since its last message."""
 
@@ -139,11 +139,11 @@ class Evaluator:
     def status(self) -> EvaluatorStatus:
         """The present status."""
         staff, now = self._conversation.staff, time.monotonic()
-        doing = "starting" if not self._has_said else "judging" if self.is_busy else "idle"
+        activity = "starting" if not self._has_said else "evaluating" if self.is_busy else "idle"
         pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
         return EvaluatorStatus(
-            *(self._name, staff.machine_of(self._name), pid, doing, self._number),
-            for_seconds=now - self._since,
+            *(self._name, staff.machine_of(self._name), pid, activity, self._number),
+            activity_seconds=now - self._since,
             silent_seconds=now - self._heard,
         )
 

@@ -131,8 +131,8 @@ class ReplicatedCoordinator(ReplicaCoordinator):
                 super()._on_message(sender, message)
             case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
                 for each in self._keepers.happened(message):
-                    about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
-                    self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
+                    about = {"name": each.name, "change": each.kind, "sentence": each.sentence}
+                    self._on_event("replication", about | ({"servers": dict(each.servers)} if each.run else {}))
             case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
@@ -143,7 +143,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
             case EventReport(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
-                self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
+                self._on_event("replication", {"name": name, "change": kind, "sentence": sentence})
             case _:
                 super()._on_message(sender, message)
 
@@ -160,7 +160,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         """Restart servers and controllers of the run that are due."""
         if isinstance(self._keepers, RunCluster):
             for name, sentence in self._keepers.start_due(now):
-                self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
+                self._on_event("replication", {"name": name, "change": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
         if isinstance(self._keepers, StandaloneCluster):

@@ -365,7 +365,7 @@ class Cluster:
         self._backups += done.account.backups
         name = self._sets.drawn(done.portions) if patterns is None else patterns
         self._on_event(
-            "counted",
+            "evaluation",
             counted_values(done, name, is_drawn=patterns is None),
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)

@@ -32,7 +32,7 @@ from cotswold.run.recorder import Log
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
-from cotswold.training.jobs.config_diff import check_recipe, metadata, remembered
+from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
 from cotswold.training.jobs.extend import note, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
@@ -144,7 +144,7 @@ class Job(ABC):
                 if rank_context.is_main:
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
-                    self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
+                    self.run.set_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
@@ -173,7 +173,7 @@ class Job(ABC):
         if scraped is not None:
             log.show("metrics", url=scraped.url)
         if note(self.run, self.totals):
-            log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
+            log.write("extended", epochs=self.totals[-1], extension=len(self.totals))
         return log
 
     @property
@@ -189,7 +189,7 @@ class Job(ABC):
         except BaseException as error:
             self._say_how_to_go_on(error)
             with suppress(CotswoldError):  # a full disk must not hide the cause
-                recorder.event("start_failed", why=_words(error))
+                recorder.event("start_failed", reason=_words(error))
             raise
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
@@ -289,16 +289,16 @@ class Job(ABC):
         checkpoint, skipped = recorder.resume(use)
         if checkpoint is None:
             lost = recorder.log.earlier_seconds if isinstance(recorder.log, EventLog) else 0.0
-            recorder.event("begun_anew", lost_seconds=lost)
+            recorder.event("restarted", lost_seconds=lost)
             return
         recorder.event(
             "resumed",
             format=FORMAT,
             step=runner.number,
-            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
-            skipped=list(skipped),
+            step_unit="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
+            skipped_checkpoints=list(skipped),
             grid=self._grid,
-            remembered=self.run.remembered,
+            overrides=self.run.overrides,
         )
 
 

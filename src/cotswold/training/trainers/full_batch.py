@@ -66,7 +66,7 @@ class FullBatchTrainer:
         """
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
-        self._number = self._evaluations = self._slopes = 0
+        self._number = self._evaluations = self._partial_evaluations = 0
         self._best = _Best()
         self._without = 0  # validations since the best
         # values over different samples are not comparable
@@ -119,8 +119,8 @@ class FullBatchTrainer:
         self._without = int(kept["without"])
         self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
-        self._evaluations, self._slopes = int(kept["evaluations"]), int(kept["slopes"])
-        self._asked = self._evaluations + self._slopes
+        self._evaluations, self._partial_evaluations = int(kept["evaluations"]), int(kept["partial_evaluations"])
+        self._asked = self._evaluations + self._partial_evaluations
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended = ended if isinstance(ended, str) else None
         self._gradient_norm = norm if isinstance(norm, float) else inf
@@ -141,7 +141,7 @@ class FullBatchTrainer:
                 "without": self._without,
                 "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
-                "slopes": self._slopes,
+                "partial_evaluations": self._partial_evaluations,
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
             },
@@ -182,13 +182,13 @@ class FullBatchTrainer:
     def run(self) -> bool:
         """Optimise to the end (True) or until a stop request (False); saves in both cases."""
         if self._is_new:
-            self._recorder.event("stack", **self._describe)
+            self._recorder.event("phase_start", **self._describe)
             self._validate()
         elif self._ended is not None and not self._may_go_on():
-            self._recorder.event("nothing_left", why=f"the run has ended ({self._ended})")
+            self._recorder.event("already_complete", reason=f"the run has ended ({self._ended})")
             return True
         self._ended = None
-        while (why := self._over()) is None:
+        while (reason := self._over()) is None:
             if self._wanted(self._expected_seconds()):
                 self._save()
                 return False
@@ -205,8 +205,8 @@ class FullBatchTrainer:
                 with suppress(CotswoldError):  # except for data of a lost server
                     self._save()
                 raise
-        self._ended = why
-        self._recorder.event("stack_end", stack="layers", step=self._number, why=why, **self._totals())
+        self._ended = reason
+        self._recorder.event("phase_end", phase="layers", step=self._number, reason=reason, **self._totals())
         self._save()
         return True
 
@@ -238,16 +238,16 @@ class FullBatchTrainer:
         taken = now - self._since
         if share.finished:
             self._asked += 1
-            self._taken[share.of], self._since = taken, now
+            self._taken[share.portions], self._since = taken, now
             recorder.count(share.samples, flops * share.samples)
             if (drawn := share.drawn) is not None:
-                counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
-                recorder.event("draw", draw=drawn.number, **counted)
+                counted = {"subset_name": drawn.name, "samples": share.samples, "portions": drawn.portions}
+                recorder.event("subset", subset=drawn.number, **counted)
             return
-        if share.of and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
+        if share.portions and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
             self._shown = now
             recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
-        if self._wanted(max(0.0, self._taken.get(share.of, 0.0) - taken)):
+        if self._wanted(max(0.0, self._taken.get(share.portions, 0.0) - taken)):
             recorder.count(share.samples, flops * share.samples)
             raise _StoppedError
 
@@ -262,7 +262,7 @@ class FullBatchTrainer:
             raise recorder.diverged(f"the {what} is not finite", f"iteration {self._number + 1}")
         self._number += 1
         self._evaluations += found.evaluations
-        self._slopes += found.partial_evaluations
+        self._partial_evaluations += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
         self._convergence.update(found)
         seconds = max(recorder.clock() - began, 1e-9)
@@ -270,18 +270,18 @@ class FullBatchTrainer:
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
         recorder.event(
             "step",
-            stack="layers",
+            phase="layers",
             step=self._number,
-            at=self._number,
-            of=self._training.iterations,
+            phase_step=self._number,
+            phase_steps=self._training.iterations,
             loss=found.value,
             **data_loss,
             gradient_norm=found.gradient_norm,
-            rate=found.step,
+            step_length=found.step,
             evaluations=self._evaluations,
-            slopes=self._slopes,
-            set=found.patterns,
-            counted=found.samples,
+            partial_evaluations=self._partial_evaluations,
+            subset_name=found.patterns,
+            subset_samples=found.samples,
             flops=account.flops,
             training_seconds=recorder.seconds,
             samples_per_second=(account.samples - samples_before) / seconds,
@@ -308,9 +308,9 @@ class FullBatchTrainer:
             self._best = _Best(found["loss"], self._number, point)
         self._recorder.event(
             "validation",
-            stack="layers",
+            phase="layers",
             step=self._number,
-            at=self._number,
+            phase_step=self._number,
             evaluations=self._evaluations,
             flops=self._recorder.usage.flops,
             training_seconds=self._recorder.seconds,
