@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.errors import MachineError
+from cotswold.errors import ResumableError
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
@@ -28,7 +28,7 @@ _BACKLOG = 10_000
 """Messages that are read first, at most, after the loop was not running for a while."""
 
 
-class ClusterFailedError(MachineError):
+class ClusterFailedError(ResumableError):
     """The cluster cannot continue; its servers and checkpoints are unchanged."""
 
 
@@ -127,7 +127,7 @@ class CoordinatorLoop(ABC):
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
@@ -139,7 +139,7 @@ class CoordinatorLoop(ABC):
         return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
-            f"{'it holds' if is_one else 'they hold'}; resume the run"
+            f"{'it holds' if is_one else 'they hold'}"
         )
 
     def step(self, timeout: float) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.errors import MachineError
+from cotswold.errors import RESUME, ResumableError
 from cotswold.host import Call
 from cotswold.replicas.coordinator_loop import ReplicaCoordinator
 from cotswold.shards.runtime.arithmetic import raw
@@ -31,7 +31,7 @@ _STARTS = 2
 """Starts in a row without an answer, at most."""
 
 
-class EvaluatorError(MachineError):
+class EvaluatorError(ResumableError):
     """No evaluator is running, so no parameters can be evaluated."""
 
 
@@ -194,5 +194,7 @@ class Evaluator:
         why = conversation.exit_reason(self._name)
         self._failed_starts += 1
         if self._failed_starts >= _STARTS:
-            raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")
+            raise EvaluatorError(
+                f"{self._name} {why}: nothing can be evaluated", remedy=f"fix it, and {RESUME}"
+            )
         self._start()

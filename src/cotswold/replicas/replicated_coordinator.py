@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
+from cotswold.errors import RESUME
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.processes.process_group import ProcessGroup
@@ -111,12 +112,12 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
         if unknown := self._keepers.unknown:
             return ClusterFailedError(
-                f"{unknown}, and {many} said nothing for {seconds:g} s; check with cotswold cluster status "
-                "whether servers are running, and resume the run"
+                f"{unknown}, and {many} said nothing for {seconds:g} s",
+                remedy=f"check with cotswold cluster status whether servers are running, and {RESUME}",
             )
         return ClusterFailedError(
             f"{many} of the parameters said nothing for {seconds:g} s: no running server has a copy, or "
-            "none is reachable; resume the run"
+            "none is reachable"
         )
 
     def _normalize(self, message: AnyMessage) -> AnyMessage:
@@ -132,7 +133,9 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
                 for each in self._keepers.happened(message):
                     about = {"name": each.name, "change": each.kind, "sentence": each.sentence}
-                    self._on_event("replication", about | ({"servers": dict(each.servers)} if each.run else {}))
+                    self._on_event(
+                        "replication", about | ({"servers": dict(each.servers)} if each.run else {})
+                    )
             case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
@@ -199,5 +202,6 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         return ClusterFailedError(
             f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
             f"been accepted by no server for {seconds:g} s: none is running, or the controllers refuse this "
-            "run; see cotswold cluster status"
+            "run",
+            remedy=f"see cotswold cluster status, and {RESUME}",
         )

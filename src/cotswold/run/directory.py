@@ -18,9 +18,9 @@ from pathlib import Path
 
 from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
 from cotswold.files import (
-    FREE_AND_REPEAT,
     PARTIAL,
     DirectoryLock,
+    DiskRemedy,
     MalformedError,
     create_file,
     disk_errors,
@@ -121,7 +121,7 @@ class RunDirectory:
         run = cls(Path(path).absolute())
         if not run.is_unbegun:
             return cls.create(path, recipe_text, environment).recognised()
-        with run.lock(), disk_errors(run.path, RunError, FREE_AND_REPEAT):
+        with run.lock(), disk_errors(run.path, RunError, DiskRemedy.REPEAT):
             if not run.is_unbegun:  # another command was faster
                 raise RunError(_taken(run.path))
             for left in (run.tensorboard, run.checkpoints, run.best):
@@ -147,7 +147,7 @@ class RunDirectory:
             RunError: if the directory contains a run or other files.
         """
         run = cls(Path(path).absolute())
-        with disk_errors(run.path, RunError, FREE_AND_REPEAT):
+        with disk_errors(run.path, RunError, DiskRemedy.REPEAT):
             if run.path.exists() and not run.path.is_dir():
                 raise RunError(f"{run.path} is a file; choose another directory for the run")
             run.path.mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,10 @@ def since_seconds(row: Row) -> float:
 def since(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
-    >>> since({"activity": "idle", "activity_seconds": 0.3}), since({"activity": "idle", "silent_seconds": 7.8})
-    ('for 0.3 s', '7.8 s ago')
+    >>> since({"activity": "idle", "activity_seconds": 0.3})
+    'for 0.3 s'
+    >>> since({"activity": "idle", "silent_seconds": 7.8})
+    '7.8 s ago'
     """
     if is_silent(row):
         return f"{seconds_in_words(figure(row, 'silent_seconds'))} ago"

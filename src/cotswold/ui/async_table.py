@@ -74,7 +74,9 @@ def _servers(rows: list[activity.Row], room: int) -> Table:
     saves = any(activity.has_disk(row) for row in rows)
     parts = _REPLICATED if any(activity.is_copied(row) for row in rows) else {"shards": "shards"}
     table = _table(
-        *("server", "updates/s", "queue", *parts.values()), *(("not on disk", "since") if saves else ()), "does"
+        *("server", "updates/s", "queue", *parts.values()),
+        *(("not on disk", "since") if saves else ()),
+        "does",
     )
     for row in _chosen(rows, room, "updates_per_second"):
         dirty = bytes_in_words(activity.figure(row, "dirty_bytes"))

@@ -25,7 +25,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             again = ", trained further" if "extension" in event else ""
             return f"{phase_name(event['phase'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
-            of = f"/{event['phase_steps']}" if "phase_steps" in event else ""  # the end of a phase may be open
+            of = f"/{event['phase_steps']}" if "phase_steps" in event else ""  # phases may have no end
             place = f"{phase_name(event['phase'])} {event['phase_step']}{of}"
             return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
         case "phase_end" if "reason" in event:

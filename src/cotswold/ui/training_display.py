@@ -100,12 +100,14 @@ class TrainingDisplay:
     def _portions(self, event: Mapping[str, object]) -> None:
         """Show the progress of an evaluation of the whole training set."""
         self._evaluation.take(event)
-        text = self._evaluation.text(event)
+        figures = self._evaluation.figures(event)
         if self._rich:
-            self._rich.evaluation(event, text)
+            self._rich.evaluation(event, figures)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
-            print(text, file=self.stream, flush=True)
+            done, portions = as_number(event["portions_done"]), as_number(event["portions"])
+            place = f"evaluation {event['evaluation']}: {done:.0f} of {portions:.0f} portions"
+            print(", ".join(filter(None, (place, figures))), file=self.stream, flush=True)
 
 
 class _EvaluationProgress:
@@ -121,14 +123,13 @@ class _EvaluationProgress:
             self._evaluation = event["evaluation"]
             self._began, self._first = time.monotonic(), as_number(event["portions_done"])
 
-    def text(self, event: Mapping[str, object]) -> str:
-        """Return portions, workers, current loss and remaining time."""
+    def figures(self, event: Mapping[str, object]) -> str:
+        """Return workers, current loss and remaining time."""
         done, of = as_number(event["portions_done"]), as_number(event["portions"])
         seconds = time.monotonic() - self._began
         left = (of - done) * seconds / (done - self._first) if done > self._first else None
         workers, backups = int(as_number(event.get("workers"))), int(as_number(event.get("backup_tasks")))
         words = [
-            f"evaluation {event['evaluation']}: {done:.0f} of {of:.0f} portions",
             *([f"{workers} workers"] if workers > 1 else []),
             *([f"{backups} backup copies"] if backups else []),
             *([] if event["value"] is None else [f"loss {as_number(event['value']):.5g}"]),
@@ -195,7 +196,7 @@ class _Bars:
         self.progress.above = [str(event["activity"]), *shown, *evaluator_lines(event)]
         self.progress.refresh()
 
-    def evaluation(self, event: Mapping[str, object], text: str) -> None:
+    def evaluation(self, event: Mapping[str, object], figures: str) -> None:
         """Show the progress of an evaluation, in a line below that of the iterations."""
         if "evaluation" not in self.tasks:
             self.tasks["evaluation"] = self.progress.add_task("evaluation", total=None, figures="", left="")
@@ -203,7 +204,7 @@ class _Bars:
             self.tasks["evaluation"],
             completed=as_number(event["portions_done"]),
             total=as_number(event["portions"]),
-            figures=text.partition(", ")[2],
+            figures=figures,
         )
 
 

@@ -63,7 +63,9 @@ def diagnose(now: Mapping[str, object], is_here: bool) -> list[str]:
         found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
     for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
         behind = [name for name in long if root in _ends(name, waits)]
-        said = activity.replica_does(rows[root]) if "activity" in rows.get(root, {}) else "has not answered yet"
+        said = (
+            activity.replica_does(rows[root]) if "activity" in rows.get(root, {}) else "has not answered yet"
+        )
         found.append(f"{listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
     for root in silent:
         behind = [
@@ -117,12 +119,12 @@ def _why_silent(row: Row, is_here: bool) -> str:
     since = seconds_in_words(activity.figure(row, "silent_seconds"))
     process = int(activity.figure(row, "pid"))
     if is_here and process:
+        from cotswold.host.process_info import is_stopped
         from cotswold.host.stack_dump import describe_state
 
-        state = describe_state(process)
-        if state == "is stopped":
+        if is_stopped(process):
             return f"is stopped, and sent no message for {since}; kill -CONT {process} continues it"
-        if state:
+        if state := describe_state(process):
             return f"{state}, and sent no message for {since}"
     return f"sent no message for {since}; --stacks shows its stack, if it is on this machine"
 
@@ -132,13 +134,12 @@ def _stopped_in(row: Row) -> list[str]:
     process = int(activity.figure(row, "pid"))
     if not process or "activity" not in row or activity.since_seconds(row) < _LONG_SECONDS:
         return []
-    from cotswold.host.process_info import process_tree
-    from cotswold.host.stack_dump import describe_state
+    from cotswold.host.process_info import is_stopped, process_tree
 
     return [
         f"{row.get('name')} has a child process {each}, which is stopped; kill -CONT {each} continues it"
         for each in process_tree(process)[1:]
-        if describe_state(each) == "is stopped"
+        if is_stopped(each)
     ]
 
 

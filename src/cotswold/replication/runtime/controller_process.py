@@ -184,7 +184,8 @@ class ControllerProcess:
             return
         self._ticked = now
         for sentence in self._bond.tick((self._endpoint,), now):
-            self._post.send(COORDINATOR, EventReport("token_rotation", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
         self._calling.meet({COORDINATOR: self._bond.to_call})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():

@@ -339,7 +339,8 @@ class ReplicaServerProcess:
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
         for sentence in self._bond.tick(self._ways.each, now):
-            self._post.send(COORDINATOR, EventReport("token_rotation", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
         self._machine.address = self._ways.updates.address
         self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
@@ -391,7 +392,8 @@ class ReplicaServerProcess:
             sentence = (
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
-            self._post.send(COORDINATOR, EventReport("under_replicated", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("under_replicated", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
 
 
 def _bucket(message: Assign | Fence | DiskStateRequest) -> str:

@@ -23,7 +23,10 @@ _NO_CURVES = ("time", "seconds", "step", "phase")
 
 
 class TensorBoard:
-    """An observer of an EventLog; curves have names such as `phase 0 step/loss` or `phase layers validation/accuracy`."""
+    """An observer of an EventLog.
+
+    Curves have names such as `phase 0 step/loss` or `phase layers validation/accuracy`.
+    """
 
     name = "TensorBoard"
 

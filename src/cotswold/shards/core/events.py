@@ -14,7 +14,8 @@ class Event:
 
     kind: str
     """``joined``, ``lost``, ``left``, ``refused``, ``failed``, ``backup_task``, ``portions_refused``,
-    ``point_mismatch``, ``reduction``, ``aborted``, ``deadline``, ``epoch``, ``recovered``, ``samples_lost``."""
+    ``point_mismatch``, ``reduction``, ``aborted``, ``deadline``, ``epoch``, ``recovered``,
+    ``samples_lost``."""
     name: str
     """Name of the worker or replica, or of the recovered server."""
     sentence: str = ""

@@ -17,8 +17,8 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import Store
-from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
-from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
+from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, told
+from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.host.stack_dump import dump_stacks_into
 from cotswold.recipe import FORMAT, Recipe
@@ -39,7 +39,7 @@ from cotswold.training.strategies import registry as table
 from cotswold.training.strategies.phases import Epochs
 from cotswold.training.strategies.registry import Runner, TrainContext
 
-_FREE_ANEW = "free some space and resume"
+_FREE_AND_RESTART = f"free some space and resume ({NOTHING_SAVED})"
 
 
 def _rate(training: SharedTraining) -> str:
@@ -236,16 +236,13 @@ class Job(ABC):
 
     def _say_how_to_go_on(self, error: BaseException) -> None:
         """Add the resume command to an error that asks to resume, or say that no checkpoint exists yet."""
-        said = str(error)
-        if not isinstance(error, MachineError) or self._resume_words in said or NOTHING_SAVED in said:
+        if not isinstance(error, MachineError):
             return
-        if said.endswith(RESUME):
-            said = f"{said}: {self._resume_words}"
-        if not CheckpointManager(self.run.checkpoints).paths():
-            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
-            said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
-        if said != str(error):
-            error.args = (said,)
+        is_saved = bool(CheckpointManager(self.run.checkpoints).paths())
+        if isinstance(error, ResumableError):
+            error.remedy += f": {self._resume_words}{'' if is_saved else f' ({NOTHING_SAVED})'}"
+        elif error.remedy == DiskRemedy.RESUME and not is_saved:
+            error.remedy = DiskRemedy.REPEAT if self.run.is_unbegun else _FREE_AND_RESTART
 
     @property
     def _resume_words(self) -> str:

@@ -73,6 +73,7 @@ class FullBatchTrainer:
         stall_iterations = 0 if training.chooses else training.stall_iterations
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, stall_iterations)
         self._ended: str | None = None
+        self._is_stuck = False  # True if the run has ended because no step decreases the objective
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
         self._shown = -inf
@@ -119,10 +120,11 @@ class FullBatchTrainer:
         self._without = int(kept["without"])
         self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
-        self._evaluations, self._partial_evaluations = int(kept["evaluations"]), int(kept["partial_evaluations"])
+        self._evaluations = int(kept["evaluations"])
+        self._partial_evaluations = int(kept["partial_evaluations"])
         self._asked = self._evaluations + self._partial_evaluations
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
-        self._ended = ended if isinstance(ended, str) else None
+        self._ended, self._is_stuck = ended if isinstance(ended, str) else None, kept["is_stuck"] is True
         self._gradient_norm = norm if isinstance(norm, float) else inf
         self._is_new = False
 
@@ -144,6 +146,7 @@ class FullBatchTrainer:
                 "partial_evaluations": self._partial_evaluations,
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
+                "is_stuck": self._is_stuck,
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
         }
@@ -187,7 +190,7 @@ class FullBatchTrainer:
         elif self._ended is not None and not self._may_go_on():
             self._recorder.event("already_complete", reason=f"the run has ended ({self._ended})")
             return True
-        self._ended = None
+        self._ended, self._is_stuck = None, False
         while (reason := self._over()) is None:
             if self._wanted(self._expected_seconds()):
                 self._save()
@@ -205,7 +208,7 @@ class FullBatchTrainer:
                 with suppress(CotswoldError):  # except for data of a lost server
                     self._save()
                 raise
-        self._ended = reason
+        self._ended, self._is_stuck = reason, bool(self._failure)
         self._recorder.event("phase_end", phase="layers", step=self._number, reason=reason, **self._totals())
         self._save()
         return True
@@ -213,7 +216,7 @@ class FullBatchTrainer:
     def _may_go_on(self) -> bool:
         """Return True if more was requested of a run that has ended."""
         assert self._ended is not None, "it has ended"
-        return self._over() is None and not self._ended.startswith(_NO_STEP)
+        return self._over() is None and not self._is_stuck
 
     @property
     def _is_first(self) -> bool:
@@ -329,7 +332,7 @@ class FullBatchTrainer:
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
         if self._failure:
-            return f"{_NO_STEP}: {self._failure}"
+            return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
         if self._convergence.reached:
@@ -345,7 +348,6 @@ _ITERATIONS = "training.iterations reached"
 _EVALUATIONS = "training.evaluations reached"
 _FLOPS = "training.flops reached"
 _TOLERANCE = "the gradient norm is at most training.tolerance"
-_NO_STEP = "no step decreases the objective"
 _CONVERGED = "converged: training.stall_iterations in a row made no measurable progress"
 
 

@@ -46,8 +46,8 @@ class PushedBytes:
     def said(self) -> dict[str, object]:
         """Event fields, empty without pushes.
 
-        `push_samples` is the mean number of samples per push, `pushed_bytes` the total, and `pushed_bytes_by_layer` the
-        bytes by layer, then by kind.
+        `push_samples` is the mean number of samples per push, `pushed_bytes` the total, and
+        `pushed_bytes_by_layer` the bytes by layer, then by kind.
         """
         mean = {"push_samples": self._samples / self._pushes} if self._pushes else {}
         return {**mean, **self._said_bytes}
