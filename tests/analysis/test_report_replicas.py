@@ -105,7 +105,9 @@ def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp
     with EventLog(run.events) as log:
         log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
         log.write("phase_start", phase="layers", parameters=75)
-        log.write("step", phase="layers", step=9, training_seconds=1.0, loss=0.5, samples_counted=9, samples_lost=3)
+        log.write(
+            "step", phase="layers", step=9, training_seconds=1.0, loss=0.5, samples_counted=9, samples_lost=3
+        )
     page = section(run)
     assert "3 replicas; servers of the cluster at 10.0.0.1,10.0.0.2" in page
     assert "a replica or a server ended; the samples were assigned again, or skipped" in page
@@ -116,7 +118,15 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
     assert before["Counted"] == "1 710 (90.00 %)" and before["Refused"] == "190 (10.00 %)"
     assert before["Lost"] == "19 (1.00 %)" and before["Torn"] == "0 (0.00 %)"
     with EventLog(run.events) as log:
-        log.write("phase_end", phase="layers", step=2000, samples_counted=1500, samples_torn=100, samples_left_out=400, pushed_bytes_by_layer=PUSHED)
+        log.write(
+            "phase_end",
+            phase="layers",
+            step=2000,
+            samples_counted=1500,
+            samples_torn=100,
+            samples_left_out=400,
+            pushed_bytes_by_layer=PUSHED,
+        )
     after = fates(run)
     assert after["layer 1"] == "2 MB as gradients, 500 kB as factors"
     assert after["Counted"] == "1 500 (75.00 %)" and after["Skipped"] == "400 (20.00 %)"

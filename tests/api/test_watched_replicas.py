@@ -49,7 +49,15 @@ def test_tensorboard_has_the_curves_of_replicas(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = finish(job_of(tmp_path, "workers = 2"))
     found = accumulator.EventAccumulator(str(run.tensorboard)).Reload()
-    names = ("loss", "accuracy", "staleness", "samples_per_second", "replicas", "queued_bytes", "samples_counted")
+    names = (
+        "loss",
+        "accuracy",
+        "staleness",
+        "samples_per_second",
+        "replicas",
+        "queued_bytes",
+        "samples_counted",
+    )
     assert {f"stack layers step/{name}" for name in names} <= set(found.Tags()["scalars"])
     assert {"stack layers validation/loss", "stack layers validation/accuracy"} <= set(
         found.Tags()["scalars"]

@@ -65,7 +65,9 @@ class Command:
 
 def learning(now: dict[str, Any]) -> bool:
     return bool(
-        now["samples"]["counted"] and all(row["samples"] for row in now["replicas"]) and len(now["replicas"]) == 2
+        now["samples"]["counted"]
+        and all(row["samples"] for row in now["replicas"])
+        and len(now["replicas"]) == 2
     )
 
 
@@ -92,7 +94,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     first = command("--metrics", "0")
     found = first.until(learning)
     now = found["status"]["newest"]["replicas"]
-    assert found["state"] == "goes on"
+    assert found["state"] == "running"
     pids = [row["pid"] for row in (*now["each"], *now["servers"])]
     assert {row["name"] for row in now["each"]} == {"replica-1", "replica-2"}
     assert set(pids) < set(process_tree(first.process.pid))

@@ -91,7 +91,13 @@ END = {"kind": "end", "status": "finished", "flops_per_second": 1.0, "training_s
 
 
 def test_the_end_says_what_did_not_count() -> None:
-    end = {"kind": "phase_end", "phase": "layers", "pushed_bytes_by_layer": {}, "pushed_bytes": 0, "samples_counted": 10020}
+    end = {
+        "kind": "phase_end",
+        "phase": "layers",
+        "pushed_bytes_by_layer": {},
+        "pushed_bytes": 0,
+        "samples_counted": 10020,
+    }
     assert "counted" not in str(describe(end))
     assert str(describe({**end, "samples_refused": 6180})).endswith("; 10,020 samples counted, 6,180 refused")
 

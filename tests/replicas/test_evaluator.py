@@ -46,7 +46,10 @@ def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Open
             before = replicas.ledger.total.counted
             evaluator.begin(number)
             status = replicas.status().evaluator
-            assert status is not None and (status.activity, status.evaluated_samples) == ("evaluating", number)
+            assert status is not None and (status.activity, status.evaluated_samples) == (
+                "evaluating",
+                number,
+            )
             assert status.pid == pid_of(replicas) and status.activity_seconds < 60
             found = judged(replicas)
             assert evaluator.status().activity == "idle"
@@ -89,7 +92,9 @@ def test_an_evaluator_that_hangs_is_started_again_and_asked_anew(opened: Opener,
         judged(replicas)
         evaluator.begin(2)
         assert judged(replicas).number == 2
-    (why,) = [str(more["reason"]) for kind, more in events if kind == "exited" and more["name"] == "evaluator-1"]
+    (why,) = [
+        str(more["reason"]) for kind, more in events if kind == "exited" and more["name"] == "evaluator-1"
+    ]
     assert "evaluator-1 hangs" in why
 
 

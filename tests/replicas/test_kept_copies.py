@@ -46,7 +46,11 @@ def controller(replicas: Replicas) -> int:
 
 
 def elections(events: Events) -> list[str]:
-    return [str(more["sentence"]) for kind, more in events if kind == "replication" and more["change"] == "elected"]
+    return [
+        str(more["sentence"])
+        for kind, more in events
+        if kind == "replication" and more["change"] == "elected"
+    ]
 
 
 @pytest.mark.soak

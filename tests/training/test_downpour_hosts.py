@@ -71,7 +71,9 @@ def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path
     job = with_grid(tmp_path, "1x2", cluster="workers = 1, silence = 2", epochs=30)
     assert job.train(stop, Stop())
     accounted(job.run, 30)
-    (why,) = [str(each["reason"]) for each in events(job.run, "cluster_exited") if "SIGSTOP" in str(each["reason"])]
+    (why,) = [
+        str(each["reason"]) for each in events(job.run, "cluster_exited") if "SIGSTOP" in str(each["reason"])
+    ]
     assert f"rank 1 of replica-1 (process {stopped[0]}) has been stopped for" in why
     assert not runs(stopped[0])
 

@@ -98,7 +98,12 @@ def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
 def test_buckets_that_others_took_over_are_one_line() -> None:
     found = EventSummary(clock := Clock())
     events: list[Event] = [
-        {"kind": "cluster_replication", "name": f"server-{number % 2}", "change": what, "sentence": "whatever"}
+        {
+            "kind": "cluster_replication",
+            "name": f"server-{number % 2}",
+            "change": what,
+            "sentence": "whatever",
+        }
         for number in range(5)
         for what in ("elected", "joined")
     ]

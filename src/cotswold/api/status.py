@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cotswold.files import Holder
     from cotswold.host.stack_dump import StackDump
 
-State = Literal["goes on", "ended", "was killed", "has not begun"]
+State = Literal["running", "ended", "killed", "not_started"]
 _LATE_SECONDS = 5.0
 """Seconds without a report after which a run is late."""
 _RECENT_SECONDS = 60.0
@@ -36,7 +36,7 @@ class Why:
 
     Args:
         run: The run's directory.
-        state: "goes on", "ended", "was killed" or "has not begun".
+        state: "running", "ended", "killed" or "not_started".
         sentences: Descriptions of the run, in order.
         status: The newest event of each kind and the time of writing (Unix seconds), for a run in progress or
             killed.
@@ -82,7 +82,7 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
             raise UserError(f"no process trains {found.path}; stacks exist only for a run in progress")
         return _over(found, status)
     sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
-    return Why(found.path, "goes on", tuple(sentences), status, _stacks(found, holder) if stacks else ())
+    return Why(found.path, "running", tuple(sentences), status, _stacks(found, holder) if stacks else ())
 
 
 def _over(run: Run, status: Mapping[str, object]) -> Why:
@@ -90,7 +90,7 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
     events = run.events
     last = events[-1] if events else None
     if last is None:
-        return Why(run.path, "has not begun", (f"{run.path} has not started, and no process trains it",))
+        return Why(run.path, "not_started", (f"{run.path} has not started, and no process trains it",))
     if last["kind"] == "end":
         cause = f": {last['reason']}" if last.get("reason") else ""
         ended = _ENDS.get(str(last["status"]), str(last["status"]))
@@ -110,7 +110,7 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
     remedy = f"resume with: {command}"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
-    return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
+    return Why(run.path, "killed", (said, *before, *_resume_note(run), remedy), status)
 
 
 def _resume_note(run: Run) -> list[str]:

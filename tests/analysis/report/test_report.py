@@ -308,7 +308,9 @@ def test_events_before_a_damaged_line_are_shown(run: RunDirectory) -> None:
 
 def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sums() -> None:
     event = {"kind": "step", "phase": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
-    history = History.of({**event, "phase_step": at, "seconds": at, "loss": float(at)} for at in range(100_000))
+    history = History.of(
+        {**event, "phase_step": at, "seconds": at, "loss": float(at)} for at in range(100_000)
+    )
     curve = history.phases[0].training["loss"]
     assert 4096 <= len(curve.steps) <= 8192
     assert curve.steps[-1] == 99_999 and curve.steps[0] < 100

@@ -183,7 +183,9 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         assert cluster.counted(other.patterns) != portions
         with pytest.raises(UserError, match="unknown set of patterns"):
             cluster.evaluate("x", "g", patterns=first.patterns)
-        recorded = [str(more["portions"]) for kind, more in events if kind == "evaluation" and more["is_drawn"]]
+        recorded = [
+            str(more["portions"]) for kind, more in events if kind == "evaluation" and more["is_drawn"]
+        ]
     with opened(fraction=0.5, seed=9) as cluster:
         cluster.replay(recorded)
         assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions

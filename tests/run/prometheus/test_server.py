@@ -15,7 +15,13 @@ from cotswold.errors import UserError
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run.prometheus.server import PrometheusObserver
 
-ROW = {"name": "replica-1", "samples": 640, "samples_per_second": 12.5, "activity": "pushing", "samples_in_flight": 32}
+ROW = {
+    "name": "replica-1",
+    "samples": 640,
+    "samples_per_second": 12.5,
+    "activity": "pushing",
+    "samples_in_flight": 32,
+}
 STEP = {"phase_step": 10, "phase_steps": 40, "gflops": 0.5, "training_seconds": 3.0}
 REPLICAS = {
     "kind": "replicas",
@@ -23,7 +29,9 @@ REPLICAS = {
     "samples": {"counted": 5, "torn": 1},
     "replicas": [ROW],
     "servers": [{"name": "server-0", "updates": 7, "queued_bytes": 8, "refused_updates": [["stale", 3]]}],
-    "evaluators": [{"name": "evaluator-1", "activity": "evaluating", "evaluated_samples": 480, "activity_seconds": 1.5}],
+    "evaluators": [
+        {"name": "evaluator-1", "activity": "evaluating", "evaluated_samples": 480, "activity_seconds": 1.5}
+    ],
 }
 
 
@@ -41,7 +49,9 @@ def read(url: str) -> tuple[str, str]:
 
 
 def test_what_events_say_is_read_as_metrics(scraped: PrometheusObserver) -> None:
-    scraped.write({"kind": "step", "loss": 0.25, "pushed_bytes_by_layer": {"layer 1": {"factors": 12}}} | STEP)
+    scraped.write(
+        {"kind": "step", "loss": 0.25, "pushed_bytes_by_layer": {"layer 1": {"factors": 12}}} | STEP
+    )
     scraped.write(REPLICAS)
     for _ in range(3):
         scraped.write({"kind": "checkpoint"})

@@ -132,7 +132,9 @@ def test_progress_and_iterations_count_the_same_evaluations(
     numbers = [each["evaluation"] for each in seen if each["kind"] == "portions"]
     last = [each for each in seen if each["kind"] == "step"][-1]
     asked = int(str(last["evaluations"])) + int(str(last["partial_evaluations"]))
-    assert int(str(last["partial_evaluations"])) > 0 and list(dict.fromkeys(numbers)) == list(range(1, asked + 1))
+    assert int(str(last["partial_evaluations"])) > 0 and list(dict.fromkeys(numbers)) == list(
+        range(1, asked + 1)
+    )
     said = describe(last)
     assert said is not None and f"{asked} evaluations ({last['partial_evaluations']} of them slopes" in said
 

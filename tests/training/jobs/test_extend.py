@@ -74,7 +74,9 @@ def test_it_learns_further_with_a_schedule_of_its_own(
     assert steps[-1]["phase_step"] == steps[-1]["phase_steps"]
     validations = events(run, "validation")
     for stack in {event["phase"] for event in validations}:
-        held_out = {int(str(e["phase_step"])): float(str(e["loss"])) for e in validations if e["phase"] == stack}
+        held_out = {
+            int(str(e["phase_step"])): float(str(e["loss"])) for e in validations if e["phase"] == stack
+        }
         own = STEPS[strategy] // (2 if strategy == "greedy" else 1)
         assert max(held_out) == own + MORE[strategy] // (2 if strategy == "greedy" else 1)
         if stack == 0 or strategy != "greedy":  # what the second stack reads has changed
