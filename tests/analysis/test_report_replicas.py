@@ -41,15 +41,15 @@ def run(tmp_path: Path) -> RunDirectory:
                 loss=1 / second,
                 accuracy=1 - 1 / (1 + second),
                 staleness=1.5,
-                staleness_most=4,
+                staleness_max=4,
                 replicas=3 if second < 9 else 2,
-                waiting_bytes=1000 * (second % 3),
-                longest_window_seconds=0.5 * second,
+                queued_bytes=1000 * (second % 3),
+                dirty_seconds_max=0.5 * second,
                 push_samples=400.0,
                 updates=50 * second,
-                counted=90 * second,
-                refused=10 * second,
-                lost=second,
+                samples_counted=90 * second,
+                samples_refused=10 * second,
+                samples_lost=second,
                 samples_per_second=100.0,
                 gflops=0.1,
                 interval_seconds=1.0,
@@ -87,7 +87,7 @@ def test_curves_are_drawn_against_time_with_a_line_for_validation(run: RunDirect
     ):
         assert caption in page
     assert page.count("<svg") == 5 and page.count("seconds of training") == 5
-    assert page.count(">validation<") == 2 and ">most<" in page
+    assert page.count(">validation<") == 2 and ">maximum<" in page
     assert "Adagrad, with sums that all replicas share" in page
     assert "4, beyond which updates are dropped" in page and "3 replicas, 2 servers" in page
     assert re.search(r"Lost replicas that were restarted</dt>\s*<dd>1</dd>", page)

@@ -131,7 +131,7 @@ def test_samples_that_are_refused_are_in_the_line_with_the_reason() -> None:
     assert "refused" not in figures(event)
     said = figures({**event, "samples_refused": 1200, "refusal_reasons": "not finite, too stale"})
     assert "staleness 1.0, 1,200 samples refused (not finite, too stale), 10 samples/s" in said
-    said = figures({**event, "torn": 320, "refused_why": "not finite"})
+    said = figures({**event, "samples_torn": 320, "refusal_reasons": "not finite"})
     assert "staleness 1.0, 320 samples torn (not finite), 10 samples/s" in said
 
 

@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
 def test_updates_wait_for_what_others_compute(tmp_path: Path) -> None:
     job = job_of(tmp_path, "workers = 3", staleness=2, stale="wait", epochs=20, epoch_fraction=1.0)
     finish(job)
-    assert int(str(events(job.run, "step")[-1]["staleness_most"])) <= 2 + 2, "others may be ready with it"
+    assert int(str(events(job.run, "step")[-1]["staleness_max"])) <= 2 + 2, "others may be ready with it"
     assert audit(job.run)["counted"] == 20 * 240
 
 
@@ -208,5 +208,5 @@ def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
     monkeypatch.setattr(Replicas, "count", nobody_at_first)
     job = job_of(tmp_path, epochs=20, epoch_fraction=1.0)
     finish(job)
-    assert events(job.run, "step")[0]["staleness_most"] == 0
+    assert events(job.run, "step")[0]["staleness_max"] == 0
     assert audit(job.run)["counted"] == 20 * 240

@@ -47,9 +47,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_named(
     damage(run / "checkpoints" / "00000007" / "00000.safetensors")
     job = resumed(run, stores)
     finish(job)
-    (event,) = [each for each in events(job.run, "resumed") if each["skipped"]]
+    (event,) = [each for each in events(job.run, "resumed") if each["skipped_checkpoints"]]
     assert event["step"] == 3
-    assert "00000007/00000.safetensors is damaged" in str(event["skipped"])
+    assert "00000007/00000.safetensors is damaged" in str(event["skipped_checkpoints"])
     assert bits(job.run) == bits(whole)
 
 

@@ -209,11 +209,11 @@ def _process_events(status: Mapping[str, object]) -> list[str]:
 
 def _describe_process_event(event: Mapping[str, object]) -> str:
     kind, name = str(event.get("kind")).removeprefix("cluster_"), event.get("name")
-    said = event.get("why") or event.get("sentence") or ""
+    said = event.get("reason") or event.get("sentence") or ""
     match kind:
-        case "recalled" | "waiting":
+        case "samples_lost" | "waiting":
             return str(said)
-        case "revived":
+        case "recovered":
             return f"{activity.named(str(name))} was lost on all servers and was restored from a disk"
         case "restored":
             return f"{name} resumes from its disk with {said}"
