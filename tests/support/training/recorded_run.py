@@ -62,7 +62,7 @@ _LEFT_OUT = ("lock", "tensorboard", "logs", "status.json")
 
 
 def write_samples(folder: Path) -> None:
-    """Write the labelled samples: noisy stripes, level or upright, of whole numbers that every processor draws."""
+    """Write labelled samples: noisy level or upright stripes, equal on every processor."""
     numbers = np.random.default_rng(0)
     labels = numbers.permutation(np.arange(SAMPLES) % 2)
     stripes = 120 * (np.arange(SIDE) % 4 < 2)
@@ -73,7 +73,7 @@ def write_samples(folder: Path) -> None:
 
 
 def train_recorded(folder: Path) -> RunDirectory:
-    """Train the run in ``folder``, with the samples and stores next to it; paths in its recipe are relative."""
+    """Train the run in ``folder``, with its samples and stores; paths in its recipe are relative."""
     with contextlib.chdir(folder):
         write_samples(Path())
         finish(started(RECIPE, Path("run"), Path("stores")))
