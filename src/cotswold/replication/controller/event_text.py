@@ -13,7 +13,7 @@ from cotswold.replication.controller.cluster_view import Reason
 from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
 from cotswold.wire import Group, Heartbeat
-from cotswold.wire.names import display_name, run_of
+from cotswold.wire.names import display_name, display_name_without_run, run_of
 
 GATHERED = "summary"
 """Kind of an event that repeats, in one sentence for many buckets, what was recorded of each."""
@@ -77,7 +77,7 @@ def summary_text(changes: Sequence[BucketEvent]) -> str:
         return changes[0].sentence
     first = changes[0]
     count = len({each.bucket for each in changes})
-    many = f"{count} buckets" if count > 1 else display_name(first.bucket).partition(" of ")[0]
+    many = f"{count} buckets" if count > 1 else display_name_without_run(first.bucket)
     whose = f" of {first.run}" if first.run else ""
     numbers = sorted(each.term for each in changes)
     times = [each.milliseconds for each in changes]
