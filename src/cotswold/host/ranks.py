@@ -72,12 +72,12 @@ def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]
     failed = {rank: each for rank, each in enumerate(found) if each is not None}
     if failed:
         kind, _, remedy = next(iter(failed.values()))
-        error = getattr(errors, kind, otherwise)
-        if issubclass(error, MachineError) and all(each[2] == remedy for each in failed.values()):
+        raised: type[CotswoldError] = getattr(errors, kind, otherwise)
+        if issubclass(raised, MachineError) and all(each[2] == remedy for each in failed.values()):
             causes = _combine_messages({rank: cause for rank, (_, cause, _) in failed.items()}, ranks.size)
-            raise error(causes, remedy=remedy) from failure
+            raise raised(causes, remedy=remedy) from failure
         messages = {rank: "; ".join(filter(None, each[1:])) for rank, each in failed.items()}
-        raise error(_combine_messages(messages, ranks.size)) from failure
+        raise raised(_combine_messages(messages, ranks.size)) from failure
 
 
 def _combine_messages(messages: dict[int, str], size: int) -> str:

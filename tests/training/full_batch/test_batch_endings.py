@@ -21,7 +21,7 @@ from torch import Tensor
 import cotswold
 from cotswold import training
 from cotswold.analysis.run_history import History
-from cotswold.errors import BusyError, MachineError, RunError
+from cotswold.errors import BusyError, MachineError, ResumableError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
@@ -80,7 +80,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     place = tmp_path / "run"
 
     def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
-        raise MachineError("a server is gone; resume the run")
+        raise ResumableError("a server is gone")
 
     job = training.open_job(blobs, place, stores=stores)
     monkeypatch.setattr(DenseObjective, "add", failing)

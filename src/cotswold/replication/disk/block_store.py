@@ -265,7 +265,7 @@ class BlockStore:
         self._heads, damaged = {}, list[Damage]()
         if isinstance(refusal := self._database.refusal, StoreError):
             self._index_damage = refusal
-            damaged.append(Damage(None, None, str(refusal)))
+            damaged.append(Damage(None, None, refusal.cause))
         try:
             for key, record in self._database.items(*HEADS):
                 self._load_head(key, record, damaged)
