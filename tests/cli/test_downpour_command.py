@@ -152,7 +152,9 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
     found = begun.until(learning)
     server = found["status"]["latest"]["replicas"]["servers"][0]["pid"]
     os.kill(server, signal.SIGSTOP)  # so that what is in hand is not settled
-    begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
+    begun.until(
+        lambda now: now["samples_in_flight"] and any(row["silent_seconds"] > 1.5 for row in now["servers"])
+    )
     started = process_tree(begun.process.pid)
     begun.process.send_signal(number)
     while "press again to stop at once" not in begun.said:

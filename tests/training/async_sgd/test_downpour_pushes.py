@@ -36,10 +36,10 @@ def test_factors_give_the_weights_of_gradients_but_for_rounding(tmp_path: Path) 
 def test_rates_follow_samples_and_what_is_pushed_is_told_by_layer(tmp_path: Path) -> None:
     run = finish(job_of(tmp_path, schedule="linear", send_gradient=[1], send_factors=[3]))
     end = told(run, "phase_end")
-    assert end["pushed"].keys() == {"layer 1", "layer 3"}
-    assert end["pushed"]["layer 1"].keys() == {"gradient"}
-    assert end["pushed"]["layer 3"].keys() == {"gradient", "factors"}
-    assert end["pushed_bytes"] == sum(sum(kinds.values()) for kinds in end["pushed"].values())
+    assert end["pushed_bytes_by_layer"].keys() == {"layer 1", "layer 3"}
+    assert end["pushed_bytes_by_layer"]["layer 1"].keys() == {"gradient"}
+    assert end["pushed_bytes_by_layer"]["layer 3"].keys() == {"gradient", "factors"}
+    assert end["pushed_bytes"] == sum(sum(kinds.values()) for kinds in end["pushed_bytes_by_layer"].values())
     assert 0 < told(run, "step")["learning_rate"] < 0.2 * 0.1, "the run is nearly over"
 
 
@@ -58,7 +58,7 @@ def test_a_recipe_learns_by_each_way_of_stepping(settings: dict[str, Any], tmp_p
     found = losses(run)
     assert found[-1] < 0.8 * found[0]
     end = told(run, "phase_end")
-    kinds = {kind for each in end["pushed"].values() for kind in each}
+    kinds = {kind for each in end["pushed_bytes_by_layer"].values() for kind in each}
     assert ("delta" in kinds) == (settings.get("rule") == "deltas")
     if "unit_norm" in settings:
         rows = last(run.checkpoints).tensors()["network.layers.1.weight"].norm(dim=1)

@@ -100,7 +100,7 @@ def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
         training.send_signal(signal.SIGTERM)
         assert training.wait(60) == 128 + signal.SIGTERM
     counted = events(run, "cluster_evaluation")
-    assert all(each["lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
+    assert all(each["portions_lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
     assert {"worker-2"} < set.union(*helpers(run)) and "worker-2" not in helpers(run)[-1]
     losses = [event["loss"] for event in events(run, "step")]
     alone = cotswold.train(recipe, tmp_path / "alone", overrides={"training.iterations": len(losses)})
