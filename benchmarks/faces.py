@@ -39,7 +39,7 @@ def trained(recipe: str, folder: Path, seed: int) -> tuple[Path, dict[str, objec
     for line in (run / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
         if event["kind"] == "validation":
-            losses.setdefault(event["stack"], []).append(event["loss"])
+            losses.setdefault(event["phase"], []).append(event["loss"])
         elif event["kind"] == "end":
             seconds = event["training_seconds"]
     return run, {"seconds": seconds, "fall": [1 - curve[-1] / curve[0] for curve in losses.values()]}

@@ -102,7 +102,42 @@ class ExportError(UserError, RuntimeError):
 
 
 class MachineError(CotswoldError):
-    """A failure of the machine or its files; exit code 1."""
+    """A failure of the machine or its files; exit code 1.
+
+    Attributes:
+        remedy: Advice at the end of the message, after a semicolon.
+    """
+
+    def __init__(self, *cause: object, remedy: str = "") -> None:
+        """Create the error.
+
+        Args:
+            cause: The message without the remedy.
+            remedy: Advice at the end of the message [none].
+        """
+        super().__init__(*cause)
+        self.remedy = remedy
+
+    @property
+    def cause(self) -> str:
+        """The message without the remedy."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+
+
+class ResumableError(MachineError):
+    """A failure after which training resumes from the last checkpoint; the remedy ends with `RESUME`."""
+
+    def __init__(self, *cause: object, remedy: str = RESUME) -> None:
+        """Create the error.
+
+        Args:
+            cause: The message without the remedy.
+            remedy: Advice at the end of the message [`RESUME`].
+        """
+        super().__init__(*cause, remedy=remedy)
 
 
 class StoreError(MachineError):

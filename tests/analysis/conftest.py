@@ -56,7 +56,7 @@ def run(tmp_path: Path, recipe: Recipe) -> RunDirectory:
     run = RunDirectory.create(tmp_path / "run", dump(recipe), {"cores": 2, "processor": "a <fast> one"})
     with EventLog(run.events) as log:
         log.write("start", name="small", strategy="greedy", samples=1234, parameters=5_000_000)
-        log.write("stack", stack=0, input="3 x 16 x 16", output="3 x 12 x 12", parameters=1)
+        log.write("phase_start", phase=0, input="3 x 16 x 16", output="3 x 12 x 12", parameters=1)
         for step in range(1, 30):
             rates = {
                 "samples_per_second": 100.0,
@@ -64,7 +64,7 @@ def run(tmp_path: Path, recipe: Recipe) -> RunDirectory:
                 "waited_seconds": 0.01,
                 "interval_seconds": 1.0,
             }
-            log.write("step", stack=0, step=step, at=step, loss=100.0 / step, **rates)
-        log.write("validation", stack=0, step=0, at=0, loss=90.0)
-        log.write("validation", stack=0, step=29, at=29, loss=45.0)
+            log.write("step", phase=0, step=step, phase_step=step, loss=100.0 / step, **rates)
+        log.write("validation", phase=0, step=0, phase_step=0, loss=90.0)
+        log.write("validation", phase=0, step=29, phase_step=29, loss=45.0)
     return run

@@ -50,7 +50,7 @@ def test_a_long_run_is_drawn_with_as_many_points_as_can_be_seen() -> None:
 
 
 def step(at: int, stack: int = 0, **values: float) -> Event:
-    return {"kind": "step", "stack": stack, "at": at, **values}
+    return {"kind": "step", "phase": stack, "phase_step": at, **values}
 
 
 def test_steps_are_whole_numbers_on_the_axis_of_a_short_run() -> None:
@@ -67,9 +67,9 @@ def test_every_stack_of_a_run_has_axes_of_its_own() -> None:
 
 
 def test_a_supervised_run_has_axes_for_loss_and_accuracy() -> None:
-    events: list[Event] = [{"kind": "start"}, {"kind": "stack", "stack": "layers", "parameters": 7}]
+    events: list[Event] = [{"kind": "start"}, {"kind": "phase_start", "phase": "layers", "parameters": 7}]
     events += [step(at, loss=1 / at, accuracy=at / 4) for at in (1, 2, 3)]
-    events.append({"kind": "validation", "at": 3, "loss": 0.5, "accuracy": 0.6})
+    events.append({"kind": "validation", "phase_step": 3, "loss": 0.5, "accuracy": 0.6})
     loss, accuracy = curves(events).axes
     assert (loss.get_ylabel(), accuracy.get_ylabel()) == ("loss", "accuracy")
     assert values(accuracy.get_lines()[0].get_ydata()) == [0.25, 0.5, 0.75]

@@ -30,37 +30,37 @@ def run(tmp_path: Path) -> RunDirectory:
     run = RunDirectory.create(tmp_path / "run", dump(parse(RECIPE)), {})
     with EventLog(run.events) as log:
         log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
-        log.write("stack", stack="layers", parameters=75)
+        log.write("phase_start", phase="layers", parameters=75)
         for second in range(1, 20):
             log.write(
                 "step",
-                stack="layers",
+                phase="layers",
                 step=100 * second,
-                at=100 * second,
-                of=2000,
+                phase_step=100 * second,
+                phase_steps=2000,
                 training_seconds=float(second),
                 loss=1 / second,
                 accuracy=1 - 1 / (1 + second),
                 staleness=1.5,
-                staleness_most=4,
+                staleness_max=4,
                 replicas=3 if second < 9 else 2,
-                waiting_bytes=1000 * (second % 3),
-                longest_window_seconds=0.5 * second,
+                queued_bytes=1000 * (second % 3),
+                dirty_seconds_max=0.5 * second,
                 push_samples=400.0,
                 updates=50 * second,
-                counted=90 * second,
-                refused=10 * second,
-                lost=second,
+                samples_counted=90 * second,
+                samples_refused=10 * second,
+                samples_lost=second,
                 samples_per_second=100.0,
                 gflops=0.1,
                 interval_seconds=1.0,
                 waited_seconds=0.0,
             )
             validation = {"training_seconds": second + 0.5, "loss": 1.1 / second, "accuracy": 0.5}
-            log.write("validation", stack="layers", step=100 * second, at=100 * second, **validation)
+            log.write("validation", phase="layers", step=100 * second, phase_step=100 * second, **validation)
         log.write("cluster_lost", name="replica-2", sentence="it is silent")
-        log.write("cluster_revived", name="run/3", sentence="goes on from a disk")
-        log.write("cluster_recalled", name="", sentence="5 samples that counted were lost by some server")
+        log.write("cluster_recovered", name="run/3", sentence="goes on from a disk")
+        log.write("cluster_samples_lost", name="", sentence="5 samples that counted were lost by some server")
         log.write("cluster_restored", name="server-1.1", sentence="1 bucket (3): 2 shards had 7 updates")
         log.write("cluster_disk", name="server-0", sentence="the disk is slow")
     return run
@@ -88,7 +88,7 @@ def test_curves_are_drawn_against_time_with_a_line_for_validation(run: RunDirect
     ):
         assert caption in page
     assert page.count("<svg") == 5 and page.count("seconds of training") == 5
-    assert page.count(">validation<") == 2 and ">most<" in page
+    assert page.count(">validation<") == 2 and ">maximum<" in page
     assert "Adagrad, with sums that all replicas share" in page
     assert "4, beyond which updates are dropped" in page and "3 replicas, 2 servers" in page
     assert re.search(r"Lost replicas that were restarted</dt>\s*<dd>1</dd>", page)
@@ -105,8 +105,10 @@ def test_a_run_on_a_standing_cluster_names_the_cluster_and_counts_no_servers(tmp
     run = RunDirectory.create(tmp_path / "run", dump(parse(recipe)), {})
     with EventLog(run.events) as log:
         log.write("start", name="x", strategy="downpour", parameters=75, images=1000)
-        log.write("stack", stack="layers", parameters=75)
-        log.write("step", stack="layers", step=9, training_seconds=1.0, loss=0.5, counted=9, lost=3)
+        log.write("phase_start", phase="layers", parameters=75)
+        log.write(
+            "step", phase="layers", step=9, training_seconds=1.0, loss=0.5, samples_counted=9, samples_lost=3
+        )
     page = section(run)
     assert "3 replicas; servers of the cluster at 10.0.0.1,10.0.0.2" in page
     assert "a replica or a server ended; the samples were assigned again, or skipped" in page
@@ -117,7 +119,15 @@ def test_every_sample_is_told_with_its_fate_before_the_run_ends_and_after(run: R
     assert before["Counted"] == "1 710 (90.00 %)" and before["Refused"] == "190 (10.00 %)"
     assert before["Lost"] == "19 (1.00 %)" and before["Torn"] == "0 (0.00 %)"
     with EventLog(run.events) as log:
-        log.write("stack_end", stack="layers", step=2000, counted=1500, torn=100, left_out=400, pushed=PUSHED)
+        log.write(
+            "phase_end",
+            phase="layers",
+            step=2000,
+            samples_counted=1500,
+            samples_torn=100,
+            samples_left_out=400,
+            pushed_bytes_by_layer=PUSHED,
+        )
     after = fates(run)
     assert after["layer 1"] == "2 MB as gradients, 500 kB as factors"
     assert after["Counted"] == "1 500 (75.00 %)" and after["Skipped"] == "400 (20.00 %)"

@@ -22,14 +22,14 @@ training = { strategy = "batch" }
 OWN_DATA = '{ type = "dataset", samples = 9, validation = 0.1 }'
 STEP = {
     "kind": "step",
-    "stack": "layers",
-    "at": 3,
-    "of": 9,
+    "phase": "layers",
+    "phase_step": 3,
+    "phase_steps": 9,
     "loss": 0.5,
     "samples_per_second": 7.0,
     "gflops": 1.0,
 }
-PORTIONS = {"kind": "portions", "evaluation": 4, "portions": 20, "of": 30, "workers": 2}
+PORTIONS = {"kind": "portions", "evaluation": 4, "portions_done": 20, "portions": 30, "workers": 2}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_run_of_another_strategy_says_how_far_it_is_and_what_is_not_known(run:
         status.write(PORTIONS)
         found = cotswold.why(run.path)
         holder = holder_of(run.path)
-    assert holder is not None and found.state == "goes on"
+    assert holder is not None and found.state == "running"
     assert f"batch, process {holder.process} on {holder.host}" in found.sentences[0]
     assert found.sentences[1].startswith("layers 3/9 loss 0.5")
     assert found.sentences[2] == "evaluation 4: 20 of 30 portions, 2 workers"
@@ -91,7 +91,7 @@ def test_of_a_run_that_is_over_it_says_how_it_ended(
 ) -> None:
     with EventLog(run.events) as log:
         rest = {"flops_per_second": 1e9, "training_seconds": 5.0, "samples": 10}
-        log.write("end", status=status, why=why, **rest)
+        log.write("end", status=status, reason=why, **rest)
     found = cotswold.why(run.path)
     assert found.state == "ended" and said in found.sentences[0] and found.status == {}
 
@@ -101,7 +101,7 @@ def test_of_a_run_that_was_killed_it_says_what_was_done_then(run: RunDirectory) 
     with EventLog(run.events) as log:
         log.write("start", name="x")
     found = cotswold.why(run.path)
-    assert found.state == "was killed"
+    assert found.state == "killed"
     assert "ended without saving: stopped at once, or killed; no process trains it" in found.sentences[0]
     assert found.sentences[1] == "before, evaluation 4: 20 of 30 portions, 2 workers"
     assert found.sentences[-1] == f"resume with: cotswold train --run {run.path} --resume"
@@ -128,7 +128,7 @@ def test_a_run_of_an_own_module_is_resumed_by_its_program(
 def test_stacks_are_of_runs_that_go_on_and_a_directory_without_a_run_is_refused(
     run: RunDirectory, tmp_path: Path
 ) -> None:
-    assert cotswold.why(run.path).state == "has not begun"
+    assert cotswold.why(run.path).state == "not_started"
     with pytest.raises(UserError, match="stacks exist only for a run in progress"):
         cotswold.why(run.path, stacks=True)
     with pytest.raises(RunError, match=r"it has no recipe\.toml"):

@@ -197,19 +197,19 @@ def test_training_is_quiet_where_nobody_looks_and_speaks_where_it_is_told_to(
     assert out == "" and "stack 2: 9,600 weights" in err and "finished: " in err
 
 
-def test_a_run_is_prolonged_by_more_epochs(desk: Desk, tmp_path: Path) -> None:
+def test_a_run_is_extended_by_more_epochs(desk: Desk, tmp_path: Path) -> None:
     shutil.copytree(desk.stacks.path, tmp_path / "run")
     run = cotswold.Run(tmp_path / "run")
     first = run.network
     again = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 3})
-    assert "prolonged" in [event["kind"] for event in again.events]
+    assert "extended" in [event["kind"] for event in again.events]
     assert run.network is not first, "a network that is older than the newest checkpoint was kept"
 
 
 def test_the_terminal_says_why_an_optimisation_ended() -> None:
-    ended = {"kind": "stack_end", "stack": "layers", "step": 16, "why": "no better validation 10 times"}
+    ended = {"kind": "phase_end", "phase": "layers", "step": 16, "reason": "no better validation 10 times"}
     assert describe(ended) == "layers ended after 16 iterations: no better validation 10 times"
-    assert describe({"kind": "stack_end", "stack": 0, "step": 16}) is None  # its epochs are over
+    assert describe({"kind": "phase_end", "phase": 0, "step": 16}) is None  # its epochs are over
 
 
 def test_overrides_in_sections_are_those_of_their_fields() -> None:

@@ -59,7 +59,7 @@ class Sums:
         """People are told of each sample that servers lost, as often as it was lost, and of no other. Raises
         BrokenError."""
         events = self._training.dispatcher.events
-        named = Counter(_places(each.places for each in events if each.kind == "recalled"))
+        named = Counter(_places(each.places for each in events if each.kind == "samples_lost"))
         lost = Counter(_places(self._training.ledger.revoked_places))
         if named != lost:
             raise BrokenError(

@@ -42,8 +42,8 @@ def test_nothing_is_lost_though_servers_are_drained_and_leads_evened(world: str)
             told = "\n".join(life.transcript[-60:])
             raise AssertionError(f"{world}, seed {seed}: {error}\n{told}") from error
         kinds += life.cast.kinds
-    assert {"draining", "drained", "handed-over", "copied"} <= set(kinds), kinds
-    assert kinds["balanced"] > 0 or world != "deaths", kinds
+    assert {"draining", "drained", "handed_over", "replica_added"} <= set(kinds), kinds
+    assert kinds["rebalanced"] > 0 or world != "deaths", kinds
 
 
 def test_members_are_at_no_moment_fewer_than_there_must_be_where_nobody_dies() -> None:
@@ -59,4 +59,4 @@ def test_members_are_at_no_moment_fewer_than_there_must_be_where_nobody_dies() -
 
     life.cast.state.watch = watch
     life.live()
-    assert min(fewest) == 2 and life.cast.kinds["handed-over"] > 0, life.cast.kinds
+    assert min(fewest) == 2 and life.cast.kinds["handed_over"] > 0, life.cast.kinds

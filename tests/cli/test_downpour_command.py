@@ -49,7 +49,7 @@ class Command:
             assert self.process.poll() is None, self.said
             if (self.run / "status.json").exists():
                 found: dict[str, Any] = json.loads(cotswold("why", self.run, "--json").out)
-                now = found["status"].get("newest", {}).get("replicas")
+                now = found["status"].get("latest", {}).get("replicas")
                 if now is not None and holds(now):
                     return found
             time.sleep(0.1)
@@ -65,7 +65,9 @@ class Command:
 
 def learning(now: dict[str, Any]) -> bool:
     return bool(
-        now["samples"]["counted"] and all(row["samples"] for row in now["each"]) and len(now["each"]) == 2
+        now["samples"]["counted"]
+        and all(row["samples"] for row in now["replicas"])
+        and len(now["replicas"]) == 2
     )
 
 
@@ -91,10 +93,10 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
 ) -> None:
     first = command("--metrics", "0")
     found = first.until(learning)
-    now = found["status"]["newest"]["replicas"]
-    assert found["state"] == "goes on"
-    pids = [row["pid"] for row in (*now["each"], *now["servers"])]
-    assert {row["name"] for row in now["each"]} == {"replica-1", "replica-2"}
+    now = found["status"]["latest"]["replicas"]
+    assert found["state"] == "running"
+    pids = [row["pid"] for row in (*now["replicas"], *now["servers"])]
+    assert {row["name"] for row in now["replicas"]} == {"replica-1", "replica-2"}
     assert set(pids) < set(process_tree(first.process.pid))
     # stacks of all
     said = cotswold("why", first.run, "--stacks").out
@@ -115,7 +117,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     assert refused.status == 1 and "two runs in one directory" in refused.error
     # a replica that is stopped is named
     os.kill(pids[0], signal.SIGSTOP)
-    first.until(lambda now: any(row["silent_seconds"] > 3 for row in now["each"]))
+    first.until(lambda now: any(row["silent_seconds"] > 3 for row in now["replicas"]))
     said = cotswold("why", first.run).out
     assert "replica-1 is stopped, and sent no message for" in said and f"kill -CONT {pids[0]}" in said
     os.kill(pids[0], signal.SIGCONT)
@@ -148,9 +150,11 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
 ) -> None:
     begun = command()
     found = begun.until(learning)
-    server = found["status"]["newest"]["replicas"]["servers"][0]["pid"]
+    server = found["status"]["latest"]["replicas"]["servers"][0]["pid"]
     os.kill(server, signal.SIGSTOP)  # so that what is in hand is not settled
-    begun.until(lambda now: now["open"] and any(row["silent_seconds"] > 1.5 for row in now["servers"]))
+    begun.until(
+        lambda now: now["samples_in_flight"] and any(row["silent_seconds"] > 1.5 for row in now["servers"])
+    )
     started = process_tree(begun.process.pid)
     begun.process.send_signal(number)
     while "press again to stop at once" not in begun.said:
@@ -169,7 +173,7 @@ def test_a_second_signal_leaves_at_once_and_takes_all_processes_along(
 def test_a_server_that_dies_is_one_sentence_that_names_it(command: Callable[..., Command]) -> None:
     begun = command()
     found = begun.until(learning)
-    os.kill(found["status"]["newest"]["replicas"]["servers"][1]["pid"], signal.SIGKILL)
+    os.kill(found["status"]["latest"]["replicas"]["servers"][1]["pid"], signal.SIGKILL)
     before = time.monotonic()
     while begun.process.poll() is None:
         time.sleep(0.05)

@@ -16,10 +16,10 @@ from cotswold.ui.training_display import Estimate, TrainingDisplay
 def step(at: int, *, steps: int, seconds: float, stack: int = 0, of: int = 100) -> Event:
     return {
         "kind": "step",
-        "stack": stack,
+        "phase": stack,
         "step": at,
-        "at": at,
-        "of": of,
+        "phase_step": at,
+        "phase_steps": of,
         "loss": 1.0,
         "samples_per_second": 10.0,
         "gflops": 1.0,
@@ -78,7 +78,7 @@ def test_validations_of_fast_iterations_get_a_line_every_few_seconds(monkeypatch
     monkeypatch.setattr("time.monotonic", lambda: now)
     shown = TrainingDisplay(stream)
     for number in range(120):
-        shown({"kind": "validation", "stack": "layers", "loss": float(number)})
+        shown({"kind": "validation", "phase": "layers", "loss": float(number)})
         now += 0.25
     lines = stream.getvalue().splitlines()
     assert [line.rpartition(" ")[2] for line in lines] == ["0", "20", "40", "60", "80", "100"]
@@ -91,9 +91,15 @@ END = {"kind": "end", "status": "finished", "flops_per_second": 1.0, "training_s
 
 
 def test_the_end_says_what_did_not_count() -> None:
-    end = {"kind": "stack_end", "stack": "layers", "pushed": {}, "pushed_bytes": 0, "counted": 10020}
+    end = {
+        "kind": "phase_end",
+        "phase": "layers",
+        "pushed_bytes_by_layer": {},
+        "pushed_bytes": 0,
+        "samples_counted": 10020,
+    }
     assert "counted" not in str(describe(end))
-    assert str(describe({**end, "refused": 6180})).endswith("; 10,020 samples counted, 6,180 refused")
+    assert str(describe({**end, "samples_refused": 6180})).endswith("; 10,020 samples counted, 6,180 refused")
 
 
 @pytest.mark.parametrize("stream", [StringIO(), Screen()])
@@ -104,7 +110,7 @@ def test_a_phase_with_an_open_end_is_shown_without_one(
     with TrainingDisplay(stream) as display:
         for at in (10, 20, 30):
             event = step(at, steps=10, seconds=9.0)
-            del event["of"]
+            del event["phase_steps"]
             display(event)
     assert "loss 1 10 samples/s" in stream.getvalue() and "left" not in stream.getvalue()
 
@@ -123,9 +129,9 @@ def test_what_has_no_length_is_announced_without_a_number() -> None:
 def test_samples_that_are_refused_are_in_the_line_with_the_reason() -> None:
     event = {**step(20, steps=1, seconds=1.0), "replicas": 2, "staleness": 1.0, "epoch": 0}
     assert "refused" not in figures(event)
-    said = figures({**event, "refused": 1200, "refused_why": "not finite, too stale"})
+    said = figures({**event, "samples_refused": 1200, "refusal_reasons": "not finite, too stale"})
     assert "staleness 1.0, 1,200 samples refused (not finite, too stale), 10 samples/s" in said
-    said = figures({**event, "torn": 320, "refused_why": "not finite"})
+    said = figures({**event, "samples_torn": 320, "refusal_reasons": "not finite"})
     assert "staleness 1.0, 320 samples torn (not finite), 10 samples/s" in said
 
 
@@ -140,5 +146,5 @@ def test_a_stage_is_told_again_only_where_something_is_new(monkeypatch: pytest.M
 
 
 def test_a_place_of_the_samples_that_is_named_for_the_first_time_is_not_said_to_be_as_before() -> None:
-    event = {"kind": "resumed", "step": 704, "remembered": ['data.source="new.npz"']}
+    event = {"kind": "resumed", "step": 704, "overrides": ['data.source="new.npz"']}
     assert describe(event) == 'resumed after step 704 with data.source="new.npz", as saved in the run'

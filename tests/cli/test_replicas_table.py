@@ -25,32 +25,38 @@ def replica(number: int, **more: object) -> Event:
         "name": f"replica-{number}",
         "samples_per_second": 1000.0 * number,
         "staleness": 2.25,
-        "in_hand": 96,
-        "doing": "computing",
+        "samples_in_flight": 96,
+        "activity": "computing",
         "waits_for": [],
-        "for_seconds": 0.1,
+        "activity_seconds": 0.1,
         "silent_seconds": 0.0,
     }
     return row | more
 
 
 def replicas(*rows: Event, servers: int = 1) -> Event:
-    server = {"updates_per_second": 321.0, "waiting": 2_500_000, "shards": 3, "queued": 2, "waits_for": []}
+    server = {
+        "updates_per_second": 321.0,
+        "queued_bytes": 2_500_000,
+        "shards": 3,
+        "queued_updates": 2,
+        "waits_for": [],
+    }
     named = [{"name": f"server-{number}", **server} for number in range(servers)]
-    return {"kind": "replicas", "doing": "training", "each": list(rows), "servers": named}
+    return {"kind": "replicas", "activity": "training", "replicas": list(rows), "servers": named}
 
 
 STEP: Event = {
     "kind": "step",
-    "stack": "layers",
-    "at": 480,
-    "of": 4800,
+    "phase": "layers",
+    "phase_step": 480,
+    "phase_steps": 4800,
     "loss": 0.5,
     "accuracy": 0.875,
     "epoch": 1,
     "replicas": 2,
     "staleness": 1.25,
-    "waiting_bytes": 2_500_000,
+    "queued_bytes": 2_500_000,
     "samples_per_second": 100.0,
     "gflops": 0.001,
     "interval_steps": 7,
@@ -66,7 +72,7 @@ def drawn(event: Event, height: int = 40) -> list[str]:
 
 
 def test_a_row_says_how_fast_how_stale_what_and_since_when() -> None:
-    waiting = replica(2, doing="pushing", waits_for=["server-0", "server-1"], for_seconds=75.0)
+    waiting = replica(2, activity="pushing", waits_for=["server-0", "server-1"], activity_seconds=75.0)
     lines = drawn(replicas(replica(1), waiting))
     (one,) = [line for line in lines if "replica-1" in line]
     assert one.split() == ["replica-1", "1,000", "2.2", "96", "computes", "0.1", "s"]
@@ -79,13 +85,20 @@ def test_a_row_says_how_fast_how_stale_what_and_since_when() -> None:
 
 def test_servers_that_keep_copies_say_which_parts_they_have() -> None:
     event = replicas(replica(1))
-    parts = {"leads": 22, "copies": 64, "term": 5, "lag": 3, "dirty_bytes": 2_000_000, "window_seconds": 0.5}
+    parts = {
+        "primary_buckets": 22,
+        "bucket_replicas": 64,
+        "term": 5,
+        "lag_changes": 3,
+        "dirty_bytes": 2_000_000,
+        "dirty_seconds": 0.5,
+    }
     servers = event["servers"]
     assert isinstance(servers, list)
     event["servers"] = [{**servers[0], **parts}]
     lines = drawn(event)
-    (heads,) = [line for line in lines if "leads" in line]
-    assert heads.split()[3:7] == ["leads", "copies", "term", "lag"] and "shards" not in heads
+    (heads,) = [line for line in lines if "primary" in line]
+    assert heads.split()[3:7] == ["primary", "replicas", "term", "lag"] and "shards" not in heads
     (server,) = [line for line in lines if line.lstrip().startswith("server-0")]
     assert server.split()[4:12] == ["22", "64", "5", "3", "2.0", "MB", "0.5", "s"]
 
@@ -135,7 +148,7 @@ def test_the_time_left_is_that_of_samples_and_not_of_steps() -> None:
     shown = TrainingDisplay(stream)
     shown(STEP)
     for at in (960, 1440, 1920, 2400):
-        left = shown._left({**STEP, "at": at})
+        left = shown._left({**STEP, "phase_step": at})
     assert left == pytest.approx((4800 - 2400) / 100)
     assert (describe(STEP, left) or "").endswith("0:00:24 left")
 
@@ -145,8 +158,8 @@ def test_a_terminal_of_eighty_columns_shows_bar_place_and_figures(monkeypatch: p
     stream = Screen()
     with TrainingDisplay(stream) as display:
         display(STEP)
-        display(replicas(replica(1)) | {"evaluators": [{"name": "evaluator-1", "doing": "idle"}]})
+        display(replicas(replica(1)) | {"evaluators": [{"name": "evaluator-1", "activity": "idle"}]})
     last = stream.getvalue()[stream.getvalue().rindex("training") :]
     place = last.index("480/4800")
-    assert last.index("evaluator-1 waits for parameters to judge") < place < last.index("loss 0.5")
+    assert last.index("evaluator-1 waits for parameters to evaluate") < place < last.index("loss 0.5")
     assert "epoch 2 2 replicas" in last and "samples/s" in last

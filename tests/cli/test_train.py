@@ -95,7 +95,7 @@ def test_a_run_is_taken_up_with_other_threads_from_any_folder_without_naming_its
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_path: Path) -> None:
+def test_a_finished_run_is_extended_by_its_epochs_and_says_so(desk: Desk, tmp_path: Path) -> None:
     run = copied(desk.stacks, tmp_path / "run")
     said = resume(run, desk, "--set", "training.epochs=3")
     assert said.status == 0, said.err
@@ -103,13 +103,13 @@ def test_a_finished_run_is_prolonged_by_its_epochs_and_says_so(desk: Desk, tmp_p
     assert "stack 1: 46,656 weights, 3 x 16 x 16 -> 3 x 12 x 12, trained further" in said.err
     assert cotswold("verify", run).status == 0
     assert cotswold("report", run).status == 0
-    assert "prolonged" not in resume(run, desk, "--set", "training.epochs=3").err
+    assert "extended" not in resume(run, desk, "--set", "training.epochs=3").err
     said = resume(run, desk, "--set", "training.epochs=1")
     assert said.status == 2
     assert "is trained for 3 epochs, but 1 were requested" in said.error
-    (run / "prolonged.json").write_text("{")
+    (run / "extended.json").write_text("{")
     said = cotswold("verify", run)
-    assert said.status == 1 and "prolonged.json" in said.out
+    assert said.status == 1 and "extended.json" in said.out
 
 
 def test_resuming_where_there_is_nothing_is_refused(desk: Desk, tmp_path: Path) -> None:

@@ -73,3 +73,18 @@ def test_a_process_alone_raises_what_was_raised() -> None:
         raise odd
     assert found.value is odd
     assert (ALONE.rank, ALONE.size, ALONE.gather({"a": 1})) == (0, 1, [{"a": 1}])
+
+
+def test_a_remedy_that_all_failed_ranks_share_is_said_once_and_kept_as_a_field() -> None:
+    full = {rank: DiskFullError(f"no room on {rank}", remedy="free some space") for rank in (0, 1)}
+
+    def work(ranks: Ranks) -> None:
+        with raise_on_all(ranks, CheckpointError):
+            if ranks.rank in full:
+                raise full[ranks.rank]
+
+    found = threads(3, work)
+    assert [str(each) for each in found] == [
+        "rank 0: no room on 0; rank 1: no room on 1; free some space"
+    ] * 3
+    assert all(isinstance(each, DiskFullError) and each.remedy == "free some space" for each in found)

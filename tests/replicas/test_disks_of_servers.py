@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 def told(events: Events, kind: str) -> list[str]:
     return [
-        str(more["what" if "sentence" not in more else "sentence"]) for each, more in events if each == kind
+        str(more["change" if "sentence" not in more else "sentence"]) for each, more in events if each == kind
     ]
 
 
@@ -51,7 +51,7 @@ def begin(replicas: Replicas) -> None:
 
 
 def revived(events: Events) -> int:
-    return sum(kind == "revived" for kind, _ in events)
+    return sum(kind == "recovered" for kind, _ in events)
 
 
 def check_after_losses(replicas: Replicas, epochs: int = EPOCHS) -> None:
@@ -78,8 +78,8 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
             assert replicas.ledger.total.counted >= counted - 2000, "no more than a window is lost"
         check_after_losses(replicas)
         assert sorted(replicas.servers) == ["server-0.2", "server-1.2", "server-2.2"]
-        assert any("resumes from its disk" in each for each in told(events, "copies"))
-        lost = [more for kind, more in events if kind == "recalled"]
+        assert any("resumes from its disk" in each for each in told(events, "replication"))
+        lost = [more for kind, more in events if kind == "samples_lost"]
         named = sum(stop - start for each in lost for start, stop in cast(Any, each["places"]))
         assert named == replicas.ledger.total.lost, "every sample that is handed out again is named"
     assert not disks.exists(), "they are the run's"

@@ -40,16 +40,19 @@ def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Open
         evaluator = replicas.evaluator
         assert evaluator is not None
         evaluator.begin(0, torch.full((replicas.size,), 0.5))
-        assert evaluator.status().doing in ("starting", "judging")
+        assert evaluator.status().activity in ("starting", "evaluating")
         assert judged(replicas).means == (("loss", 0.5 * replicas.size),)
         for number in (1, 2):
             before = replicas.ledger.total.counted
             evaluator.begin(number)
             status = replicas.status().evaluator
-            assert status is not None and (status.doing, status.judges) == ("judging", number)
-            assert status.pid == pid_of(replicas) and status.for_seconds < 60
+            assert status is not None and (status.activity, status.evaluated_samples) == (
+                "evaluating",
+                number,
+            )
+            assert status.pid == pid_of(replicas) and status.activity_seconds < 60
             found = judged(replicas)
-            assert evaluator.status().doing == "idle"
+            assert evaluator.status().activity == "idle"
             assert found.number == number
             parameters = evaluator.parameters()
             assert parameters is not None
@@ -71,7 +74,7 @@ def test_an_evaluator_that_ends_or_says_nothing_is_asked_anew(opened: Opener, nu
         os.kill(before, number)
         assert judged(replicas).number == 2
         assert pid_of(replicas) != before
-    (why,) = [more["why"] for kind, more in events if kind == "ended" and more["name"] == "evaluator-1"]
+    (why,) = [more["reason"] for kind, more in events if kind == "exited" and more["name"] == "evaluator-1"]
     said = "was ended: it had sent nothing for 2 s" if number == signal.SIGSTOP else "was killed by SIGKILL"
     assert why == said
 
@@ -89,7 +92,9 @@ def test_an_evaluator_that_hangs_is_started_again_and_asked_anew(opened: Opener,
         judged(replicas)
         evaluator.begin(2)
         assert judged(replicas).number == 2
-    (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["name"] == "evaluator-1"]
+    (why,) = [
+        str(more["reason"]) for kind, more in events if kind == "exited" and more["name"] == "evaluator-1"
+    ]
     assert "evaluator-1 hangs" in why
 
 

@@ -46,7 +46,11 @@ def controller(replicas: Replicas) -> int:
 
 
 def elections(events: Events) -> list[str]:
-    return [str(more["sentence"]) for kind, more in events if kind == "copies" and more["what"] == "elected"]
+    return [
+        str(more["sentence"])
+        for kind, more in events
+        if kind == "replication" and more["change"] == "elected"
+    ]
 
 
 @pytest.mark.soak
@@ -104,14 +108,14 @@ def test_servers_say_which_parts_they_have(opened: Opener) -> None:
         deadline = time.monotonic() + 30
 
         def leads() -> list[int | None]:
-            return [each.leads for each in replicas.status().servers]
+            return [each.primary_buckets for each in replicas.status().servers]
 
         before = leads()
         while None in before or sum(each or 0 for each in before) < 1:
             assert time.monotonic() < deadline, replicas.status()
             replicas.proceed(0.05)
             before = leads()
-        assert all(each.copies for each in replicas.status().servers)
+        assert all(each.bucket_replicas for each in replicas.status().servers)
         terms = [each.term or 0 for each in replicas.status().servers]
         led = max(range(3), key=lambda at: before[at] or 0)
         os.kill(replicas.servers[f"server-{led}"], signal.SIGKILL)
@@ -162,7 +166,7 @@ def test_with_fewer_copies_than_the_least_pushes_wait_and_it_is_said_where(opene
             assert time.monotonic() - began < 10, events
             replicas.proceed(0.1)
         replicas.proceed(1.5)
-        (short,) = [each.short for each in replicas.status().servers if each.name == "server-0"]
+        (short,) = [each.under_replicated for each in replicas.status().servers if each.name == "server-0"]
         assert short[0] > 0 and short[1:] == (1, 2)
         for each in stopped:
             os.kill(each, signal.SIGCONT)

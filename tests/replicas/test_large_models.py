@@ -30,7 +30,7 @@ def test_a_replica_that_just_trains_is_not_dropped_though_not_three_vectors_may_
         assert replicas.is_over, replicas.status()
         assert replicas.ledger.total.lost == 0
         assert (replicas.read() == 1).all()
-    assert not [each for each in events if each[0] in ("lost", "ended", "left")], events
+    assert not [each for each in events if each[0] in ("lost", "exited", "left")], events
 
 
 def test_parameters_of_which_a_server_would_have_too_many_for_a_message_are_refused(

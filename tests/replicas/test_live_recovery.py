@@ -55,8 +55,8 @@ def test_a_host_makes_its_lost_state_again_and_the_run_goes_on_with_what_other_h
         for each in one.folder.glob("state.sqlite-*"):
             each.unlink()
         one.start()
-        learn_until(replicas, lambda: one.told("state"))
-        assert "was rebuilt from the disks of this host: 4 buckets of 1 run" in one.told("state")[0]
+        learn_until(replicas, lambda: one.told("metadata"))
+        assert "was rebuilt from the disks of this host: 4 buckets of 1 run" in one.told("metadata")[0]
         check_after_losses(replicas)
 
 
@@ -90,10 +90,10 @@ def test_a_host_that_comes_late_with_the_newest_disk_is_waited_for(
             held.enter_context(again[name])
         late = time.monotonic() + 10.0
         learn_until(replicas, lambda: time.monotonic() > late)
-        assert not any(again[name].told("revived") for name in "ab"), "the newest may come"
+        assert not any(again[name].told("recovered") for name in "ab"), "the newest may come"
         held.enter_context(again["c"])
-        learn_until(replicas, lambda: sum(len(each.told("revived")) for each in again.values()) >= 4)
-        revived = [sentence for each in again.values() for sentence in each.told("revived")]
+        learn_until(replicas, lambda: sum(len(each.told("recovered")) for each in again.values()) >= 4)
+        revived = [sentence for each in again.values() for sentence in each.told("recovered")]
         assert all("server-c-0.1 starts from its disk" in each for each in revived[:4])
         check_after_losses(replicas)
 

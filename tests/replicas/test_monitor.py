@@ -24,15 +24,15 @@ def test_a_replica_that_has_said_nothing_starts() -> None:
     watching = ReplicaMonitor()
     watching.replica(ONE, 0, 0.0, 10.0)
     found = watching.replica(ONE, 0, 0.0, 13.0)
-    assert (found.doing, found.for_seconds, found.samples_per_second) == ("starting", 3.0, 0.0)
+    assert (found.activity, found.activity_seconds, found.samples_per_second) == ("starting", 3.0, 0.0)
 
 
 def test_what_a_replica_does_goes_on_until_it_says_otherwise() -> None:
     watching = ReplicaMonitor()
     watching.hear(ActivityReport("replica-1", "pushing", ("server-0",), 0.5), 10.0)
     found = watching.replica(ONE, 32, 10.0, 12.0)
-    assert (found.doing, found.waits_for, found.in_hand) == ("pushing", ("server-0",), 32)
-    assert (found.for_seconds, found.silent_seconds) == (2.5, 2.0)
+    assert (found.activity, found.waits_for, found.samples_in_flight) == ("pushing", ("server-0",), 32)
+    assert (found.activity_seconds, found.silent_seconds) == (2.5, 2.0)
     assert watching.replica(ONE, 32, 11.5, 12.0).silent_seconds == 0.5, "the coordinator heard from it later"
 
 
@@ -51,7 +51,7 @@ def test_the_staleness_of_a_replica_is_the_mean_over_all_servers() -> None:
     watching.hear(counts(4, ("replica-1", 3, 1.0, 2), ("replica-2", 1, 9.0, 9)), 1.0)
     watching.hear(counts(1, ("replica-1", 1, 5.0, 5), server="server-1"), 1.0)
     found = watching.replica(ONE, 0, 1.0, 1.0)
-    assert (found.updates, found.staleness, found.staleness_most) == (4, 2.0, 5)
+    assert (found.updates, found.staleness, found.staleness_max) == (4, 2.0, 5)
 
 
 def test_a_server_is_asked_again_once_it_has_answered_and_a_second_has_passed() -> None:
@@ -67,7 +67,7 @@ def test_a_server_is_asked_again_once_it_has_answered_and_a_second_has_passed() 
     watching.hear(counts(30), 10.5)
     found = watching.server(SERVER, 4, 10.5)
     assert found.updates == 30 and found.updates_per_second == pytest.approx(20)
-    assert (found.waiting, found.queued, found.waits_for) == (80, 2, ("replica-2",))
+    assert (found.queued_bytes, found.queued_updates, found.waits_for) == (80, 2, ("replica-2",))
     assert found.silent_seconds == 0.0
 
 

@@ -82,7 +82,7 @@ def test_replicas_that_are_killed_are_started_again_and_every_sample_is_accounte
             check_account(replicas)
         learnt = finish(replicas)
         check_account(replicas)
-        assert [kind for kind, _ in events].count("ended") == 3
+        assert [kind for kind, _ in events].count("exited") == 3
         assert [kind for kind, _ in events].count("joined") >= 6
         assert replicas.ledger.total.lost > 0, "they had samples in hand"
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
@@ -179,7 +179,7 @@ def test_a_replica_whose_step_hangs_is_started_again_and_its_samples_are_handed_
         finish(replicas, 60.0)
         check_account(replicas)
         assert replicas.ledger.total.lost > 0, "it had samples in hand"
-    (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["why"] != WELL]
+    (why,) = [str(more["reason"]) for kind, more in events if kind == "exited" and more["reason"] != WELL]
     assert re.search(r"replica-\d hangs: it has done nothing for [67]", why), why
 
 

@@ -106,7 +106,7 @@ def test_all_servers_are_killed_at_once_and_the_run_goes_on_from_their_disks(
             if name.startswith("server"):
                 os.kill(process, signal.SIGKILL)
         check_after_losses(replicas)
-    assert len(host.told("revived")) == 4
+    assert len(host.told("recovered")) == 4
 
 
 @pytest.mark.soak
@@ -183,8 +183,8 @@ def test_a_host_that_is_asked_to_end_has_on_its_disks_what_was_acknowledged(
                 host = Host(settings, token, fork_server)
                 replicas.go_on()
                 check_tallies(replicas)
-            assert "no samples that counted are lost" in told(events, "recalled")
-            assert len(host.told("revived")) == 4
+            assert "no samples that counted are lost" in told(events, "samples_lost")
+            assert len(host.told("recovered")) == 4
         finally:
             host.close()
 
@@ -196,8 +196,8 @@ def test_a_host_whose_controller_does_not_reach_its_state_says_so_and_begins_ser
         place = MetadataLocation(etcd=(f"127.0.0.1:{nobody}",))
         host = Host(replace(settings_of(tmp_path / "a", port, servers=1), place=place), token, fork_server)
         try:
-            until(lambda: host.told("state") and host.told("waiting"))
-            assert f"127.0.0.1:{nobody}" in host.told("state")[0]
+            until(lambda: host.told("metadata") and host.told("waiting"))
+            assert f"127.0.0.1:{nobody}" in host.told("metadata")[0]
             assert "none has led for" in host.told("waiting")[0]
             assert [each.partition("-")[0] for each in host.processes] == ["controller"]
             with (

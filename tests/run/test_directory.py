@@ -116,7 +116,7 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
 def test_a_run_without_a_step_gives_place_to_another_and_is_not_taken_for_it(tmp_path: Path) -> None:
     first = RunDirectory.begin(tmp_path, "a = 1", {"threads": 1})
     with EventLog(first.events) as log:
-        log.write("start_failed", why="nobody answers")
+        log.write("start_failed", reason="nobody answers")
     (tmp_path / "logs").mkdir()
     second = RunDirectory.begin(tmp_path, "a = 2", {"threads": 2})
     assert second.recipe.read_text() == "a = 2" and second.environment() == {"threads": 2}

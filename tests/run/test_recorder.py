@@ -172,7 +172,7 @@ def test_the_limit_leaves_time_for_another_save(
 def test_limits_and_rent_go_by_the_time_of_the_run_from_its_command_on(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "events.jsonl"
     with EventLog(path, ticks=clock, began=clock.now - 40) as log:
-        log.write("start_failed", why="the cluster cannot be opened")
+        log.write("start_failed", reason="the cluster cannot be opened")
     with EventLog(path, ticks=clock, began=clock.now - 10) as log:
         recorder = recorder_in(tmp_path, log, clock)
         recorder.run_clock, recorder.seconds_max = lambda: log.seconds, 100.0
@@ -190,7 +190,7 @@ def ended(folder: Path, clock: Clock, *losses: float, status: str = "finished") 
     with EventLog(folder / "events.jsonl") as log:
         recorder = recorder_in(folder, log, clock)
         recorder.start()
-        recorder.event("stack", stack="layers")
+        recorder.event("phase_start", phase="layers")
         for loss in losses:
             recorder.add(Metrics(loss, 10), 1, "a step")
         recorder.end(status, Price())
@@ -217,7 +217,7 @@ def test_a_run_that_goes_on_knows_at_which_loss_it_began(tmp_path: Path, clock: 
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)
         recorder.start()
-        recorder.event("stack", stack="layers")
+        recorder.event("phase_start", phase="layers")
         recorder.add(Metrics(2.0, 10), 1, "a step")
         recorder.save(1, values(1), {}, "step 1")
         again = recorder_in(tmp_path, log, clock)

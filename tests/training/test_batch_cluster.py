@@ -119,7 +119,7 @@ def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
     )
     assert len(killed) == 2
     assert any(
-        event["kind"] == "cluster_ended" for event in spread.events
+        event["kind"] == "cluster_exited" for event in spread.events
     )  # the run may end before the other's
     assert torch.equal(vector(alone), vector(spread))
     assert losses(alone) == losses(spread)
@@ -148,7 +148,7 @@ def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
     stop = Stop()
 
     def ask(event: Mapping[str, object]) -> None:
-        if event["kind"] == "cluster_counted" and event["evaluation"] == 5:
+        if event["kind"] == "cluster_evaluation" and event["evaluation"] == 5:
             stop.signal = signal.SIGTERM
 
     cut = trained(data, tmp_path / "cut", **settings, workers=2, on_event=ask, stop=stop)
@@ -158,7 +158,7 @@ def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
     )
 
 
-@pytest.mark.parametrize("kind", ["stack", "validation"])
+@pytest.mark.parametrize("kind", ["phase_start", "validation"])
 def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data, tmp_path: Path) -> None:
     stop = Stop()
 
@@ -170,7 +170,7 @@ def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data,
     settings: dict[str, object] = {"workers": 2, "validation": 0.2, "max_iterations": 4}
     cut = trained(data, tmp_path / "cut", **settings, on_event=ask, stop=stop)
     assert cut.status == "interrupted"
-    assert cut.checkpoints[-1].name.endswith("0" if kind == "stack" else "2")
+    assert cut.checkpoints[-1].name.endswith("0" if kind == "phase_start" else "2")
     assert trained(data, tmp_path / "cut", **settings, resume=True).status == "finished"
 
 
@@ -182,8 +182,8 @@ def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path
         "max_iterations": 6,
     }
     first = trained(data, tmp_path / "first", **settings, workers=2)
-    drawn = [event for event in first.events if event["kind"] == "draw"]
-    assert [event["draw"] for event in drawn] == [1, 2, 3]
+    drawn = [event for event in first.events if event["kind"] == "subset"]
+    assert [event["subset"] for event in drawn] == [1, 2, 3]
     again = trained(data, tmp_path / "again", **settings, replay_run=str(tmp_path / "first"))
     assert torch.equal(vector(first), vector(again))
 
@@ -203,7 +203,7 @@ def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: 
     stop = Stop()
 
     def ask(event: Mapping[str, object]) -> None:
-        if event["kind"] == "stack":  # the first validation is next
+        if event["kind"] == "phase_start":  # the first validation is next
             stop.signal = signal.SIGTERM
 
     settings: dict[str, object] = {"validation": Late(), "workers": 2, "max_iterations": 1}

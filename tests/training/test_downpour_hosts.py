@@ -54,8 +54,8 @@ def test_a_killed_process_ends_its_replica_which_is_started_again(cluster: str, 
         job = with_grid(tmp_path, "1x2", epochs=30)
     assert job.train(kill, Stop())
     accounted(job.run, 30)
-    (end,) = [each for each in events(job.run, "cluster_ended") if "SIGKILL" in str(each["why"])]
-    assert "end together" in str(end["why"]), end
+    (end,) = [each for each in events(job.run, "cluster_exited") if "SIGKILL" in str(each["reason"])]
+    assert "end together" in str(end["reason"]), end
     assert not any(map(runs, killed))
 
 
@@ -71,7 +71,9 @@ def test_a_stopped_rank_is_named_and_its_replica_is_started_again(tmp_path: Path
     job = with_grid(tmp_path, "1x2", cluster="workers = 1, heartbeat_timeout = 2", epochs=30)
     assert job.train(stop, Stop())
     accounted(job.run, 30)
-    (why,) = [str(each["why"]) for each in events(job.run, "cluster_ended") if "SIGSTOP" in str(each["why"])]
+    (why,) = [
+        str(each["reason"]) for each in events(job.run, "cluster_exited") if "SIGSTOP" in str(each["reason"])
+    ]
     assert f"rank 1 of replica-1 (process {stopped[0]}) has been stopped for" in why
     assert not runs(stopped[0])
 

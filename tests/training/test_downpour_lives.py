@@ -79,7 +79,7 @@ def test_a_run_that_is_killed_at_any_moment_goes_on_from_its_newest_checkpoint(t
     updates = events(run, "step")[-1]["updates"]
     assert isinstance(updates, int) and updates >= 60 * 240 // 16, "those before the kill are counted"
     assert bits(run)[1]["account"]["samples"] == after["counted"], "what was told of and lost is not"
-    (over,) = events(run, "stack_end")
+    (over,) = events(run, "phase_end")
     assert int(str(over["pushed_bytes"])) > sum(pushed.values()) > 0, "of all sessions"
 
 
@@ -88,7 +88,7 @@ def test_updates_wait_for_what_others_compute(tmp_path: Path) -> None:
         tmp_path, "workers = 3", max_staleness=2, staleness_policy="wait", epochs=20, epoch_fraction=1.0
     )
     finish(job)
-    assert int(str(events(job.run, "step")[-1]["staleness_most"])) <= 2 + 2, "others may be ready with it"
+    assert int(str(events(job.run, "step")[-1]["staleness_max"])) <= 2 + 2, "others may be ready with it"
     assert audit(job.run)["counted"] == 20 * 240
 
 
@@ -106,8 +106,8 @@ def test_checkpoints_are_written_while_replicas_learn(tmp_path: Path) -> None:
 def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Path) -> None:
     job = job_of(tmp_path, patience=2, epochs=300, learning_rate=0.5)
     finish(job)
-    (end,) = events(job.run, "stack_end")
-    assert end["why"] == "no better validation 2 times"
+    (end,) = events(job.run, "phase_end")
+    assert end["reason"] == "no better validation 2 times"
     found = [float(str(event["loss"])) for event in events(job.run, "validation")]
     best = min(range(len(found)), key=found.__getitem__)
     no_better = [number for number in range(1, len(found)) if found[number] >= min(found[:number])]
@@ -115,10 +115,10 @@ def test_patience_ends_a_run_which_goes_on_when_it_is_given_another(tmp_path: Pa
     kept = last(job.run.best)
     assert kept.state["position"]["total"] == events(job.run, "validation")[best]["step"]  # type: ignore[index]  # a table
     finish(resumed(job.run.path, tmp_path / "stores"))
-    assert len(events(job.run, "stack_end")) == 1, "it is over"
+    assert len(events(job.run, "phase_end")) == 1, "it is over"
     more = recipe_of(tmp_path, patience=1, epochs=300, learning_rate=0.5)
     finish(open_job(more, job.run.path, stores=tmp_path / "stores", resume=Resume.ALWAYS))
-    assert len(events(job.run, "stack_end")) == 2
+    assert len(events(job.run, "phase_end")) == 2
 
 
 def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_resumption_that_leaves_nothing_to_train_says_why(epochs: int, said: s
     finish(job_of(tmp_path, epochs=2))
     again = recipe_of(tmp_path, epochs=epochs)
     job = open_job(again, tmp_path / "run", stores=tmp_path / "stores", resume=Resume.ALWAYS)
-    assert [event["why"] for event in events(finish(job), "nothing_left")] == [said]
+    assert [event["reason"] for event in events(finish(job), "already_complete")] == [said]
 
 
 def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp
     job = open_job(
         recipe_of(tmp_path, epochs=2), tmp_path / "run", stores=tmp_path / "stores", resume=Resume.ALWAYS
     )
-    (event,) = events(finish(job), "nothing_left")
-    assert "but training.epochs is 2; set more than" in str(event["why"])
+    (event,) = events(finish(job), "already_complete")
+    assert "but training.epochs is 2; set more than" in str(event["reason"])
 
 
 def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
@@ -210,5 +210,5 @@ def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
     monkeypatch.setattr(Replicas, "count", nobody_at_first)
     job = job_of(tmp_path, epochs=20, epoch_fraction=1.0)
     finish(job)
-    assert events(job.run, "step")[0]["staleness_most"] == 0
+    assert events(job.run, "step")[0]["staleness_max"] == 0
     assert audit(job.run)["counted"] == 20 * 240

@@ -155,8 +155,8 @@ def test_a_run_whose_record_is_lost_or_damaged_says_so(images: Path, stores: Pat
         "",
         "[]",
         "{}",
-        '{"id": 3, "remembered": {}}',
-        '{"id": "../../x", "remembered": {}}',
+        '{"id": 3, "overrides": {}}',
+        '{"id": "../../x", "overrides": {}}',
         "{" * 9999,
     ):
         record.write_text(text)

@@ -47,9 +47,9 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_and_named(
     damage(run / "checkpoints" / "00000007" / "00000.safetensors")
     job = resumed(run, stores)
     finish(job)
-    (event,) = [each for each in events(job.run, "resumed") if each["skipped"]]
+    (event,) = [each for each in events(job.run, "resumed") if each["skipped_checkpoints"]]
     assert event["step"] == 3
-    assert "00000007/00000.safetensors is damaged" in str(event["skipped"])
+    assert "00000007/00000.safetensors is damaged" in str(event["skipped_checkpoints"])
     assert bits(job.run) == bits(whole)
 
 
@@ -281,7 +281,7 @@ def test_a_stop_in_the_last_step_ends_the_run(images: Path, stores: Path, tmp_pa
     job = started(greedy(images), tmp_path / "run", stores)
 
     def watch(event: object) -> None:
-        if isinstance(event, dict) and event["kind"] == "stack_end" and event["stack"] == 1:
+        if isinstance(event, dict) and event["kind"] == "phase_end" and event["phase"] == 1:
             stop.signal = 2
 
     assert job.train(watch=watch, stop=stop)

@@ -56,7 +56,7 @@ def test_a_token_is_followed_by_another_while_a_run_learns(
                 assert len(operator.status().servers) == 3
             with AdminClient([place], old, wait_seconds=2.0) as operator, pytest.raises(MachineError):
                 operator.status()
-            assert not host.told("revived"), "no bucket was lost by it"
+            assert not host.told("recovered"), "no bucket was lost by it"
             replicas.pause()
             assert replicas.ledger.total.torn == 0
 

@@ -26,8 +26,8 @@ def told(kind: str, name: str, sentence: str) -> Event:
     return {"kind": f"cluster_{kind}", "name": name, "sentence": sentence, "portions": ()}
 
 
-def ended(name: str, why: str) -> Event:
-    return {"kind": "cluster_ended", "name": name, "why": why}
+def exited(name: str, reason: str, code: int = 1) -> Event:
+    return {"kind": "cluster_exited", "name": name, "reason": reason, "exit_code": code}
 
 
 STEP: Event = {"kind": "step"}
@@ -51,16 +51,16 @@ def test_each_that_happens_has_a_line() -> None:
     assert heard(clock, found, again) == ["replica-1 has joined again"]
     left = told("left", "replica-1", "it was asked to end")
     assert heard(clock, found, left) == ["replica-1 leaves (it was asked to end)"]
-    assert heard(clock, found, ended("replica-1", event_summary.ENDED_WELL)) == []
+    assert heard(clock, found, exited("replica-1", "ended with exit code 0", 0)) == []
 
 
 def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is() -> None:
     found = EventSummary(clock := Clock())
-    revived = [told("revived", f"run/{number}", "goes on from a disk") for number in range(3)]
+    revived = [told("recovered", f"run/{number}", "goes on from a disk") for number in range(3)]
     assert heard(clock, found, *revived) == [
         "every server with 3 parts of the parameters is lost; disks have an earlier state"
     ]
-    lost = told("recalled", "", "5 samples that counted were lost by some server: epoch 1: 3 to 7")
+    lost = told("samples_lost", "", "5 samples that counted were lost by some server: epoch 1: 3 to 7")
     assert heard(clock, found, lost) == [lost["sentence"]]
     restored = told("restored", "server-1.1", "1 bucket (3): 2 shards had 7 updates")
     assert heard(clock, found, restored) == [
@@ -73,9 +73,9 @@ def test_what_is_lost_with_servers_and_what_disks_cannot_take_is_told_as_it_is()
 def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both() -> None:
     found = EventSummary(clock := Clock())
     why = "was killed by SIGKILL"
-    died = [ended("replica-1", why), told("lost", "replica-1", why)]
+    died = [exited("replica-1", why), told("lost", "replica-1", why)]
     assert heard(clock, found, *died) == ["replica-1 was killed by SIGKILL"]
-    given_up = [told("lost", "replica-2", "it is silent"), ended("replica-2", why)]
+    given_up = [told("lost", "replica-2", "it is silent"), exited("replica-2", why)]
     assert len(heard(clock, found, *given_up)) == 2
 
 
@@ -84,7 +84,7 @@ def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
     lines: list[str] = []
     for number in range(1000):
         why = f"ended with exit code {number % 50 + 1}"
-        lines += found.take(ended(f"replica-{number}", why))
+        lines += found.take(exited(f"replica-{number}", why))
         clock.now += 0.01
     lines += found.take({"kind": "end"})
     assert len(lines) <= 3 * (event_summary.LINES_MOST + 1), "in 10 s"
@@ -98,7 +98,12 @@ def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
 def test_buckets_that_others_took_over_are_one_line() -> None:
     found = EventSummary(clock := Clock())
     events: list[Event] = [
-        {"kind": "cluster_copies", "name": f"server-{number % 2}", "what": what, "sentence": "whatever"}
+        {
+            "kind": "cluster_replication",
+            "name": f"server-{number % 2}",
+            "change": what,
+            "sentence": "whatever",
+        }
         for number in range(5)
         for what in ("elected", "joined")
     ]
@@ -114,7 +119,7 @@ def test_buckets_that_others_took_over_are_one_line() -> None:
 
 def test_portions_that_are_refused_are_no_news_of_processes() -> None:
     found = EventSummary(clock := Clock())
-    refused = {**told("refused", "worker-1", "others were faster"), "portions": (3,)}
+    refused = {**told("portions_refused", "worker-1", "others were faster"), "portions": (3,)}
     assert heard(clock, found, refused) == []
 
 
@@ -123,7 +128,7 @@ def test_without_a_terminal_the_lines_come_as_well_and_before_the_end(
 ) -> None:
     stream = StringIO()
     shown = TrainingDisplay(stream)
-    shown(ended("server-0", "was killed by SIGKILL"))
+    shown(exited("server-0", "was killed by SIGKILL"))
     end = {"status": "failed", "flops_per_second": 1.0, "training_seconds": 1.0, "samples": 9}
     shown({"kind": "end", **end})
     first, last = stream.getvalue().splitlines()

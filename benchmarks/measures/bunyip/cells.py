@@ -159,7 +159,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def told(run: cotswold.Run) -> dict[str, Any]:
     """What the events of a run say: the account, why it ended, the best validation, curves."""
-    step, layers = last(run, "step"), last(run, "stack_end")
+    step, layers = last(run, "step"), last(run, "phase_end")
     end = last(run, "end")
     if float(end.get("flops", 0)) >= float(step.get("flops", 0)):
         account = {"flops": end.get("flops", 0), "seconds": rounded(float(end.get("seconds", 0.0)))}
@@ -167,11 +167,11 @@ def told(run: cotswold.Run) -> dict[str, Any]:
         account = {"flops": step["flops"], "seconds": rounded(float(step["training_seconds"]))}
     curve = curve_of(run)
     best = min(range(len(curve.losses)), key=curve.losses.__getitem__)
-    why = str(layers.get("why", "stopped"))
+    why = str(layers.get("reason", "stopped"))
     return {
         "iterations": curve.iterations[-1],
         "evaluations": step.get("evaluations", 0),
-        "slopes": step.get("slopes", 0),
+        "slopes": step.get("partial_evaluations", 0),
         **account,
         "ended": why,
         "limited": why.endswith(" reached"),

@@ -78,7 +78,7 @@ class Images:
         losses: dict[Any, list[float]] = {}
         for event in run.events:
             if event["kind"] == "validation":
-                losses.setdefault(event["stack"], []).append(float(str(event["loss"])))
+                losses.setdefault(event["phase"], []).append(float(str(event["loss"])))
         fall = [rounded(1 - curve[-1] / curve[0]) for curve in losses.values()]
         return {"seed": seed, "fall": fall, "seconds": _seconds(run)}
 

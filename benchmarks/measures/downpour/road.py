@@ -51,7 +51,7 @@ def opened(
             settings_of(recipe, run=run), f"{WORK}:in_replica", given, vectors=vectors, processes=processes
         ) as replicas:
             replicas.pause()
-            while replicas.status().replicas < recipe.cluster.workers and not replicas.is_over:
+            while replicas.status().connected_replicas < recipe.cluster.workers and not replicas.is_over:
                 replicas.proceed(POLL_SECONDS)
             yield replicas
     finally:

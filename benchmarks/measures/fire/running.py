@@ -33,7 +33,7 @@ _EVALUATE_SECONDS = 300.0
 _STOPPED = 128 + 15
 _WANTED = {"train": (_STOPPED,), TALLY: (_STOPPED,), f"machine {0}": (0, 1)}
 """Exit codes: a run that is stopped says so, and Ray's head may have been killed."""
-_TAKEN = ("elected", "revived")
+_TAKEN = ("elected", "recovered")
 """What is told where another server goes on with a bucket because one has failed."""
 Say = Callable[[str], None]
 
@@ -217,7 +217,7 @@ def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[st
         "last_took_over_s": rounded(max(over)) if over else None,
         "samples_a_second": rounded(rate),
         "longest_pause_s": rounded(_longest_pause(seen, befell.when, until)),
-        "events": sorted({str(each.get("what", each["kind"])) for each in near} - _USUAL),
+        "events": sorted({str(each.get("change", each["kind"])) for each in near} - _USUAL),
     }
 
 

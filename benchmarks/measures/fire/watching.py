@@ -81,9 +81,9 @@ class Watcher:
             self.seen.fewest.append((time.time(), min(len(each.members) for each in groups)))
 
     def _see_run(self, status: Mapping[str, Any] | None) -> None:
-        now = None if status is None else status.get("newest", {}).get("replicas")
+        now = None if status is None else status.get("latest", {}).get("replicas")
         if now is None or (self.seen.samples and now["time"] <= self.seen.samples[-1][0]):
             return
         self.seen.samples.append((now["time"], int(now["samples"]["counted"])))
-        computing = sum(each["doing"] == "computing" for each in now["each"])
+        computing = sum(each["activity"] == "computing" for each in now["replicas"])
         self.seen.replicas.append((now["time"], computing))

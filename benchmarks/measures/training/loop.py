@@ -58,8 +58,8 @@ class _Alone:
         """Hand the event on."""
         with self.seconds.watching():
             self.watch(event)
-            if event["kind"] == "stack_end":
-                self._again(event["stack"])
+            if event["kind"] == "phase_end":
+                self._again(event["phase"])
 
     def _again(self, stack: object) -> None:
         steps = self.seconds.calls[STEPS][self._before :]

@@ -59,13 +59,13 @@ class PhaseHistory:
     paces: dict[str, dict[int, Curve]] = field(default_factory=dict)
     """Rates by name and session, against milliseconds of training."""
     facts: Event = field(default_factory=dict)
-    """Fields of the `stack` event: maps, parameters."""
+    """Fields of the `phase_start` event: maps, parameters."""
     ended: Event = field(default_factory=dict)
-    """Fields of the `stack_end` event: seconds, samples, FLOPs."""
+    """Fields of the `phase_end` event: seconds, samples, FLOPs."""
 
 
 _LOSSES = {
-    "cluster_recalled": "{sentence}",
+    "cluster_samples_lost": "{sentence}",
     "cluster_restored": "{name} resumed from its disk with {sentence}",
     "cluster_disk": "{name}: {sentence}",
 }
@@ -93,7 +93,7 @@ class History:
     remarks: dict[str, dict[str, int]] = field(default_factory=dict)
     """Messages of a full-batch method about its iterations (`restart`, `skipped`, `failure`), with counts."""
 
-    happened: dict[str, int] = field(default_factory=dict)
+    process_events: dict[str, int] = field(default_factory=dict)
     """Number of process events, by kind."""
     losses: list[tuple[float, str]] = field(default_factory=list)
     """Losses of servers and failures of disks: seconds of the run, and a sentence."""
@@ -101,7 +101,7 @@ class History:
     @property
     def trains_layers(self) -> bool:
         """True if layers are trained with labels, under any strategy; otherwise stacks are trained."""
-        return any(phase.facts.get("stack") == "layers" for phase in self.phases.values())
+        return any(phase.facts.get("phase") == "layers" for phase in self.phases.values())
 
     @property
     def counts_evaluations(self) -> bool:
@@ -141,19 +141,19 @@ class History:
         elif kind == "resumed":
             self.end = {}
             self.resumptions += 1
-        elif kind == "prolonged":
+        elif kind == "extended":
             totals = event.get("epochs")
             self.epochs = tuple(map(float, totals)) if isinstance(totals, list | tuple) else ()
-        elif kind == "begun_anew":
-            self._begin_anew(number(event, "lost_seconds") or 0.0)
-        elif kind in ("stack", "stack_end", "step", "validation"):
+        elif kind == "restarted":
+            self._restart(number(event, "lost_seconds") or 0.0)
+        elif kind in ("phase_start", "phase_end", "step", "validation"):
             self._take_phase(str(kind), event)
         elif str(kind).startswith("cluster_"):
-            self.happened[str(kind)] = self.happened.get(str(kind), 0) + 1
+            self.process_events[str(kind)] = self.process_events.get(str(kind), 0) + 1
             if kind in _LOSSES:
                 self.losses.append((number(event, "seconds") or 0.0, _LOSSES[kind].format_map(event)))
 
-    def _begin_anew(self, lost_seconds: float) -> None:
+    def _restart(self, lost_seconds: float) -> None:
         """Forget a start of the run that was lost."""
         self.end, self.phases, self.remarks = {}, {}, {}
         self.waited_seconds = self.interval_seconds = 0.0
@@ -161,17 +161,17 @@ class History:
         self.lost_seconds = lost_seconds
 
     def _take_phase(self, kind: str, event: Event) -> None:
-        phase = self.phase(int(number(event, "stack") or 0))
-        if kind == "stack":
+        phase = self.phase(int(number(event, "phase") or 0))
+        if kind == "phase_start":
             phase.facts = event
-        elif kind == "stack_end":
+        elif kind == "phase_end":
             phase.ended = event
         else:
             if kind == "step":
                 self._take_pace(phase, event)
                 self._take_remarks(event)
             curves = phase.training if kind == "step" else phase.validation
-            step = number(event, "at")
+            step = number(event, "phase_step")
             step = number(event, "step") if step is None else step
             for name in event:
                 value = number(event, name)
@@ -209,7 +209,7 @@ def _figures_out(sentence: str) -> str:
 
 REMARKS = ("restart", "skipped", "failure")
 PACES = ("samples_per_second", "gflops")
-_NO_CURVES = ("time", "seconds", "step", "at", "of", "stack")
+_NO_CURVES = ("time", "seconds", "step", "phase_step", "phase_steps", "phase")
 
 
 def number(event: Event, name: str) -> float | None:

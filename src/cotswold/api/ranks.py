@@ -48,7 +48,7 @@ def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], 
     """
     if run is not None and (run / "recipe.toml").is_file():
         known = RunDirectory.open(run)
-        return recipe.load(known.recipe if name is None else name, [*known.remembered, *overrides], tell)
+        return recipe.load(known.recipe if name is None else name, [*known.overrides, *overrides], tell)
     if name is None and run is not None:
         from cotswold.training.jobs.create import NO_RUN
 

@@ -237,14 +237,14 @@ class Run:
     def _losses(self) -> list[tuple[object, float]]:
         """Return phase and loss of every step event with a loss."""
         return [
-            (event["stack"], float(loss))
+            (event["phase"], float(loss))
             for event in self.events
             if event["kind"] == "step" and isinstance(loss := event.get("loss"), int | float)
         ]
 
 
 def _line(event: Mapping[str, object]) -> str | None:
-    return describe(event) if event["kind"] in ("stack", "end") else None
+    return describe(event) if event["kind"] in ("phase_start", "end") else None
 
 
 def _curve(losses: list[tuple[object, float]]) -> str:

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cotswold.files import Holder
     from cotswold.host.stack_dump import StackDump
 
-State = Literal["goes on", "ended", "was killed", "has not begun"]
+State = Literal["running", "ended", "killed", "not_started"]
 _LATE_SECONDS = 5.0
 """Seconds without a report after which a run is late."""
-_NEWS_SECONDS = 60.0
+_RECENT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Why:
 
     Args:
         run: The run's directory.
-        state: "goes on", "ended", "was killed" or "has not begun".
+        state: "running", "ended", "killed" or "not_started".
         sentences: Descriptions of the run, in order.
         status: The newest event of each kind and the time of writing (Unix seconds), for a run in progress or
             killed.
@@ -82,7 +82,7 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
             raise UserError(f"no process trains {found.path}; stacks exist only for a run in progress")
         return _over(found, status)
     sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
-    return Why(found.path, "goes on", tuple(sentences), status, _stacks(found, holder) if stacks else ())
+    return Why(found.path, "running", tuple(sentences), status, _stacks(found, holder) if stacks else ())
 
 
 def _over(run: Run, status: Mapping[str, object]) -> Why:
@@ -90,16 +90,16 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
     events = run.events
     last = events[-1] if events else None
     if last is None:
-        return Why(run.path, "has not begun", (f"{run.path} has not started, and no process trains it",))
+        return Why(run.path, "not_started", (f"{run.path} has not started, and no process trains it",))
     if last["kind"] == "end":
-        cause = f": {last['why']}" if last.get("why") else ""
+        cause = f": {last['reason']}" if last.get("reason") else ""
         ended = _ENDS.get(str(last["status"]), str(last["status"]))
         if last["status"] in _SAVED:
             ended += f"; {'resume=True' if _has_own_module(run) else '--resume'} continues it"
         said = f"{run.path} {ended}{cause}"
         warning = [f"warning: {last['warning']}"] if last.get("warning") else []
         told = () if last["status"] == "finished" else _resume_note(run)
-        return Why(run.path, "ended", (said, describe({**last, "why": ""}) or "", *told, *warning))
+        return Why(run.path, "ended", (said, describe({**last, "reason": ""}) or "", *told, *warning))
     when = _clock(activity.figure(last, "time"))
     said = (
         f"{run.path} ended without saving: stopped at once, or killed; no process trains it, and its events "
@@ -110,7 +110,7 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
         command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
     remedy = f"resume with: {command}"
     before = [f"before, {line}" for line in _doing(status, is_here=False)]
-    return Why(run.path, "was killed", (said, *before, *_resume_note(run), remedy), status)
+    return Why(run.path, "killed", (said, *before, *_resume_note(run), remedy), status)
 
 
 def _resume_note(run: Run) -> list[str]:
@@ -144,7 +144,7 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
     said = f"{run.path} is in progress: {run.recipe.training.strategy}, {who}"
     if not status:
         return f"{said}; it is starting, without a report yet"
-    late = time.time() - activity.figure(status, "written")
+    late = time.time() - activity.figure(status, "time")
     if late > _LATE_SECONDS:
         from cotswold.host.stack_dump import describe_state
 
@@ -156,10 +156,10 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
 
 def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
     """Describe the progress and the activity of each process, one sentence each."""
-    newest = status.get("newest")
-    if not isinstance(newest, Mapping):
+    latest = status.get("latest")
+    if not isinstance(latest, Mapping):
         return []
-    known = {name: each for name, each in newest.items() if isinstance(each, Mapping)}
+    known = {name: each for name, each in latest.items() if isinstance(each, Mapping)}
     said = [
         line
         for name in ("warning", "step", "validation")
@@ -168,15 +168,15 @@ def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
     if "portions" in known:
         portions = known["portions"]
         said.append(
-            f"evaluation {portions.get('evaluation')}: {portions.get('portions')} of "
-            f"{portions.get('of')} portions, {portions.get('workers')} workers"
+            f"evaluation {portions.get('evaluation')}: {portions.get('portions_done')} of "
+            f"{portions.get('portions')} portions, {portions.get('workers')} workers"
         )
     if "replicas" in known:
         now = known["replicas"]
         said += [
             _epoch(now),
             *waiting.table(now, is_here),
-            *_news(status),
+            *_process_events(status),
             *waiting.diagnose(now, is_here),
         ]
     elif "step" in known:
@@ -193,27 +193,27 @@ def _epoch(now: Mapping[str, object]) -> str:
         if account.get(name)
     ]
     epoch = f"epoch {activity.figure(now, 'epoch') + 1:.0f} of {activity.figure(now, 'epochs'):.0f}"
-    in_hand = f"{activity.figure(now, 'open'):,.0f} in hand"
-    return f"{now.get('doing')}; {epoch}; samples: {', '.join([*words, in_hand])}"
+    in_flight = f"{activity.figure(now, 'samples_in_flight'):,.0f} in flight"
+    return f"{now.get('activity')}; {epoch}; samples: {', '.join([*words, in_flight])}"
 
 
-def _news(status: Mapping[str, object]) -> list[str]:
+def _process_events(status: Mapping[str, object]) -> list[str]:
     """Return the changes among processes in the last minute."""
-    written = activity.figure(status, "written")
+    now = activity.figure(status, "time")
     return [
-        f"{seconds_in_words(written - activity.figure(each, 'time'))} ago: {line}"
-        for each in activity.rows(status, "news")
-        if written - activity.figure(each, "time") < _NEWS_SECONDS and (line := _happened(each))
+        f"{seconds_in_words(now - activity.figure(each, 'time'))} ago: {line}"
+        for each in activity.rows(status, "process_events")
+        if now - activity.figure(each, "time") < _RECENT_SECONDS and (line := _describe_process_event(each))
     ]
 
 
-def _happened(event: Mapping[str, object]) -> str:
+def _describe_process_event(event: Mapping[str, object]) -> str:
     kind, name = str(event.get("kind")).removeprefix("cluster_"), event.get("name")
-    said = event.get("why") or event.get("sentence") or ""
+    said = event.get("reason") or event.get("sentence") or ""
     match kind:
-        case "recalled" | "waiting":
+        case "samples_lost" | "waiting":
             return str(said)
-        case "revived":
+        case "recovered":
             return f"{activity.named(str(name))} was lost on all servers and was restored from a disk"
         case "restored":
             return f"{name} resumes from its disk with {said}"

@@ -119,13 +119,13 @@ def _results(path: Path, _: Progress) -> list[str]:
     return verify_results(path)
 
 
-def _prolonged(path: Path, _: Progress) -> list[str]:
+def _extended(path: Path, _: Progress) -> list[str]:
     from cotswold.errors import MachineError
     from cotswold.run import RunDirectory
-    from cotswold.training.jobs import extend as prolonging
+    from cotswold.training.jobs import extend
 
     try:
-        prolonging.read(RunDirectory(path.absolute()))
+        extend.read(RunDirectory(path.absolute()))
     except MachineError as error:
         return [str(error)]
     return []
@@ -146,7 +146,7 @@ def _backup(path: Path, tell: Progress) -> list[str]:
 CHECKS: dict[Kind, dict[str, Check]] = {
     "run": {
         "recipe": _recipe,
-        "epochs": _prolonged,
+        "epochs": _extended,
         "environment, events and checkpoints": _run,
         "results": _results,
     },

@@ -156,7 +156,7 @@ def _line(status: ServedStatus) -> str:
     pushes = f"{status.pushes} push{'' if status.pushes == 1 else 'es'}"
     return (
         f"{counted(len(status.clients), 'client')}, {pushes} ({status.pushes_per_second:.0f}/s), "
-        f"staleness {status.staleness:.1f} (most {status.staleness_most}), "
+        f"staleness {status.staleness:.1f} (at most {status.staleness_max}), "
         f"{counted(status.samples, 'sample')} counted"
         + (f", {status.torn} torn" if status.torn else "")
         + (f"; refused{refused[1:]}" if refused else "")
@@ -165,5 +165,5 @@ def _line(status: ServedStatus) -> str:
 
 def _told(kind: str, more: Mapping[str, object]) -> str:
     """Return an event as text."""
-    why = more.get("sentence") or more.get("why")
-    return f"{more.get('name')} {kind}" + (f": {why}" if why else "")
+    reason = more.get("sentence") or more.get("reason")
+    return f"{more.get('name')} {kind.replace('_', ' ')}" + (f": {reason}" if reason else "")

@@ -1,6 +1,5 @@
-from .durable import FREE_AND_REPEAT as FREE_AND_REPEAT
-from .durable import FREE_AND_RESUME as FREE_AND_RESUME
 from .durable import PARTIAL as PARTIAL
+from .durable import DiskRemedy as DiskRemedy
 from .durable import create_file as create_file
 from .durable import disk_errors as disk_errors
 from .durable import durable_file as durable_file
@@ -25,10 +24,9 @@ from .untrusted_json import read_object as read_object
 from .untrusted_json import take as take
 
 __all__ = [
-    "FREE_AND_REPEAT",
-    "FREE_AND_RESUME",
     "PARTIAL",
     "DirectoryLock",
+    "DiskRemedy",
     "Holder",
     "MalformedError",
     "create_file",

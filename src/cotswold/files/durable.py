@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,9 +19,14 @@ from cotswold.errors import CotswoldError, DiskFullError
 PARTIAL = ".partial"
 """Suffix of files and folders that are being written; leftovers with it are incomplete and may be removed."""
 
-FREE_AND_RESUME = "free some space and resume, what was written before is intact"
-FREE_AND_REPEAT = "free some space and run it again"
-"""Remedies for a full disk: with a checkpoint to resume from, and without one."""
+
+class DiskRemedy(StrEnum):
+    """Remedies for a full disk."""
+
+    RESUME = "free some space and resume, what was written before is intact"
+    REPEAT = "free some space and run it again"
+    """For a run without a checkpoint."""
+
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -34,14 +40,14 @@ def is_full(error: OSError) -> bool:
 def disk_errors(
     path: Path,
     otherwise: type[CotswoldError],
-    remedy: str = FREE_AND_RESUME,
+    remedy: str = DiskRemedy.RESUME,
 ) -> Iterator[None]:
     """Turn OSError into DiskFullError with ``remedy``, or into ``otherwise``; the message names ``path``."""
     try:
         yield
     except OSError as error:
         if is_full(error):
-            raise DiskFullError(f"no room left to write {path} ({error.strerror}); {remedy}") from error
+            raise DiskFullError(f"no room left to write {path} ({error.strerror})", remedy=remedy) from error
         raise otherwise(f"{path} cannot be written: {error.strerror}") from error
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from cotswold import errors
-from cotswold.errors import CotswoldError
+from cotswold.errors import CotswoldError, MachineError
 
 _SHOWN = 3
 """Maximum number of messages, and of ranks per message, in an error; the rest is counted."""
@@ -66,14 +66,18 @@ def raise_on_all(ranks: Ranks, otherwise: type[CotswoldError]) -> Iterator[None]
         yield
     except BaseException as error:  # the others must learn of an interrupt, too
         failure = error
-    found = ranks.gather(None if failure is None else [type(failure).__name__, _describe(failure)])
+    found = ranks.gather(None if failure is None else [type(failure).__name__, *_describe(failure)])
     if failure is not None and (ranks.size == 1 or not isinstance(failure, Exception)):
         raise failure
     failed = {rank: each for rank, each in enumerate(found) if each is not None}
     if failed:
-        kind, _ = next(iter(failed.values()))
-        message_text = _combine_messages({rank: message for rank, (_, message) in failed.items()}, ranks.size)
-        raise getattr(errors, kind, otherwise)(message_text) from failure
+        kind, _, remedy = next(iter(failed.values()))
+        raised: type[CotswoldError] = getattr(errors, kind, otherwise)
+        if issubclass(raised, MachineError) and all(each[2] == remedy for each in failed.values()):
+            causes = _combine_messages({rank: cause for rank, (_, cause, _) in failed.items()}, ranks.size)
+            raise raised(causes, remedy=remedy) from failure
+        messages = {rank: "; ".join(filter(None, each[1:])) for rank, each in failed.items()}
+        raise raised(_combine_messages(messages, ranks.size)) from failure
 
 
 def _combine_messages(messages: dict[int, str], size: int) -> str:
@@ -94,7 +98,10 @@ def _format_ranks(who: list[int]) -> str:
     return f"rank {who[0]}" if len(who) == 1 else f"ranks {', '.join(map(str, who[:-1]))} and {who[-1]}"
 
 
-def _describe(failure: BaseException) -> str:
+def _describe(failure: BaseException) -> tuple[str, str]:
+    """Return the cause and the remedy of a failure."""
+    if isinstance(failure, MachineError):
+        return failure.cause, failure.remedy
     if isinstance(failure, CotswoldError):
-        return str(failure)
-    return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+        return str(failure), ""
+    return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__, ""

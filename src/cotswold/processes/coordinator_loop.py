@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.errors import MachineError
+from cotswold.errors import ResumableError
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
@@ -28,7 +28,7 @@ _BACKLOG = 10_000
 """Messages that are read first, at most, after the loop was not running for a while."""
 
 
-class ClusterFailedError(MachineError):
+class ClusterFailedError(ResumableError):
     """The cluster cannot continue; its servers and checkpoints are unchanged."""
 
 
@@ -127,7 +127,7 @@ class CoordinatorLoop(ABC):
 
         self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
-            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}")
         if silent := owing():
             raise self.unanswered(silent, silent_seconds)
 
@@ -139,7 +139,7 @@ class CoordinatorLoop(ABC):
         return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
-            f"{'it holds' if is_one else 'they hold'}; resume the run"
+            f"{'it holds' if is_one else 'they hold'}"
         )
 
     def step(self, timeout: float) -> None:
@@ -213,12 +213,13 @@ class CoordinatorLoop(ABC):
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is not None:
             self.staff.tick(time.monotonic())  # restarts at once
-            self._report_exit(ended.name, ended.why)
+            self._report_exit(ended.name, ended.why, ended.code)
             self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
-    def _report_exit(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str, code: int | None = None) -> None:
         self._ends[name] = why
-        self._on_event("ended", {"name": name, "why": why})
+        known = {} if code is None else {"exit_code": code}
+        self._on_event("exited", {"name": name, "reason": why, **known})
 
     def _give_up_lost(self, now: float) -> None:
         """Report peers that were lost but never exited: their network link was cut."""

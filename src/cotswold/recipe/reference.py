@@ -76,8 +76,7 @@ class _Table:
 
     def field(self, name: str) -> list[str]:
         """Type, default and meaning of a field; the choosing field shows no default."""
-        lines = _field(name, self.fields[name])
-        return [lines[0].partition(";")[0], *lines[1:]] if name == self.chooser else lines
+        return _field(name, self.fields[name], shows_default=name != self.chooser)
 
     def head(self) -> list[str]:
         """An empty line and the heading; nothing for the recipe itself."""
@@ -140,17 +139,19 @@ def _about(word: str, tables: list[_Table]) -> list[str]:
     raise RecipeError(f"{shown(word)} is not a table, strategy, type or field of a recipe; {hint}")
 
 
-def _field(name: str, field: FieldInfo) -> list[str]:
-    if field.is_required():
-        default = "required"
+def _field(name: str, field: FieldInfo, *, shows_default: bool = True) -> list[str]:
+    if not shows_default:
+        default = ""
+    elif field.is_required():
+        default = "; required"
     elif (value := field.get_default(call_default_factory=True)) is None:
-        default = "optional"
+        default = "; optional"
     else:
-        default = f"default {_written(value)}"
+        default = f"; default {_written(value)}"
     words = " ".join((field.description or "").split())
     indent = " " * 4
     meaning = textwrap.wrap(words, 92, initial_indent=indent, subsequent_indent=indent)
-    return [f"{name} = {kind(field)}; {default}", *meaning]
+    return [f"{name} = {kind(field)}{default}", *meaning]
 
 
 def _written(value: object) -> str:

@@ -117,13 +117,13 @@ class ReplicaCoordinator(CoordinatorLoop):
                 self.post.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
-            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}; resume the run")
+            raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}")
         if self.machine.trouble:
-            raise ClusterFailedError(f"{self.machine.trouble}; resume the run")
+            raise ClusterFailedError(f"{self.machine.trouble}")
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
         is_alone = self.staff.cannot_recover and not len(self.machine.members)
         if is_alone and self.machine.state is not DispatcherState.OVER:
             last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
-            raise ClusterFailedError(f"every replica has exited{last}; resume the run")
+            raise ClusterFailedError(f"every replica has exited{last}")

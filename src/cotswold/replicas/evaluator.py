@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from cotswold import wire as m
-from cotswold.errors import MachineError
+from cotswold.errors import RESUME, ResumableError
 from cotswold.host import Call
 from cotswold.replicas.coordinator_loop import ReplicaCoordinator
 from cotswold.shards.runtime.arithmetic import raw
@@ -31,7 +31,7 @@ _STARTS = 2
 """Starts in a row without an answer, at most."""
 
 
-class EvaluatorError(MachineError):
+class EvaluatorError(ResumableError):
     """No evaluator is running, so no parameters can be evaluated."""
 
 
@@ -51,11 +51,11 @@ class EvaluatorStatus:
     machine: str
     pid: int
     """Process number; 0 if the process has exited."""
-    doing: str
-    """`starting`, `judging` or `idle`."""
-    judges: int
+    activity: str
+    """`starting`, `evaluating` or `idle`."""
+    evaluated_samples: int
     """Samples counted in the parameters that it evaluates, or evaluated last."""
-    for_seconds: float
+    activity_seconds: float
     silent_seconds: float
     """Seconds since its last message."""
 
@@ -139,11 +139,11 @@ class Evaluator:
     def status(self) -> EvaluatorStatus:
         """The present status."""
         staff, now = self._conversation.staff, time.monotonic()
-        doing = "starting" if not self._has_said else "judging" if self.is_busy else "idle"
+        activity = "starting" if not self._has_said else "evaluating" if self.is_busy else "idle"
         pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
         return EvaluatorStatus(
-            *(self._name, staff.machine_of(self._name), pid, doing, self._number),
-            for_seconds=now - self._since,
+            *(self._name, staff.machine_of(self._name), pid, activity, self._number),
+            activity_seconds=now - self._since,
             silent_seconds=now - self._heard,
         )
 
@@ -194,5 +194,7 @@ class Evaluator:
         why = conversation.exit_reason(self._name)
         self._failed_starts += 1
         if self._failed_starts >= _STARTS:
-            raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")
+            raise EvaluatorError(
+                f"{self._name} {why}: nothing can be evaluated", remedy=f"fix it, and {RESUME}"
+            )
         self._start()

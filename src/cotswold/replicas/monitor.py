@@ -27,23 +27,23 @@ class ReplicaStatus:
     name: str
     machine: str
     pid: int
-    doing: str
+    activity: str
     """State as in `Replica.doing`; `starting` before its first message."""
     waits_for: tuple[str, ...]
-    for_seconds: float
+    activity_seconds: float
     """Seconds since its last step began or ended; for a starting replica, since its process started."""
     silent_seconds: float
     """Seconds since its last message."""
     samples: int
     """Samples that it has computed, whether they counted or not."""
     samples_per_second: float
-    in_hand: int
+    samples_in_flight: int
     """Samples that are assigned to it and not settled."""
     updates: int
     """Its applied updates, counted per shard."""
     staleness: float
     """Mean staleness of these updates."""
-    staleness_most: int
+    staleness_max: int
 
 
 @dataclass(frozen=True)
@@ -57,29 +57,29 @@ class ServerStatus:
     updates: int
     """Applied updates, counted per shard."""
     updates_per_second: float
-    waiting: int
+    queued_bytes: int
     """Bytes of queued updates."""
-    queued: int
+    queued_updates: int
     """Number of queued updates."""
     waits_for: tuple[str, ...]
     """Replicas that make it hold updates back."""
-    refused: tuple[tuple[str, int], ...]
+    refused_updates: tuple[tuple[str, int], ...]
     """Refused updates, by the first word of the reason."""
     silent_seconds: float
     """Seconds without an answer; 0 for a server that answers."""
-    short: tuple[int, int, int] = (0, 0, 0)
-    """The same as in `ServerCounters`."""
+    under_replicated: tuple[int, int, int] = (0, 0, 0)
+    """`short` of `ServerCounters`."""
     dirty_bytes: int | None = None
     """Bytes that are not on its disk; None without a disk, as for the next two fields."""
-    window_seconds: float | None = None
+    dirty_seconds: float | None = None
     """Age in seconds of the oldest of these changes: the loss if all servers exit."""
-    longest_seconds: float | None = None
+    dirty_seconds_max: float | None = None
     """Longest age so far in this process, in seconds."""
-    leads: int | None = None
-    """The same as in `BucketRoles`, like the next three fields; None without replication."""
-    copies: int | None = None
+    primary_buckets: int | None = None
+    """`leads` of `BucketRoles`, followed by its next three fields; None without replication."""
+    bucket_replicas: int | None = None
     term: int | None = None
-    lag: int | None = None
+    lag_changes: int | None = None
 
 
 @dataclass(frozen=True)

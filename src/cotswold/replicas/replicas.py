@@ -58,11 +58,11 @@ class ReplicasStatus:
     epoch: int
     account: SampleCounts
     """Sample counts of all epochs."""
-    open: int
+    samples_in_flight: int
     """Samples that are assigned, and not settled."""
-    replicas: int
+    connected_replicas: int
     """Number of replicas in sessions."""
-    each: tuple[ReplicaStatus, ...]
+    replicas: tuple[ReplicaStatus, ...]
     """Status of all replicas whose processes run."""
     servers: tuple[ServerStatus, ...]
     sent_bytes: int

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from cotswold import wire as m
+from cotswold.errors import RESUME
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.phrases import counted
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
@@ -111,12 +112,12 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
         if unknown := self._keepers.unknown:
             return ClusterFailedError(
-                f"{unknown}, and {many} said nothing for {seconds:g} s; check with cotswold cluster status "
-                "whether servers are running, and resume the run"
+                f"{unknown}, and {many} said nothing for {seconds:g} s",
+                remedy=f"check with cotswold cluster status whether servers are running, and {RESUME}",
             )
         return ClusterFailedError(
             f"{many} of the parameters said nothing for {seconds:g} s: no running server has a copy, or "
-            "none is reachable; resume the run"
+            "none is reachable"
         )
 
     def _normalize(self, message: AnyMessage) -> AnyMessage:
@@ -131,8 +132,10 @@ class ReplicatedCoordinator(ReplicaCoordinator):
                 super()._on_message(sender, message)
             case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
                 for each in self._keepers.happened(message):
-                    about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
-                    self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
+                    about = {"name": each.name, "change": each.kind, "sentence": each.sentence}
+                    self._on_event(
+                        "replication", about | ({"servers": dict(each.servers)} if each.run else {})
+                    )
             case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
@@ -143,7 +146,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
             case EventReport(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
-                self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
+                self._on_event("replication", {"name": name, "change": kind, "sentence": sentence})
             case _:
                 super()._on_message(sender, message)
 
@@ -160,7 +163,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         """Restart servers and controllers of the run that are due."""
         if isinstance(self._keepers, RunCluster):
             for name, sentence in self._keepers.start_due(now):
-                self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
+                self._on_event("replication", {"name": name, "change": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
         if isinstance(self._keepers, StandaloneCluster):
@@ -199,5 +202,6 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         return ClusterFailedError(
             f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
             f"been accepted by no server for {seconds:g} s: none is running, or the controllers refuse this "
-            "run; see cotswold cluster status"
+            "run",
+            remedy=f"see cotswold cluster status, and {RESUME}",
         )

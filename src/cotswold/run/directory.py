@@ -1,7 +1,7 @@
 """Directory of a run.
 
 Knows: the names of its files, the run's identity. Does not know: the contents of other files. It creates
-files and never replaces them, except for fields that a run remembers and for a run that never took a step. It
+files and never replaces them, except for overrides that a run saves and for a run that never took a step. It
 follows no links and never changes the working directory. A copy made during training is equivalent to a run
 that was killed at that moment.
 """
@@ -18,9 +18,9 @@ from pathlib import Path
 
 from cotswold.errors import BusyError, CotswoldError, MachineError, RunError
 from cotswold.files import (
-    FREE_AND_REPEAT,
     PARTIAL,
     DirectoryLock,
+    DiskRemedy,
     MalformedError,
     create_file,
     disk_errors,
@@ -41,10 +41,10 @@ _IDENTITY = re.compile(r"[0-9a-f]{16}")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Identity of a run, as in its checkpoints, and remembered fields of its recipe."""
+    """Identity of a run, as in its checkpoints, and overrides of its recipe."""
 
     identity: str
-    remembered: Mapping[str, str] = field(default_factory=dict)
+    overrides: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def new(cls) -> RunRecord:
@@ -61,8 +61,8 @@ class RunRecord:
         try:
             found = read_object(path, bytes_max=_RUN_FILE_BYTES_MAX)
             format_of(found, str(path))
-            identity, remembered = take(found, "id", str), take(found, "remembered", dict)
-            texts = all(isinstance(each, str) for each in remembered.values())
+            identity, overrides = take(found, "id", str), take(found, "overrides", dict)
+            texts = all(isinstance(each, str) for each in overrides.values())
             if not (_IDENTITY.fullmatch(identity) and texts):
                 raise MalformedError("is not a record of a run")
         except FileNotFoundError:
@@ -74,7 +74,7 @@ class RunRecord:
                 f"{path}, which identifies the run of the checkpoints, {error}; "
                 "copy it again from where the run was trained"
             ) from error
-        return cls(identity, remembered)
+        return cls(identity, overrides)
 
     def create(self, folder: Path) -> None:
         """Write the record, unless one exists."""
@@ -88,7 +88,7 @@ class RunRecord:
         replace_file(folder / RUN_FILE, self._text())
 
     def _text(self) -> bytes:
-        content = {"format": FORMAT, "id": self.identity, "remembered": dict(self.remembered)}
+        content = {"format": FORMAT, "id": self.identity, "overrides": dict(self.overrides)}
         return (json.dumps(content, indent=1) + "\n").encode()
 
 
@@ -121,7 +121,7 @@ class RunDirectory:
         run = cls(Path(path).absolute())
         if not run.is_unbegun:
             return cls.create(path, recipe_text, environment).recognised()
-        with run.lock(), disk_errors(run.path, RunError, FREE_AND_REPEAT):
+        with run.lock(), disk_errors(run.path, RunError, DiskRemedy.REPEAT):
             if not run.is_unbegun:  # another command was faster
                 raise RunError(_taken(run.path))
             for left in (run.tensorboard, run.checkpoints, run.best):
@@ -147,7 +147,7 @@ class RunDirectory:
             RunError: if the directory contains a run or other files.
         """
         run = cls(Path(path).absolute())
-        with disk_errors(run.path, RunError, FREE_AND_REPEAT):
+        with disk_errors(run.path, RunError, DiskRemedy.REPEAT):
             if run.path.exists() and not run.path.is_dir():
                 raise RunError(f"{run.path} is a file; choose another directory for the run")
             run.path.mkdir(parents=True, exist_ok=True)
@@ -228,20 +228,20 @@ class RunDirectory:
         return self._record().identity
 
     @property
-    def remembered(self) -> list[str]:
+    def overrides(self) -> list[str]:
         """Overrides of the recipe from the last resume, in force until the next; raises as `identity`."""
-        return [f"{name}={value}" for name, value in self._record().remembered.items()]
+        return [f"{name}={value}" for name, value in self._record().overrides.items()]
 
-    def remember(self, fields: Mapping[str, str]) -> None:
+    def set_overrides(self, fields: Mapping[str, str]) -> None:
         """Save overrides of the recipe for later resumes, in place of earlier ones.
 
         Args:
             fields: TOML values by dotted field name.
         """
         kept = self._record()
-        if dict(fields) != dict(kept.remembered):
+        if dict(fields) != dict(kept.overrides):
             with disk_errors(self.path / RUN_FILE, MachineError):
-                replace(kept, remembered=fields).replace(self.path)
+                replace(kept, overrides=fields).replace(self.path)
 
     def _record(self) -> RunRecord:
         found = RunRecord.read(self.path)

@@ -79,13 +79,13 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
 
     def event(self, kind: str, **fields: object) -> None:
-        """Write an event; one with kind `stack` starts a phase with incomparable losses.
+        """Write an event; one with kind `phase_start` starts a phase with incomparable losses.
 
         Args:
             kind: kind of the event.
             fields: its values.
         """
-        if kind == "stack":
+        if kind == "phase_start":
             self.usage.first_loss = None
             self._trend.clear()
         self.log.write(kind, **fields)
@@ -331,7 +331,7 @@ class Recorder:
         self.usage.add(seconds=now - self._counted_until, wire_bytes=self.sent_bytes())
         self._counted_until = now
 
-    def end(self, status: str, price: Price, why: str = "") -> None:
+    def end(self, status: str, price: Price, reason: str = "") -> None:
         """Write the last event: status, reason of a failure, account, and warnings.
 
         It warns if the final loss is far above the initial one.
@@ -339,7 +339,7 @@ class Recorder:
         Args:
             status: how the run ended.
             price: price of the machine, from the recipe.
-            why: reason of a failure.
+            reason: reason of a failure.
         """
         summary = self.usage.summary(price, self.run_seconds)
         # the field seconds of an event is the time of the run
@@ -347,7 +347,7 @@ class Recorder:
         warnings = (
             [] if status == "failed" else [each for each in (self._loss_warning(), self._warned) if each]
         )
-        said = {"why": why} if why else {}
+        said = {"reason": reason} if reason else {}
         self.event(
             "end", status=status, **said, **({"warning": "; ".join(warnings)} if warnings else {}), **summary
         )

@@ -18,8 +18,8 @@ _WAITS = {
     "idle": "to hand out samples",
     "joining": "to admit it",
 }
-_ALONE = {"computing": "computes", "starting": "starts", "gone": "ends"}
-_ALONE_THEN = {"computing": "computed", "starting": "started", "gone": "ended"}
+_ALONE = {"computing": "computes", "starting": "starts", "exiting": "ends"}
+_ALONE_THEN = {"computing": "computed", "starting": "started", "exiting": "ended"}
 """Past tense, for silent processes."""
 
 Row = Mapping[str, object]
@@ -54,22 +54,22 @@ def names(row: Row, name: str) -> list[str]:
 def replica_does(row: Row) -> str:
     """Describe a replica's activity, and for which processes it waits.
 
-    >>> replica_does({"doing": "pushing", "waits_for": ["server-0", "server-1"]})
+    >>> replica_does({"activity": "pushing", "waits_for": ["server-0", "server-1"]})
     'waits for server-0 and server-1 to apply its push'
     """
-    doing = str(row.get("doing"))
+    activity = str(row.get("activity"))
     silent = figure(row, "silent_seconds")
-    if silent > SILENT_SECONDS and doing != "starting":
-        then = _said(doing, row, _ALONE_THEN, "waited")
+    if silent > SILENT_SECONDS and activity != "starting":
+        then = _said(activity, row, _ALONE_THEN, "waited")
         return f"is silent; at its last message it {then}"
-    return _said(doing, row)
+    return _said(activity, row)
 
 
-def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
+def _said(activity: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
     waited = [named(each) for each in names(row, "waits_for")]
-    if doing in _WAITS and waited:
-        return f"{waits} for {listed(waited)} {_WAITS[doing]}"
-    return alone.get(doing, doing)
+    if activity in _WAITS and waited:
+        return f"{waits} for {listed(waited)} {_WAITS[activity]}"
+    return alone.get(activity, activity)
 
 
 def named(name: str) -> str:
@@ -87,27 +87,30 @@ def named(name: str) -> str:
 def evaluator_does(row: Row) -> str:
     """Describe an evaluator's activity.
 
-    >>> evaluator_does({"doing": "judging", "judges": 12000})
-    'judges the parameters of sample 12,000'
+    >>> evaluator_does({"activity": "evaluating", "evaluated_samples": 12000})
+    'evaluates the parameters of sample 12,000'
     """
     silent = is_silent(row)
-    waits, judges = ("waited", "judged") if silent else ("waits", "judges")
-    what = {"starting": "starts", "idle": f"{waits} for parameters to judge"}.get(
-        str(row.get("doing")), f"{judges} the parameters of sample {figure(row, 'judges'):,.0f}"
+    waits, evaluates = ("waited", "evaluated") if silent else ("waits", "evaluates")
+    what = {"starting": "starts", "idle": f"{waits} for parameters to evaluate"}.get(
+        str(row.get("activity")),
+        f"{evaluates} the parameters of sample {figure(row, 'evaluated_samples'):,.0f}",
     )
     return f"is silent; at its last message it {what}" if silent else what
 
 
 def since_seconds(row: Row) -> float:
     """Return the seconds for which a replica's activity has lasted."""
-    return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
+    return max(figure(row, "activity_seconds"), figure(row, "silent_seconds"))
 
 
 def since(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
-    >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
-    ('for 0.3 s', '7.8 s ago')
+    >>> since({"activity": "idle", "activity_seconds": 0.3})
+    'for 0.3 s'
+    >>> since({"activity": "idle", "silent_seconds": 7.8})
+    '7.8 s ago'
     """
     if is_silent(row):
         return f"{seconds_in_words(figure(row, 'silent_seconds'))} ago"
@@ -116,28 +119,28 @@ def since(row: Row) -> str:
 
 def is_silent(row: Row) -> bool:
     """True if a process has stopped sending messages."""
-    return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("doing") != "starting"
+    return figure(row, "silent_seconds") > SILENT_SECONDS and row.get("activity") != "starting"
 
 
 def has_disk(row: Row) -> bool:
     """True if a parameter server saves its state to a disk."""
-    return isinstance(row.get("window_seconds"), int | float)
+    return isinstance(row.get("dirty_seconds"), int | float)
 
 
 def is_copied(row: Row) -> bool:
     """True if a parameter server's state is replicated, or may be."""
-    return isinstance(row.get("leads"), int)
+    return isinstance(row.get("primary_buckets"), int)
 
 
 def unsaved(row: Row) -> str:
     """Describe the state of a parameter server that is not on its disk.
 
-    >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
+    >>> unsaved({"dirty_bytes": 3000000, "dirty_seconds": 0.72})
     '3.0 MB not on disk, since 0.7 s'
     """
     if not has_disk(row):
         return ""
-    window = seconds_in_words(figure(row, "window_seconds"))
+    window = seconds_in_words(figure(row, "dirty_seconds"))
     dirty = figure(row, "dirty_bytes")
     return f"{bytes_in_words(dirty)} not on disk, since {window}" if dirty else "all on disk"
 
@@ -146,10 +149,10 @@ def server_does(row: Row) -> str:
     """Describe a parameter server's activity, and for which processes it waits."""
     if is_silent(row):
         return "does not answer"
-    short = short_in_words(*(int(each) for each in figures(row, "short")))
+    short = short_in_words(*(int(each) for each in figures(row, "under_replicated")))
     if short:
         return short
-    queued, waited = int(figure(row, "queued")), names(row, "waits_for")
+    queued, waited = int(figure(row, "queued_updates")), names(row, "waits_for")
     if waited and queued:
         return f"keeps {counted(queued, 'update')} back for {listed(waited)}"
     if waited:

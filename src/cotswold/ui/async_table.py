@@ -18,6 +18,13 @@ if TYPE_CHECKING:
 _OTHER_LINES = 14
 """Lines of the terminal for bars, headings and the last messages."""
 _LEAST = 4
+_REPLICATED = {
+    "primary_buckets": "primary",
+    "bucket_replicas": "replicas",
+    "term": "term",
+    "lag_changes": "lag",
+}
+"""Columns of replicated servers: fields and headings."""
 
 
 def tables(event: Mapping[str, object], height: int) -> list[Table]:
@@ -27,7 +34,7 @@ def tables(event: Mapping[str, object], height: int) -> list[Table]:
     If there are more, silent ones and the slowest are shown.
     """
     servers = activity.rows(event, "servers")
-    replicas = activity.rows(event, "each")
+    replicas = activity.rows(event, "replicas")
     room = max(_LEAST, height - _OTHER_LINES)
     of_servers = max(2, min(len(servers), room // 3))
     return [_replicas(replicas, max(2, room - of_servers)), _servers(servers, of_servers)]
@@ -47,14 +54,14 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
 
 def _replicas(rows: list[activity.Row], room: int) -> Table:
-    table = _table("replica", "samples/s", "staleness", "in hand", "does", "for")
+    table = _table("replica", "samples/s", "staleness", "in flight", "does", "for")
     for row in _chosen(rows, room, "samples_per_second"):
         since = activity.since_seconds(row)
         table.add_row(
             str(row.get("name")),
             f"{activity.figure(row, 'samples_per_second'):,.0f}",
             f"{activity.figure(row, 'staleness'):.1f}",
-            f"{activity.figure(row, 'in_hand'):,.0f}",
+            f"{activity.figure(row, 'samples_in_flight'):,.0f}",
             activity.replica_does(row),
             seconds_in_words(since),
             style="bold red" if activity.is_silent(row) else "",
@@ -65,19 +72,19 @@ def _replicas(rows: list[activity.Row], room: int) -> Table:
 
 def _servers(rows: list[activity.Row], room: int) -> Table:
     saves = any(activity.has_disk(row) for row in rows)
-    parts = (
-        ("leads", "copies", "term", "lag") if any(activity.is_copied(row) for row in rows) else ("shards",)
-    )
+    parts = _REPLICATED if any(activity.is_copied(row) for row in rows) else {"shards": "shards"}
     table = _table(
-        *("server", "updates/s", "queue", *parts), *(("not on disk", "since") if saves else ()), "does"
+        *("server", "updates/s", "queue", *parts.values()),
+        *(("not on disk", "since") if saves else ()),
+        "does",
     )
     for row in _chosen(rows, room, "updates_per_second"):
         dirty = bytes_in_words(activity.figure(row, "dirty_bytes"))
-        window = seconds_in_words(activity.figure(row, "window_seconds"))
+        window = seconds_in_words(activity.figure(row, "dirty_seconds"))
         table.add_row(
             str(row.get("name")),
             f"{activity.figure(row, 'updates_per_second'):,.0f}",
-            bytes_in_words(activity.figure(row, "waiting")),
+            bytes_in_words(activity.figure(row, "queued_bytes")),
             *(f"{activity.figure(row, part):.0f}" for part in parts),
             *((dirty, window) if saves else ()),
             activity.server_does(row),

@@ -20,52 +20,52 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             samples = event.get("samples")  # missing for a data set without a length
             count = "" if samples is None else f"{samples} samples, "
             return f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}"
-        case "stack":
+        case "phase_start":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
-            again = ", trained further" if "prolongation" in event else ""
-            return f"{phase_name(event['stack'])}: {event['parameters']:,} weights{maps}{again}"
+            again = ", trained further" if "extension" in event else ""
+            return f"{phase_name(event['phase'])}: {event['parameters']:,} weights{maps}{again}"
         case "step":
-            of = f"/{event['of']}" if "of" in event else ""  # the end of a phase may be open
-            place = f"{phase_name(event['stack'])} {event['at']}{of}"
+            of = f"/{event['phase_steps']}" if "phase_steps" in event else ""  # phases may have no end
+            place = f"{phase_name(event['phase'])} {event['phase_step']}{of}"
             return ", ".join([f"{place} {figures(event)}", *([] if left is None else [time_left(left)])])
-        case "stack_end" if "why" in event:
-            of = "samples" if "counted" in event else "iterations"
-            return f"{phase_name(event['stack'])} ended after {event['step']} {of}: {event['why']}"
-        case "stack_end" if "pushed" in event:
-            return f"{phase_name(event['stack'])} ended; {_pushed(event)}{_without(event)}"
+        case "phase_end" if "reason" in event:
+            of = "samples" if "samples_counted" in event else "iterations"
+            return f"{phase_name(event['phase'])} ended after {event['step']} {of}: {event['reason']}"
+        case "phase_end" if "pushed_bytes_by_layer" in event:
+            return f"{phase_name(event['phase'])} ended; {_pushed(event)}{_without(event)}"
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
-        case "prolonged":
+        case "extended":
             # replicas have no phases
-            how = ", by phases with their own schedule" if "prolongation" in event else ""
+            how = ", by phases with their own schedule" if "extension" in event else ""
             return f"extended to {_epochs(event['epochs'])} epochs{how}"
         case "validation":
             accuracy = f" accuracy {as_number(event['accuracy']):.2%}" if "accuracy" in event else ""
-            return f"{phase_name(event['stack'])} validation: loss {as_number(event['loss']):.5g}{accuracy}"
+            return f"{phase_name(event['phase'])} validation: loss {as_number(event['loss']):.5g}{accuracy}"
         case "resumed":
-            skipped = event.get("skipped")
+            skipped = event.get("skipped_checkpoints")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
             note = f" (skipped: {named})" if named else ""
             grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
-            kept = event.get("remembered")
+            kept = event.get("overrides")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
             before = f" with {words}, as saved in the run" if words else ""
-            is_step = event.get("counts", "steps") == "steps"
+            is_step = event.get("step_unit", "steps") == "steps"
             place = f"step {event['step']}" if is_step else f"{event['step']:,} samples"
             return f"resumed after {place}{grid}{before}{note}"
-        case "nothing_left":
-            return f"the run is already complete: {event['why']}"
+        case "already_complete":
+            return f"the run is already complete: {event['reason']}"
         case "warning":
             return f"warning: {event['warning']}"
-        case "begun_anew":
+        case "restarted":
             return NOTHING_SAVED
         case "observer_lost":
             return f"{event['observer']} failed and is disabled ({event['error']}); training continues"
         case "end":
             rate = as_number(event["flops_per_second"])
-            why = f" ({event['why']})" if event["status"] == "limited" and "why" in event else ""
+            reason = f" ({event['reason']})" if event["status"] == "limited" and "reason" in event else ""
             seconds = clock(as_number(event["training_seconds"]))
-            return f"{event['status']}{why}: {event['samples']:,} samples in {seconds}, {flop_rate(rate)}"
+            return f"{event['status']}{reason}: {event['samples']:,} samples in {seconds}, {flop_rate(rate)}"
         case _:
             return None
 
@@ -78,9 +78,9 @@ def _epochs(totals: object) -> str:
 
 def figures(event: Mapping[str, object]) -> str:
     """Return loss and rates of a step event."""
-    slopes = int(as_number(event.get("slopes")))
-    part = f" ({slopes} of them slopes on a fraction of the samples)" if slopes else ""
-    asked = int(as_number(event.get("evaluations"))) + slopes  # as evaluations are numbered in progress
+    partial = int(as_number(event.get("partial_evaluations")))
+    part = f" ({partial} of them slopes on a fraction of the samples)" if partial else ""
+    asked = int(as_number(event.get("evaluations"))) + partial  # as evaluations are numbered in progress
     counted = f" {asked} evaluations{part}" if "evaluations" in event else ""
     workers = f" {event['workers']} workers" if as_number(event.get("workers")) > 1 else ""
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
@@ -96,12 +96,12 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     if "replicas" not in event:
         return ""
     accuracy = f" accuracy {as_number(event['accuracy']):.2%}" if "accuracy" in event else ""
-    waiting = as_number(event.get("waiting_bytes"))
-    queue = f" queue {bytes_in_words(waiting)}" if waiting else ""
-    why = f" ({event['refused_why']})" if event.get("refused_why") else ""
-    counts = {word: as_number(event.get(word)) for word in ("refused", "torn")}
+    queued = as_number(event.get("queued_bytes"))
+    queue = f" queue {bytes_in_words(queued)}" if queued else ""
+    reasons = f" ({event['refusal_reasons']})" if event.get("refusal_reasons") else ""
+    counts = {word: as_number(event.get(f"samples_{word}")) for word in ("refused", "torn")}
     missing = [f"{count:,.0f} samples {word}" for word, count in counts.items() if count]
-    queue += f", {', '.join(missing)}{why}," if missing else ""
+    queue += f", {', '.join(missing)}{reasons}," if missing else ""
     return (
         f"{accuracy} epoch {int(as_number(event.get('epoch'))) + 1} "
         f"{counted_of(int(as_number(event['replicas'])), 'replica')} "
@@ -111,7 +111,8 @@ def _of_replicas(event: Mapping[str, object]) -> str:
 
 def _pushed(event: Mapping[str, object]) -> str:
     """Return the bytes that replicas pushed, by layer."""
-    layers = event["pushed"] if isinstance(event["pushed"], Mapping) else {}
+    pushed = event["pushed_bytes_by_layer"]
+    layers = pushed if isinstance(pushed, Mapping) else {}
     parts = []
     for layer, kinds in layers.items():
         told = [f"{bytes_in_words(as_number(count))} as {kinds_of(kind)}" for kind, count in kinds.items()]
@@ -122,16 +123,16 @@ def _pushed(event: Mapping[str, object]) -> str:
 def _without(event: Mapping[str, object]) -> str:
     """Return the samples that were not counted; empty if all were."""
     found = [
-        f"{as_number(event[name]):,.0f} {word}"
-        for name, word in (("refused", "refused"), ("torn", "torn"), ("left_out", "left out"))
-        if event.get(name)
+        f"{as_number(event[f'samples_{name}']):,.0f} {name.replace('_', ' ')}"
+        for name in ("refused", "torn", "left_out")
+        if event.get(f"samples_{name}")
     ]
-    counted = as_number(event.get("counted"))
+    counted = as_number(event.get("samples_counted"))
     return f"; {counted:,.0f} samples counted, {', '.join(found)}" if found else ""
 
 
-def phase_name(stack: object) -> str:
+def phase_name(phase: object) -> str:
     """Return the name of a phase; stacks are numbered from 1."""
     return (
-        f"stack {stack + 1}" if isinstance(stack, int) else {"all": "all stacks"}.get(str(stack), str(stack))
+        f"stack {phase + 1}" if isinstance(phase, int) else {"all": "all stacks"}.get(str(phase), str(phase))
     )

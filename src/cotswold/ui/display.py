@@ -145,7 +145,7 @@ class Notebook:
             lines.extend(f"<div>{escape(line)}</div>" for line in news.take(event))
             if event["kind"] == "step":
                 text = describe(event, left(event)) or ""
-                bars[event["stack"]] = _bar(text, event["at"], event.get("of"))
+                bars[event["phase"]] = _bar(text, event["phase_step"], event.get("phase_steps"))
             elif (line := describe(event)) is not None:
                 lines.append(f"<div>{escape(line)}</div>")
             output.show([*lines[-_LINES_SHOWN:], *bars.values()], at_once=event["kind"] == "end")

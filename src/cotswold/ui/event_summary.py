@@ -14,17 +14,15 @@ from collections.abc import Callable, Mapping
 from cotswold.phrases import counted
 from cotswold.ui.format import listed
 
-ENDED_WELL = "ended with exit code 0"
-"""Reason of a normal exit, for which no line is shown."""
 GATHER_SECONDS = 1.0
 """Seconds within which events are combined."""
 PAUSE_SECONDS = 5.0
 """Minimum seconds between messages."""
 LINES_MOST = 4
 """Maximum lines per message; the rest is counted."""
-_KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_ended")
-_ELECTED = "cluster_copies"
-_SENTENCES = ("cluster_recalled", "cluster_restored", "cluster_disk")
+_KINDS = ("cluster_joined", "cluster_left", "cluster_lost", "cluster_refused", "cluster_exited")
+_ELECTED = "cluster_replication"
+_SENTENCES = ("cluster_samples_lost", "cluster_restored", "cluster_disk")
 """Kinds whose sentences are shown unchanged."""
 
 
@@ -35,23 +33,22 @@ class EventSummary:
         self._clock = clock or time.monotonic
         self._names: dict[tuple[str, str], list[str]] = {}
         """Unreported process names, by kind and reason."""
-        self._since = self._told = float("-inf")
-        self._ended: dict[str, str] = {}
+        self._since = self._shown_at = float("-inf")
+        self._exited: dict[str, str] = {}
         """Reasons of exits of processes that were not yet lost."""
         self._lost: set[str] = set()
 
     def take(self, event: Mapping[str, object]) -> list[str]:
         """Record an event about processes, and return the lines that are due."""
         kind, name = str(event["kind"]), str(event.get("name"))
-        if kind in _KINDS and not event.get(
-            "portions"
-        ):  # portions are refused to one worker in favour of another
-            self._note(kind, name, str(event.get("why") or event.get("sentence") or ""))
-        if kind == "cluster_revived":
+        if kind in _KINDS:
+            reason = str(event.get("reason") or event.get("sentence") or "")
+            self._note(kind, name, reason, is_expected=event.get("exit_code") == 0)
+        if kind == "cluster_recovered":
             self._note(kind, name, "")
         if kind in _SENTENCES:
             self._note(kind, name, str(event.get("sentence")))
-        if kind == _ELECTED and event.get("what") == "elected":
+        if kind == _ELECTED and event.get("change") == "elected":
             servers = event.get("servers")
             for server, parts in (servers if isinstance(servers, Mapping) else {name: 1}).items():
                 for _ in range(parts):
@@ -61,28 +58,29 @@ class EventSummary:
         now = self._clock()
         if kind in ("end", "start_failed"):
             return self._lines()
-        is_due = now - self._since >= GATHER_SECONDS and now - self._told >= PAUSE_SECONDS
+        is_due = now - self._since >= GATHER_SECONDS and now - self._shown_at >= PAUSE_SECONDS
         return self._lines() if self._names and is_due else []
 
-    def _note(self, kind: str, name: str, why: str) -> None:
-        if kind == "cluster_ended":
-            self._ended[name] = why
-            if why == ENDED_WELL:
+    def _note(self, kind: str, name: str, reason: str, *, is_expected: bool = False) -> None:
+        """Record an event; one of an expected exit is not shown."""
+        if kind == "cluster_exited":
+            self._exited[name] = reason
+            if is_expected:
                 return
         elif kind == "cluster_lost":
             self._lost.add(name)
-            if self._ended.pop(name, None) == why:
+            if self._exited.pop(name, None) == reason:
                 return  # its exit was reported
         elif kind == "cluster_joined":
-            why = " again" if name in self._lost else ""
+            reason = " again" if name in self._lost else ""
         if not self._names:
             self._since = self._clock()
-        self._names.setdefault((kind, why), []).append(name)
+        self._names.setdefault((kind, reason), []).append(name)
 
     def _lines(self) -> list[str]:
         found = [_line(kind, why, names) for (kind, why), names in self._names.items()]
         left = sum(len(names) for names in list(self._names.values())[LINES_MOST:])
-        self._names, self._told = {}, self._clock()
+        self._names, self._shown_at = {}, self._clock()
         more = [f"and {counted(left, 'more event')} of processes, see events.jsonl"] if left else []
         return found[:LINES_MOST] + more
 
@@ -92,13 +90,13 @@ def _line(kind: str, why: str, names: list[str]) -> str:
     who, is_one = listed(names), len(names) == 1
     said = f" ({why})" if why else ""
     match kind:
-        case "cluster_copies":
+        case "cluster_replication":
             count = "one part" if is_one else f"{len(names)} parts"
             return f"{listed(sorted(set(names)))} took over {count} of the parameters from replicas"
-        case "cluster_revived":
+        case "cluster_recovered":
             count = "one part" if is_one else f"{len(names)} parts"
             return f"every server with {count} of the parameters is lost; disks have an earlier state"
-        case "cluster_recalled":
+        case "cluster_samples_lost":
             return why
         case "cluster_restored":
             return f"{who} resumes from its disk with {why}"

@@ -67,7 +67,7 @@ class TrainingDisplay:
             if self._rich:
                 self._rich.step(event, left)
                 return
-            done = event.get("at") == event.get("of")
+            done = event.get("phase_step") == event.get("phase_steps")
             if not done and time.monotonic() - self._last_line < LINE_SECONDS:
                 return
             self._last_line = time.monotonic()
@@ -100,12 +100,14 @@ class TrainingDisplay:
     def _portions(self, event: Mapping[str, object]) -> None:
         """Show the progress of an evaluation of the whole training set."""
         self._evaluation.take(event)
-        text = self._evaluation.text(event)
+        figures = self._evaluation.figures(event)
         if self._rich:
-            self._rich.evaluation(event, text)
+            self._rich.evaluation(event, figures)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
-            print(text, file=self.stream, flush=True)
+            done, portions = as_number(event["portions_done"]), as_number(event["portions"])
+            place = f"evaluation {event['evaluation']}: {done:.0f} of {portions:.0f} portions"
+            print(", ".join(filter(None, (place, figures))), file=self.stream, flush=True)
 
 
 class _EvaluationProgress:
@@ -119,16 +121,15 @@ class _EvaluationProgress:
         """Record the start of an evaluation."""
         if event["evaluation"] != self._evaluation:
             self._evaluation = event["evaluation"]
-            self._began, self._first = time.monotonic(), as_number(event["portions"])
+            self._began, self._first = time.monotonic(), as_number(event["portions_done"])
 
-    def text(self, event: Mapping[str, object]) -> str:
-        """Return portions, workers, current loss and remaining time."""
-        done, of = as_number(event["portions"]), as_number(event["of"])
+    def figures(self, event: Mapping[str, object]) -> str:
+        """Return workers, current loss and remaining time."""
+        done, of = as_number(event["portions_done"]), as_number(event["portions"])
         seconds = time.monotonic() - self._began
         left = (of - done) * seconds / (done - self._first) if done > self._first else None
-        workers, backups = int(as_number(event.get("workers"))), int(as_number(event.get("backups")))
+        workers, backups = int(as_number(event.get("workers"))), int(as_number(event.get("backup_tasks")))
         words = [
-            f"evaluation {event['evaluation']}: {done:.0f} of {of:.0f} portions",
             *([f"{workers} workers"] if workers > 1 else []),
             *([f"{backups} backup copies"] if backups else []),
             *([] if event["value"] is None else [f"loss {as_number(event['value']):.5g}"]),
@@ -173,16 +174,16 @@ class _Bars:
         self.tasks: dict[object, TaskID] = {}
 
     def step(self, event: Mapping[str, object], left: float | None) -> None:
-        stack = event["stack"]
-        if stack not in self.tasks:
-            self.tasks[stack] = self.progress.add_task(phase_name(stack), total=None, figures="", left="")
-        total = as_number(event["of"]) if "of" in event else None
-        said, at = figures(event), as_number(event["at"])
-        place = f"{phase_name(stack)}  {at:.0f}/{total or 0:.0f}  {time_left(left)}"
+        phase = event["phase"]
+        if phase not in self.tasks:
+            self.tasks[phase] = self.progress.add_task(phase_name(phase), total=None, figures="", left="")
+        total = as_number(event["phase_steps"]) if "phase_steps" in event else None
+        said, at = figures(event), as_number(event["phase_step"])
+        place = f"{phase_name(phase)}  {at:.0f}/{total or 0:.0f}  {time_left(left)}"
         is_narrow = len(place) + len(said) + _BAR_WIDTH + 4 > self.progress.console.width
         self.progress.below = said if is_narrow else ""
         self.progress.update(
-            self.tasks[stack],
+            self.tasks[phase],
             completed=at,
             total=total,
             figures="" if is_narrow else said,
@@ -192,18 +193,18 @@ class _Bars:
     def replicas(self, event: Mapping[str, object]) -> None:
         """Show a row per replica and a row per server, above the bars."""
         shown = tables(event, self.progress.console.height)
-        self.progress.above = [str(event["doing"]), *shown, *evaluator_lines(event)]
+        self.progress.above = [str(event["activity"]), *shown, *evaluator_lines(event)]
         self.progress.refresh()
 
-    def evaluation(self, event: Mapping[str, object], text: str) -> None:
+    def evaluation(self, event: Mapping[str, object], figures: str) -> None:
         """Show the progress of an evaluation, in a line below that of the iterations."""
         if "evaluation" not in self.tasks:
             self.tasks["evaluation"] = self.progress.add_task("evaluation", total=None, figures="", left="")
         self.progress.update(
             self.tasks["evaluation"],
-            completed=as_number(event["portions"]),
-            total=as_number(event["of"]),
-            figures=text.partition(", ")[2],
+            completed=as_number(event["portions_done"]),
+            total=as_number(event["portions"]),
+            figures=figures,
         )
 
 
@@ -214,20 +215,20 @@ class Estimate:
     """
 
     def __init__(self) -> None:
-        self._stack: object = None
+        self._phase: object = None
         self._steps = self._seconds = self._at = 0.0
 
     def __call__(self, event: Mapping[str, object]) -> float | None:
         """Return the remaining seconds after a step event; None while too little is known."""
-        if event["stack"] != self._stack:
-            self._stack, self._steps, self._seconds = event["stack"], 0.0, 0.0
-            self._at = as_number(event.get("at"))
+        if event["phase"] != self._phase:
+            self._phase, self._steps, self._seconds = event["phase"], 0.0, 0.0
+            self._at = as_number(event.get("phase_step"))
             return None
-        at, self._at = self._at, as_number(event.get("at"))
+        at, self._at = self._at, as_number(event.get("phase_step"))
         # replicas count settled samples, everything else counts steps
         self._steps += self._at - at if "replicas" in event else as_number(event.get("interval_steps", 1))
         self._seconds += as_number(event["interval_seconds"])
-        if "of" not in event or (self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS):
+        if "phase_steps" not in event or (self._steps < ENOUGH_STEPS and self._seconds < ENOUGH_SECONDS):
             return None
-        left = as_number(event["of"]) - as_number(event["at"])
+        left = as_number(event["phase_steps"]) - as_number(event["phase_step"])
         return left * self._seconds / self._steps if self._steps > 0 else None

@@ -13,7 +13,7 @@ from cotswold.ui.activity import Row
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
 
 COORDINATOR = "coordinator"
-_PROCESSES = ("each", "servers", "evaluators")
+_PROCESSES = ("replicas", "servers", "evaluators")
 """Fields with one row per process."""
 _LONG_SECONDS = 5.0
 """Minimum seconds of waiting before a process is reported."""
@@ -27,10 +27,10 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
     ``is_here`` is True if the processes are on this machine.
     """
     found = []
-    for row in activity.rows(now, "each"):
-        most = f"{activity.figure(row, 'staleness_most'):.0f}"
+    for row in activity.rows(now, "replicas"):
+        most = f"{activity.figure(row, 'staleness_max'):.0f}"
         figures = (
-            f"{activity.figure(row, 'in_hand'):,.0f} samples in hand, "
+            f"{activity.figure(row, 'samples_in_flight'):,.0f} samples in flight, "
             f"{activity.figure(row, 'samples_per_second'):,.0f} samples/s, "
             f"staleness {activity.figure(row, 'staleness'):.1f} (at most {most})"
         )
@@ -40,7 +40,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
         since = f", for {silent}" if activity.is_silent(row) else ""
         figures = (
             f"{activity.figure(row, 'updates_per_second'):,.0f} updates/s, "
-            f"{bytes_in_words(activity.figure(row, 'waiting'))} in its queue, "
+            f"{bytes_in_words(activity.figure(row, 'queued_bytes'))} in its queue, "
             f"{counted(int(activity.figure(row, 'shards')), 'shard')}{_refused(row)}"
         )
         figures += f", {said}" if (said := activity.unsaved(row)) else ""
@@ -63,7 +63,9 @@ def diagnose(now: Mapping[str, object], is_here: bool) -> list[str]:
         found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
     for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
         behind = [name for name in long if root in _ends(name, waits)]
-        said = activity.replica_does(rows[root]) if "doing" in rows.get(root, {}) else "has not answered yet"
+        said = (
+            activity.replica_does(rows[root]) if "activity" in rows.get(root, {}) else "has not answered yet"
+        )
         found.append(f"{listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
     for root in silent:
         behind = [
@@ -82,12 +84,12 @@ def _waits(rows: Mapping[str, Row]) -> dict[str, list[str]]:
     updates.
     """
     silent = [name for name, row in rows.items() if activity.is_silent(row)]
-    replicas = {name: row for name, row in rows.items() if "in_hand" in row}
-    idle = [name for name, row in replicas.items() if row.get("doing") == "idle" and name not in silent]
-    in_hand = [name for name, row in rows.items() if activity.figure(row, "in_hand")]
-    ends = [name for name in in_hand if name not in idle]
-    if in_hand and not ends:
-        ends = [name for name in silent if "doing" not in rows[name]]
+    replicas = {name: row for name, row in rows.items() if "samples_in_flight" in row}
+    idle = [name for name, row in replicas.items() if row.get("activity") == "idle" and name not in silent]
+    in_flight = [name for name, row in rows.items() if activity.figure(row, "samples_in_flight")]
+    ends = [name for name in in_flight if name not in idle]
+    if in_flight and not ends:
+        ends = [name for name in silent if "activity" not in rows[name]]
     waits = {name: activity.names(row, "waits_for") for name, row in rows.items()}
     return {**waits, **dict.fromkeys(idle, ends), **{name: [] for name in silent}}
 
@@ -117,12 +119,12 @@ def _why_silent(row: Row, is_here: bool) -> str:
     since = seconds_in_words(activity.figure(row, "silent_seconds"))
     process = int(activity.figure(row, "pid"))
     if is_here and process:
+        from cotswold.host.process_info import is_stopped
         from cotswold.host.stack_dump import describe_state
 
-        state = describe_state(process)
-        if state == "is stopped":
+        if is_stopped(process):
             return f"is stopped, and sent no message for {since}; kill -CONT {process} continues it"
-        if state:
+        if state := describe_state(process):
             return f"{state}, and sent no message for {since}"
     return f"sent no message for {since}; --stacks shows its stack, if it is on this machine"
 
@@ -130,15 +132,14 @@ def _why_silent(row: Row, is_here: bool) -> str:
 def _stopped_in(row: Row) -> list[str]:
     """Describe stopped children of a process that has been in the same activity for long."""
     process = int(activity.figure(row, "pid"))
-    if not process or "doing" not in row or activity.since_seconds(row) < _LONG_SECONDS:
+    if not process or "activity" not in row or activity.since_seconds(row) < _LONG_SECONDS:
         return []
-    from cotswold.host.process_info import process_tree
-    from cotswold.host.stack_dump import describe_state
+    from cotswold.host.process_info import is_stopped, process_tree
 
     return [
         f"{row.get('name')} has a child process {each}, which is stopped; kill -CONT {each} continues it"
         for each in process_tree(process)[1:]
-        if describe_state(each) == "is stopped"
+        if is_stopped(each)
     ]
 
 
@@ -149,7 +150,7 @@ def _named(row: Row, is_here: bool) -> str:
 
 
 def _refused(row: Row) -> str:
-    found = row.get("refused")
+    found = row.get("refused_updates")
     pairs = found if isinstance(found, list | tuple) else []
     told = [(each[1], _REFUSED.get(each[0], each[0])) for each in pairs if isinstance(each, list | tuple)]
     return "".join(f", {count} refused: {why}" for count, why in told)

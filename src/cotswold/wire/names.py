@@ -35,5 +35,15 @@ def display_name(bucket: str) -> str:
     >>> display_name("faces-7f/0017"), display_name("bucket 3")
     ('bucket 17 of faces-7f', 'bucket 3')
     """
+    name, run = display_name_without_run(bucket), run_of(bucket)
+    return f"{name} of {run}" if name != bucket else bucket
+
+
+def display_name_without_run(bucket: str) -> str:
+    """Return a bucket's name in the form that people read, without its run.
+
+    >>> display_name_without_run("faces-7f/0017"), display_name_without_run("bucket 3")
+    ('bucket 17', 'bucket 3')
+    """
     run, _, number = bucket.rpartition("/")
-    return f"bucket {int(number)} of {run}" if run and number.isdecimal() else bucket
+    return f"bucket {int(number)}" if run and number.isdecimal() else bucket

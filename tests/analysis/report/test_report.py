@@ -133,12 +133,12 @@ def test_the_account_appears_when_training_has_ended(run: RunDirectory) -> None:
     assert "not finished" not in page
 
 
-def test_the_page_of_a_prolonged_run_tells_its_epochs_beside_the_recipe_of_its_beginning(
+def test_the_page_of_a_extended_run_tells_its_epochs_beside_the_recipe_of_its_beginning(
     run: RunDirectory,
 ) -> None:
     with EventLog(run.events) as log:
-        log.write("prolonged", epochs=[10.0], prolongation=1)
-        log.write("prolonged", epochs=[12.0], prolongation=2)
+        log.write("extended", epochs=[10.0], extension=1)
+        log.write("extended", epochs=[12.0], extension=2)
         log.write("end", status="finished")
     page = build_report(run).read_text()
     assert "Extended to" in page and "12 epochs" in page and "10 epochs" not in page
@@ -172,7 +172,7 @@ def test_images_that_are_not_whitened_are_said_not_to_be_and_nothing_is_asked_of
 
 def test_an_objective_that_rises_is_seen_to_rise(run: RunDirectory) -> None:
     with EventLog(run.events) as log:
-        log.write("validation", stack=0, step=30, at=30, loss=99.0)
+        log.write("validation", phase=0, step=30, phase_step=30, loss=99.0)
     assert "90 → 99 (+10.0\u202f%)" in build_report(run).read_text()
 
 
@@ -307,8 +307,10 @@ def test_events_before_a_damaged_line_are_shown(run: RunDirectory) -> None:
 
 
 def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sums() -> None:
-    event = {"kind": "step", "stack": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
-    history = History.of({**event, "at": at, "seconds": at, "loss": float(at)} for at in range(100_000))
+    event = {"kind": "step", "phase": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
+    history = History.of(
+        {**event, "phase_step": at, "seconds": at, "loss": float(at)} for at in range(100_000)
+    )
     curve = history.phases[0].training["loss"]
     assert 4096 <= len(curve.steps) <= 8192
     assert curve.steps[-1] == 99_999 and curve.steps[0] < 100

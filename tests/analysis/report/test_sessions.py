@@ -14,8 +14,8 @@ from cotswold.run import Event
 def step(at: int, seconds: float, training_seconds: float) -> Event:
     return {
         "kind": "step",
-        "stack": "layers",
-        "at": at,
+        "phase": "layers",
+        "phase_step": at,
         "seconds": seconds,
         "training_seconds": training_seconds,
         "loss": 1.0,
@@ -46,7 +46,7 @@ def test_a_pause_is_a_gap_and_what_came_again_counts_once() -> None:
 
 def test_what_was_lost_is_told_and_is_in_no_curve() -> None:
     lost = [step(at, 8.0 + at, float(at)) for at in range(1, 11)]
-    anew = {"kind": "begun_anew", "seconds": 27.0, "lost_seconds": 25.16}
+    anew = {"kind": "restarted", "seconds": 27.0, "lost_seconds": 25.16}
     resumed = {"kind": "resumed", "step": 1, "seconds": 40.0}
     history = History.of([*lost, end(), anew, step(1, 30.0, 1.0), end(), resumed, resumed, end(samples=3)])
     assert history.phases[0].training["loss"].steps == [1]

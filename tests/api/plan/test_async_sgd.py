@@ -156,5 +156,5 @@ def test_a_run_ends_at_its_limit_of_money_and_goes_on(tmp_path: Path) -> None:
     stop = Stop()
     assert not job.train(watch=lambda event: None, stop=stop) and stop.limited
     (end,) = events(job.run, "end")
-    assert end["status"] == "limited" and "max_dollars" in str(end["why"])
+    assert end["status"] == "limited" and "max_dollars" in str(end["reason"])
     assert events(job.run, "checkpoint") or not end["samples"], "it was saved"

@@ -79,13 +79,13 @@ def test_a_pool_that_serves_is_read_as_metrics(served: ServedData) -> None:
         next(loop)
         found = until(served, lambda found: sum(values(found, "trainer_samples_total").values()) > SAMPLES)
         assert values(found, "trainers") == {(): 1}
-        assert list(values(found, "trainer_waited_seconds_total")) == list(
+        assert list(values(found, "trainer_wait_seconds_total")) == list(
             values(found, "trainer_samples_total")
         )
         assert values(found, "stream_epoch") == {(("stream", "epochs"),): 2}
     found = until(served, lambda found: values(found, "trainers") == {(): 0})
     by = {labels[1][1]: count for labels, count in values(found, "stream_samples_total").items()}
-    assert by["delivered"] == SAMPLES + BATCH and by["died"] == by["left_out"] == 0
+    assert by["delivered"] == SAMPLES + BATCH and by["lost"] == by["left_out"] == 0
     found = until(served, lambda found: values(found, "samples_total")[()] >= SAMPLES + BATCH)
     made = values(found, "samples_total")[()]
     assert values(found, "sent_bytes_total") == {(): made * SAMPLE_BYTES}
@@ -94,11 +94,11 @@ def test_a_pool_that_serves_is_read_as_metrics(served: ServedData) -> None:
     assert values(found, "busy_seconds_total")[()] > 0
     assert values(found, "cache_misses_total")[()] >= 1
     assert sum(values(found, "server_cache_bytes").values()) > 0
-    assert values(found, "late_servers") == values(found, "waiting_requests") == {(): 0}
+    assert values(found, "silent_servers") == values(found, "queued_requests") == {(): 0}
     os.kill(served.status.servers[0].pid or os.getpid(), signal.SIGKILL)
-    found = until(served, lambda found: values(found, "replaced_servers_total") == {(): 1})
+    found = until(served, lambda found: values(found, "restarted_servers_total") == {(): 1})
     found = until(served, lambda found: values(found, "servers") == {(): 2})
-    assert values(found, "ended_servers_total") == {(): 1}
+    assert values(found, "exited_servers_total") == {(): 1}
     assert values(found, "samples_total")[()] == made, "those that are gone count too"
 
 
@@ -118,12 +118,12 @@ def test_what_names_no_port_is_refused_before_anything_starts(store: Path) -> No
         cotswold.serve_data(store, metrics="here")
 
 
-def test_late_servers_are_counted_and_lent_ones_tell_nothing_of_trainers() -> None:
+def test_silent_servers_are_counted_and_lent_ones_tell_nothing_of_trainers() -> None:
     lines = (LINE, replace(LINE, name="data-server-2", silent_seconds=0.5))
     status = ServedDataStatus((), lines, Made.by(lines), 0.0, {"data-server-3": "was killed"}, 1, {}, (), ())
     found = parsed(exposition(families(status, "0123456789abcdef", is_lent=True)))
-    assert values(found, "late_servers") == {(): 1}
-    assert values(found, "samples_total") == {(): 120} and values(found, "waiting_requests") == {(): 4}
+    assert values(found, "silent_servers") == {(): 1}
+    assert values(found, "samples_total") == {(): 120} and values(found, "queued_requests") == {(): 4}
     assert values(found, "info") == {(("store", "0123456789ab"),): 1}
     assert "cotswold_data_trainers" not in found
     assert values(parsed(exposition(families(status, "0123456789abcdef", is_lent=False))), "trainers") == {

@@ -73,7 +73,7 @@ def test_one_replica_without_overlap_is_plain_descent_in_the_order_that_is_dealt
 
 
 @pytest.mark.soak
-def test_it_is_prolonged_with_other_replicas_and_another_module_is_refused(tmp_path: Path) -> None:
+def test_it_is_extended_with_other_replicas_and_another_module_is_refused(tmp_path: Path) -> None:
     learnt(network(), tmp_path / "run", workers=2)
     run = learnt(network(), tmp_path / "run", workers=1, servers=2, epochs=5, resume=True)
     assert counted(run) == 5 * 600

@@ -430,7 +430,7 @@ def test_a_server_that_dies_is_named_to_all(tmp_path: Path) -> None:
             pull_for_ever(s, module)
     with pytest.raises(MachineError, match="server-1 is lost"):
         found.wait(20.0)
-    assert ("ended", "server-1") in [(kind, more["name"]) for kind, more in events]
+    assert ("exited", "server-1") in [(kind, more["name"]) for kind, more in events]
 
 
 @pytest.mark.slow

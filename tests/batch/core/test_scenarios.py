@@ -261,7 +261,7 @@ def test_parameters_that_differ_are_pulled_again_before_anything_is_computed() -
     workers(cluster)[1]._vectors["x"][2] += 1e-12
     counted = cluster.evaluate(1)  # checked, to the last digit
     kinds = [(event.kind, event.name) for event in cluster.coordinator.coordinator.take_events()]
-    assert ("differs", "worker 2") in kinds
+    assert ("point_mismatch", "worker 2") in kinds
     assert set(counted.account.by_name) == {"worker 1", "worker 2"}
 
 

@@ -85,7 +85,7 @@ def test_the_first_portion_of_a_worker_may_wait_for_longer_than_later_ones(opene
     waiting = {"patterns": 20, "size": SIZE, "seconds": 4.5}  # what is measured
     with opened(arguments=waiting, events=events, workers=1, servers=1, silent_seconds=1.0) as cluster:
         assert cluster.evaluate("x", None).samples == 20
-    assert [more for kind, more in events if kind == "ended"] == []
+    assert [more for kind, more in events if kind == "exited"] == []
 
 
 def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
@@ -142,8 +142,8 @@ def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
             np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
             assert cluster.last is not None and cluster.last.portions == tuple(range(51))
             assert victim not in cluster.workers
-        ended = [more for kind, more in events if kind == "ended"]
-        assert len(ended) == 4 and all("SIGKILL" in str(each["why"]) for each in ended)
+        ended = [more for kind, more in events if kind == "exited"]
+        assert len(ended) == 4 and all("SIGKILL" in str(each["reason"]) for each in ended)
         assert len([1 for kind, _ in events if kind == "joined"]) >= 5
 
 
@@ -183,7 +183,9 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         assert cluster.counted(other.patterns) != portions
         with pytest.raises(UserError, match="unknown set of patterns"):
             cluster.evaluate("x", "g", patterns=first.patterns)
-        recorded = [str(more["portions"]) for kind, more in events if kind == "counted" and more["drawn"]]
+        recorded = [
+            str(more["portions"]) for kind, more in events if kind == "evaluation" and more["is_drawn"]
+        ]
     with opened(sample_fraction=0.5, seed=9) as cluster:
         cluster.replay(recorded)
         assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions
@@ -428,8 +430,8 @@ def test_a_worker_that_is_asked_to_end_hands_over_what_it_has(opened: Opener) ->
         while len(cluster.workers) == 2 and time.monotonic() < deadline:
             cluster.evaluate("x", "g")
         assert len(cluster.workers) == 1
-        assert [more["lost"] for kind, more in events if kind == "counted"][1:] == [0] * (
-            len([1 for kind, _ in events if kind == "counted"]) - 1
+        assert [more["portions_lost"] for kind, more in events if kind == "evaluation"][1:] == [0] * (
+            len([1 for kind, _ in events if kind == "evaluation"]) - 1
         )
 
 

@@ -201,7 +201,7 @@ def test_a_worker_without_a_server_is_done_without_and_comes_back(
         hosts.mend(1, 2)
         until(cluster, lambda: cluster.status().workers == 2)
         until(cluster, lambda: len(counted_by(cluster)) == 2)
-    (ended,) = [str(more["why"]) for kind, more in told if kind == "ended"]
+    (ended,) = [str(more["reason"]) for kind, more in told if kind == "exited"]
     assert "worker-2 lost server-0 (its connection ended)" in ended
 
 

@@ -284,7 +284,7 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
     assert talk.is_in(DispatcherState.ENDING), "the disks have not what counts"
     assert SessionExpired(1) in answer(3, 1, ((0, 6),), saved=0)
     assert talk.is_in(DispatcherState.RUNNING)
-    (lost,) = [each for each in talk.dispatcher.take_events() if each.kind == "recalled"]
+    (lost,) = [each for each in talk.dispatcher.take_events() if each.kind == "samples_lost"]
     assert lost.sentence.startswith("4 samples that counted") and lost.places == ((6, 10),)
     talk.say("one", replace(JOIN, attempt=1))
     answer(3, 2, (), saved=0)

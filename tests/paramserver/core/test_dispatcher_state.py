@@ -11,7 +11,7 @@ def test_samples_are_named_by_epoch_and_place() -> None:
         "48 samples that counted were lost by a server and are handed out again: epoch 3: 3 to 49; "
         "epoch 3: 60"
     )
-    assert (event.kind, event.places) == ("recalled", ((2003, 2050), (2060, 2061)))
+    assert (event.kind, event.places) == ("samples_lost", ((2003, 2050), (2060, 2061)))
 
 
 def test_a_range_over_the_end_of_an_epoch_is_named_in_both() -> None:

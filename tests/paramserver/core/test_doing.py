@@ -84,7 +84,7 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     answer(replica, pushes(replica), "b")
     assert doing(replica) == ("pushing", ("a",))
     replica.receive(COORDINATOR, Shutdown(1), 0.0)
-    assert doing(replica) == ("gone", ())
+    assert doing(replica) == ("exiting", ())
 
 
 def test_a_marker_does_not_say_that_nothing_is_computed_but_an_empty_update_behind_it_does() -> None:

@@ -134,8 +134,8 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
             restore_backup(backup, folder, settings.at, settings.name, None)
         host = Host(settings, token, fork_server)
         try:
-            until(lambda: len(host.told("revived")) == 4)
-            assert all("restored; server-r-0.1 begins" in each for each in host.told("revived"))
+            until(lambda: len(host.told("recovered")) == 4)
+            assert all("restored; server-r-0.1 begins" in each for each in host.told("recovered"))
             assert not any("server-r-0 " in each for each in host.told("lost")), "nobody was called so"
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
@@ -175,23 +175,23 @@ def test_disks_outlive_the_state_of_the_controllers_and_go_on_when_that_is_back(
             finally:
                 host.close()
 
-        assert "stranger" not in lives("revived", 4)
+        assert "unknown_server" not in lives("recovered", 4)
         for each in folder.glob(f"{METADATA_FILE}*"):
             each.unlink()
-        told = lives("revived", 4)
-        assert "state" in told and "stranger" not in told, "it is made again from the disks"
+        told = lives("recovered", 4)
+        assert "metadata" in told and "unknown_server" not in told, "it is made again from the disks"
         for each in (folder / DISKS_FOLDER).glob("*/runs/*"):  # without these that cannot be done
             each.unlink()
         aside = tmp_path / "state"
         aside.mkdir()
         for each in folder.glob(f"{METADATA_FILE}*"):  # with what SQLite has beside it
             each.rename(aside / each.name)
-        assert not {"revived", "created"} & {*lives("stranger", 1)}
+        assert not {"recovered", "created"} & {*lives("unknown_server", 1)}
         for each in folder.glob(f"{METADATA_FILE}*"):
             each.unlink()
         for each in aside.iterdir():
             each.rename(folder / each.name)
-        assert "stranger" not in lives("revived", 4)
+        assert "unknown_server" not in lives("recovered", 4)
 
 
 @pytest.mark.soak
@@ -208,7 +208,7 @@ def test_a_host_that_is_asked_to_end_has_others_take_over_first(
         assert hosts[1].drained == DrainProgress(0)
         hosts[1].close()
         check_tallies(replicas)
-    assert not any("revived" in kind for kind, _, _ in hosts[0].events)
+    assert not any("recovered" in kind for kind, _, _ in hosts[0].events)
 
 
 def test_a_cluster_that_is_not_there_is_told(token: Token) -> None:

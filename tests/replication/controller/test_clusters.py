@@ -86,7 +86,7 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
             assert asked.to == left
             cluster.tell(left, DiskStateReply("run/0000", left, 0, 1, 5))
     assert cluster.group_of("run/0000") == group, "they may have more than a disk of long ago"
-    (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
+    (told,) = [each for each in cluster.controller.take_events() if each.kind == "unavailable"]
     assert all(each in told.sentence for each in group.members) and "--lost" in told.sentence
     (answer,) = cluster.asked(Drain(left, 1.0, is_lost=True))
     assert isinstance(answer, Draining) and cluster.controller.servers.is_alive(left), (
@@ -111,7 +111,7 @@ def test_who_was_given_up_and_is_heard_again_is_there_again_with_what_it_has() -
             cluster.tell(left, DiskStateReply("run/0000", left, 0, 0, -1))
     assert cluster.group_of("run/0000") == group
     events = cluster.controller.take_events()
-    told = [each.sentence for each in events if each.kind == "waits"]
+    told = [each.sentence for each in events if each.kind == "unavailable"]
     assert len(told) == 1 and "no available server has any of it" in told[0]
     assert [each.name for each in events if "is declared lost by an operator" in each.sentence] == [
         *group.members
@@ -265,7 +265,7 @@ def test_a_state_that_was_lost_takes_nothing_from_servers_of_the_one_that_was() 
     assert after.controller.leads(after.now) and after.controller.election.cluster != was
     for _ in range(3):
         assert after.tell("a", here) == [], "neither a lease nor that it is to forget anything"
-    told = [each for each in after.controller.take_events() if each.kind == "stranger"]
+    told = [each for each in after.controller.take_events() if each.kind == "unknown_server"]
     assert len(told) == 1 and was in told[0].sentence and "run" in told[0].sentence
     assert after.controller.servers.is_alive("a") is False, "nor is it given copies"
     assert any(

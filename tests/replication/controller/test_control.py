@@ -416,7 +416,7 @@ def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -
     assert other.take(Fence) == []
 
 
-def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
+def test_a_beat_of_which_nobody_knows_the_outcome_does_not_extend_a_leadership() -> None:
     leading = LeaderElection("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
     assert leading.next_request(0.25) == Read("leader")
     leading.read({}, 0.25)

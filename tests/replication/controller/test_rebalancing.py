@@ -94,7 +94,7 @@ def test_a_lead_is_handed_over_by_the_same_members_and_none_learns_anew() -> Non
     cluster.live(15.0)
     assert cluster.leads() == {"a": 2, "c": 2}
     assert all(set(each.members) == {"a", "c"} for each in watched.groups)
-    sentences = [each.sentence for each in cluster.controller.take_events() if each.kind == "balanced"]
+    sentences = [each.sentence for each in cluster.controller.take_events() if each.kind == "rebalanced"]
     assert len(sentences) == 2
     assert sentences[0].endswith(" ms")
     assert "a leads 4 buckets, and c 0; secondary c leads now, term" in sentences[0]

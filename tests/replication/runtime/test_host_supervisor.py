@@ -249,5 +249,5 @@ def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: 
             SqliteStore(tmp_path / "a" / "state.sqlite").close()
             controller.exit = 1
             station._ended(controller.fileno())
-            assert len(told(events, "ended")) == 1
+            assert len(told(events, "exited")) == 1
             station._served.clear()

@@ -274,7 +274,9 @@ def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led:
     led.until(lambda: led.heard_by(impostor, StatusReply))
     assert not led.heard_by(impostor, LeaseGrant)
     events = [
-        each.sentence for each in led.heard_by(impostor, StatusReply)[0].events if each.kind == "stranger"
+        each.sentence
+        for each in led.heard_by(impostor, StatusReply)[0].events
+        if each.kind == "unknown_server"
     ]
     assert len(events) == 1 and events[0].startswith(f"a process uses the name {FIRST} without")
     assert again._machine.servers.of[FIRST].last_heartbeat is None

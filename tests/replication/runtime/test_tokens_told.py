@@ -94,7 +94,7 @@ def test_a_server_without_a_port_for_the_next_token_says_so(
     )
     for now in (100.0, 200.0):
         role._tick(now)
-    assert post.happened == [EventReport("token", "server-1", "server-1: server-1 cannot listen")]
+    assert post.happened == [EventReport("token_rotation", "server-1", "server-1: server-1 cannot listen")]
 
 
 def test_a_controller_without_a_port_for_the_next_token_says_so(
@@ -108,5 +108,5 @@ def test_a_controller_without_a_port_for_the_next_token_says_so(
         )
         for now in (100.0, 200.0):
             role._tick(now)
-    told = [each for each in post.happened if each.kind == "token"]
-    assert told == [EventReport("token", "controller-1", "controller-1: server-1 cannot listen")]
+    told = [each for each in post.happened if each.kind == "token_rotation"]
+    assert told == [EventReport("token_rotation", "controller-1", "controller-1: server-1 cannot listen")]

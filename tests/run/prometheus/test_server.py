@@ -15,15 +15,23 @@ from cotswold.errors import UserError
 from cotswold.recipe.schema.cluster import metrics_place
 from cotswold.run.prometheus.server import PrometheusObserver
 
-ROW = {"name": "replica-1", "samples": 640, "samples_per_second": 12.5, "doing": "pushing", "in_hand": 32}
-STEP = {"at": 10, "of": 40, "gflops": 0.5, "training_seconds": 3.0}
+ROW = {
+    "name": "replica-1",
+    "samples": 640,
+    "samples_per_second": 12.5,
+    "activity": "pushing",
+    "samples_in_flight": 32,
+}
+STEP = {"phase_step": 10, "phase_steps": 40, "gflops": 0.5, "training_seconds": 3.0}
 REPLICAS = {
     "kind": "replicas",
     "epoch": 2,
     "samples": {"counted": 5, "torn": 1},
-    "each": [ROW],
-    "servers": [{"name": "server-0", "updates": 7, "waiting": 8, "refused": [["stale", 3]]}],
-    "evaluators": [{"name": "evaluator-1", "doing": "judging", "judges": 480, "for_seconds": 1.5}],
+    "replicas": [ROW],
+    "servers": [{"name": "server-0", "updates": 7, "queued_bytes": 8, "refused_updates": [["stale", 3]]}],
+    "evaluators": [
+        {"name": "evaluator-1", "activity": "evaluating", "evaluated_samples": 480, "activity_seconds": 1.5}
+    ],
 }
 
 
@@ -41,7 +49,9 @@ def read(url: str) -> tuple[str, str]:
 
 
 def test_what_events_say_is_read_as_metrics(scraped: PrometheusObserver) -> None:
-    scraped.write({"kind": "step", "loss": 0.25, "pushed": {"layer 1": {"factors": 12}}} | STEP)
+    scraped.write(
+        {"kind": "step", "loss": 0.25, "pushed_bytes_by_layer": {"layer 1": {"factors": 12}}} | STEP
+    )
     scraped.write(REPLICAS)
     for _ in range(3):
         scraped.write({"kind": "checkpoint"})
@@ -56,9 +66,9 @@ def test_what_events_say_is_read_as_metrics(scraped: PrometheusObserver) -> None
     }
     assert found["cotswold_replica_samples_total"]["values"] == {(("replica", "replica-1"),): 640}
     assert found["cotswold_server_updates_total"]["values"] == {(("server", "server-0"),): 7}
-    states = found["cotswold_replica_state"]["values"]
-    assert [labels for labels, value in states.items() if value] == [
-        (("replica", "replica-1"), ("state", "pushing"))
+    activities = found["cotswold_replica_activity"]["values"]
+    assert [labels for labels, value in activities.items() if value] == [
+        (("replica", "replica-1"), ("activity", "pushing"))
     ]
     for name, value in {"loss": 0.25, "progress_ratio": 0.25, "epoch": 3, "checkpoints_total": 3}.items():
         assert found[f"cotswold_{name}"]["values"] == {(): value}
@@ -67,10 +77,13 @@ def test_what_events_say_is_read_as_metrics(scraped: PrometheusObserver) -> None
     assert pushed == {(("layer", "layer 1"), ("kind", "factors")): 12}
     refused = found["cotswold_server_refused_updates_total"]["values"]
     assert refused == {(("server", "server-0"), ("reason", "stale")): 3}
-    doing = found["cotswold_evaluator_state"]["values"]
-    assert doing[("evaluator", "evaluator-1"), ("state", "judging")] == 1 and sum(doing.values()) == 1
-    assert found["cotswold_evaluator_samples"]["values"] == {(("evaluator", "evaluator-1"),): 480}
-    assert found["cotswold_evaluator_state_seconds"]["values"] == {(("evaluator", "evaluator-1"),): 1.5}
+    activities = found["cotswold_evaluator_activity"]["values"]
+    assert (
+        activities[("evaluator", "evaluator-1"), ("activity", "evaluating")] == 1
+        and sum(activities.values()) == 1
+    )
+    assert found["cotswold_evaluator_evaluated_samples"]["values"] == {(("evaluator", "evaluator-1"),): 480}
+    assert found["cotswold_evaluator_activity_seconds"]["values"] == {(("evaluator", "evaluator-1"),): 1.5}
 
 
 def test_before_any_event_there_is_a_sound_answer(scraped: PrometheusObserver) -> None:

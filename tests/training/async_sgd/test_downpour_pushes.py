@@ -28,19 +28,19 @@ def test_factors_give_the_weights_of_gradients_but_for_rounding(tmp_path: Path) 
     ones, others = (last(run.checkpoints).tensors() for run in runs)
     for name, each in ones.items():
         torch.testing.assert_close(each, others[name], rtol=1e-4, atol=1e-5)
-    (dense, factored) = (told(run, "stack_end")["pushed"] for run in runs)
+    (dense, factored) = (told(run, "phase_end")["pushed_bytes_by_layer"] for run in runs)
     assert all(kinds.keys() == {"gradient"} for kinds in dense.values())
     assert all(kinds.keys() == {"gradient", "factors"} for kinds in factored.values())  # biases as they are
 
 
 def test_rates_follow_samples_and_what_is_pushed_is_told_by_layer(tmp_path: Path) -> None:
     run = finish(job_of(tmp_path, schedule="linear", gradient_layers=[1], factor_layers=[3]))
-    end = told(run, "stack_end")
-    assert end["pushed"].keys() == {"layer 1", "layer 3"}
-    assert end["pushed"]["layer 1"].keys() == {"gradient"}
-    assert end["pushed"]["layer 3"].keys() == {"gradient", "factors"}
-    assert end["pushed_bytes"] == sum(sum(kinds.values()) for kinds in end["pushed"].values())
-    assert 0 < told(run, "step")["rate"] < 0.2 * 0.1, "the run is nearly over"
+    end = told(run, "phase_end")
+    assert end["pushed_bytes_by_layer"].keys() == {"layer 1", "layer 3"}
+    assert end["pushed_bytes_by_layer"]["layer 1"].keys() == {"gradient"}
+    assert end["pushed_bytes_by_layer"]["layer 3"].keys() == {"gradient", "factors"}
+    assert end["pushed_bytes"] == sum(sum(kinds.values()) for kinds in end["pushed_bytes_by_layer"].values())
+    assert 0 < told(run, "step")["learning_rate"] < 0.2 * 0.1, "the run is nearly over"
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_recipe_learns_by_each_way_of_stepping(settings: dict[str, Any], tmp_p
     accounted(run, 4)
     found = losses(run)
     assert found[-1] < 0.8 * found[0]
-    end = told(run, "stack_end")
-    kinds = {kind for each in end["pushed"].values() for kind in each}
+    end = told(run, "phase_end")
+    kinds = {kind for each in end["pushed_bytes_by_layer"].values() for kind in each}
     assert ("delta" in kinds) == (settings.get("update_rule") == "deltas")
     if "unit_norm" in settings:
         rows = last(run.checkpoints).tensors()["network.layers.1.weight"].norm(dim=1)

@@ -111,13 +111,13 @@ def test_every_sample_is_accounted_for_when_processes_of_replicas_are_killed(ser
                 replicas.proceed(0.05)
             killed.append(there[-1])
             os.kill(there[-1], signal.SIGKILL)
-            while "ended" not in [kind for kind, _ in events[before:]]:
+            while "exited" not in [kind for kind, _ in events[before:]]:
                 replicas.proceed(0.05)
                 assert not replicas.is_over
             check_account(replicas)
         learnt = finish(replicas)
         check_account(replicas)
-        reasons = [str(more["why"]) for kind, more in events if kind == "ended"]
+        reasons = [str(more["reason"]) for kind, more in events if kind == "exited"]
         assert len([why for why in reasons if "of the replica was killed by SIGKILL" in why]) == 2, reasons
         assert not any(map(runs, killed))
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
@@ -141,7 +141,7 @@ def test_a_process_that_stands_still_is_named_and_its_replica_is_started_again(
         finish(replicas, 60.0)
         check_account(replicas)
         assert replicas.ledger.total.lost > 0, "it had samples in hand"
-    (why,) = [str(more["why"]) for kind, more in events if kind == "ended" and more["why"] != WELL]
+    (why,) = [str(more["reason"]) for kind, more in events if kind == "exited" and more["reason"] != WELL]
     assert re.search(f"{said} in the middle of a step.*, and the processes of replica-. end together", why), (
         why
     )

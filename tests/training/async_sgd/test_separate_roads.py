@@ -130,7 +130,7 @@ def test_updates_replication_and_administration_are_on_networks_of_their_own(tmp
             process.send_signal(signal.SIGTERM)
         assert [process.wait(TIMEOUT_S) for process in stations] == [0] * 3
     check_names(listening)
-    (end,) = events(RunDirectory(run), "stack_end")
+    (end,) = events(RunDirectory(run), "phase_end")
     assert isinstance(end["pushed_bytes"], int)
     check_bytes(bytes_of, end["pushed_bytes"])
 

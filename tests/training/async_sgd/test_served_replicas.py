@@ -158,7 +158,7 @@ def test_replicas_and_data_servers_are_killed_and_every_sample_counts_once(
     total = counted(job.run, samples[0])
     assert len(killed) == 4
     assert total["counted"] + total["torn"] == samples[0], "none is left out"
-    ends = [str(event["why"]) for event in events(job.run, "cluster_ended")]
+    ends = [str(event["reason"]) for event in events(job.run, "cluster_exited")]
     assert sum("SIGKILL" in why for why in ends) >= 2, ends
 
 

@@ -46,8 +46,10 @@ def job_of(folder: Path, cluster: str = "workers = 2", **training: object) -> Re
 
 
 def accounted(run: RunDirectory, epochs: int) -> Mapping[str, Any]:
-    (end,) = events(run, "stack_end")
-    known: dict[str, Any] = {name: end.get(name, 0) for name in ("counted", "torn", "refused", "left_out")}
+    (end,) = events(run, "phase_end")
+    known: dict[str, Any] = {
+        name: end.get(f"samples_{name}", 0) for name in ("counted", "torn", "refused", "left_out")
+    }
     assert sum(known.values()) == 240 * epochs
     return known
 

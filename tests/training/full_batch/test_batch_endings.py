@@ -21,7 +21,7 @@ from torch import Tensor
 import cotswold
 from cotswold import training
 from cotswold.analysis.run_history import History
-from cotswold.errors import BusyError, MachineError, RunError
+from cotswold.errors import BusyError, MachineError, ResumableError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.stop import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
@@ -34,7 +34,7 @@ def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Pa
     trained(blobs, tmp_path / "run", stores, "price.max_hours=1e-7", stop=stop)
     (end,) = events(tmp_path / "run", "end")
     assert stop.limited and end["status"] == "limited"
-    assert end["why"] == "price.max_hours = 1e-07 is reached"
+    assert end["reason"] == "price.max_hours = 1e-07 is reached"
     trained(None, tmp_path / "run", stores, "price.max_hours=1")
     assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
 
@@ -80,7 +80,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     place = tmp_path / "run"
 
     def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
-        raise MachineError("a server is gone; resume the run")
+        raise ResumableError("a server is gone")
 
     job = training.open_job(blobs, place, stores=stores)
     monkeypatch.setattr(DenseObjective, "add", failing)
@@ -89,13 +89,13 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     with pytest.raises(MachineError, match=how):
         job.train(lambda event: None, Stop())
     (failed,) = events(place, "end")
-    assert str(failed["why"]).endswith("the run starts again)")
+    assert str(failed["reason"]).endswith("the run starts again)")
     with EventLog(place / "events.jsonl", began=time.monotonic() - 3600) as log:
-        log.write("cluster_ended", name="server 0", why="was killed")  # an hour later
+        log.write("cluster_exited", name="server 0", reason="was killed")  # an hour later
     monkeypatch.undo()
     stop, seen = Stop(), list[Mapping[str, object]]()
     trained(None, place, stores, "price.max_hours=1", watch=seen.append, stop=stop)
-    (anew,) = events(place, "begun_anew")
+    (anew,) = events(place, "restarted")
     assert describe(anew) == NOTHING_SAVED
     assert float(str(anew["lost_seconds"])) >= 3600 and stop.limited
     history = History.of(events_of(place))
@@ -136,10 +136,12 @@ def test_progress_and_iterations_count_the_same_evaluations(
     trained(blobs, tmp_path / "run", stores, *words, watch=seen.append)
     numbers = [each["evaluation"] for each in seen if each["kind"] == "portions"]
     last = [each for each in seen if each["kind"] == "step"][-1]
-    asked = int(str(last["evaluations"])) + int(str(last["slopes"]))
-    assert int(str(last["slopes"])) > 0 and list(dict.fromkeys(numbers)) == list(range(1, asked + 1))
+    asked = int(str(last["evaluations"])) + int(str(last["partial_evaluations"]))
+    assert int(str(last["partial_evaluations"])) > 0 and list(dict.fromkeys(numbers)) == list(
+        range(1, asked + 1)
+    )
     said = describe(last)
-    assert said is not None and f"{asked} evaluations ({last['slopes']} of them slopes" in said
+    assert said is not None and f"{asked} evaluations ({last['partial_evaluations']} of them slopes" in said
 
 
 def test_a_finished_run_goes_on_where_more_iterations_are_asked_for(
@@ -156,8 +158,8 @@ def test_patience_ends_a_run_and_the_best_point_is_kept(blobs: Path, stores: Pat
     best = judged.index(min(judged))
     assert len(judged) - 1 - best == 3
     assert training.trained_layers(cotswold.run.RunDirectory(tmp_path / "run")).step == best
-    (over,) = events(tmp_path / "run", "stack_end")
-    assert over["why"] == "no better validation 3 times"
+    (over,) = events(tmp_path / "run", "phase_end")
+    assert over["reason"] == "no better validation 3 times"
 
 
 def test_a_run_that_patience_ended_goes_on_where_more_is_given(
@@ -168,7 +170,7 @@ def test_a_run_that_patience_ended_goes_on_where_more_is_given(
     assert same(ended, trained(None, place, stores))  # the same patience is over
     more = trained(None, place, stores, "training.patience=5")
     assert step_of(more) == step_of(ended) + 2
-    assert events(place, "stack_end")[-1]["why"] == "no better validation 5 times"
+    assert events(place, "phase_end")[-1]["reason"] == "no better validation 5 times"
 
 
 def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowered(
@@ -176,7 +178,7 @@ def test_a_run_that_ended_at_its_tolerance_is_not_trained_on_unless_it_is_lowere
 ) -> None:
     place = tmp_path / "run"
     ended = trained(blobs, place, stores, "training.max_iterations=200", "training.tolerance=0.05")
-    assert events(place, "stack_end")[-1]["why"] == "the gradient norm is at most training.tolerance"
+    assert events(place, "phase_end")[-1]["reason"] == "the gradient norm is at most training.tolerance"
     assert same(ended, trained(None, place, stores))
     assert len(events(place, "step")) == step_of(ended)
     trained(None, place, stores, "training.tolerance=0.03")
@@ -195,7 +197,7 @@ def test_a_run_that_stopped_in_its_first_iteration_is_not_begun_twice(
     trained(blobs, place, stores, watch=ask, stop=stop)
     trained(None, place, stores)
     assert [event["step"] for event in events(place, "validation")] == list(range(13))
-    assert len(events(place, "stack")) == 1
+    assert len(events(place, "phase_start")) == 1
 
 
 def test_the_first_iteration_is_saved_whenever_a_checkpoint_is_due(
@@ -208,23 +210,23 @@ def test_the_first_iteration_is_saved_whenever_a_checkpoint_is_due(
 @pytest.mark.parametrize("method", ["lbfgs", "cg"])
 def test_a_run_ends_by_itself_at_rounding_level(method: str, tmp_path: Path) -> None:
     run = regression(tmp_path / "run", method=method)
-    (over,) = events(tmp_path / "run", "stack_end")
-    assert "converged" in str(over["why"]) and int(str(over["step"])) < 100
+    (over,) = events(tmp_path / "run", "phase_end")
+    assert "converged" in str(over["reason"]) and int(str(over["step"])) < 100
     described = cotswold.ui.describe.describe(over)
     assert described is not None and "converged" in described
     assert regression(tmp_path / "run", resume=True).status == "finished"  # and stays at its end
-    assert len(events(tmp_path / "run", "stack_end")) == 1
+    assert len(events(tmp_path / "run", "phase_end")) == 1
     steps = [event for event in run.events if event["kind"] == "step"]
     assert min(float(str(each["gradient_norm"])) for each in steps) < 1e-6
 
 
 def test_a_run_that_is_stopped_converges_at_the_same_iteration(tmp_path: Path) -> None:
     regression(tmp_path / "whole")
-    (whole,) = events(tmp_path / "whole", "stack_end")
+    (whole,) = events(tmp_path / "whole", "phase_end")
     end = int(str(whole["step"]))
     regression(tmp_path / "parts", max_iterations=end - 4)
     regression(tmp_path / "parts", max_iterations=200, resume=True)
-    assert events(tmp_path / "parts", "stack_end")[-1]["step"] == end
+    assert events(tmp_path / "parts", "phase_end")[-1]["step"] == end
 
 
 @pytest.mark.parametrize(
@@ -232,5 +234,5 @@ def test_a_run_that_is_stopped_converges_at_the_same_iteration(tmp_path: Path) -
 )
 def test_it_does_not_converge_where_it_must_not(settings: dict[str, object], tmp_path: Path) -> None:
     regression(tmp_path, max_iterations=60, **settings)
-    (over,) = events(tmp_path, "stack_end")
-    assert "converged" not in str(over["why"])
+    (over,) = events(tmp_path, "phase_end")
+    assert "converged" not in str(over["reason"])

@@ -76,7 +76,7 @@ def events(run: Path, kind: str) -> Sequence[dict[str, object]]:
 
 def helpers(run: Path) -> Sequence[set[str]]:
     """The workers of each evaluation that has ended."""
-    counted = events(run, "cluster_counted")
+    counted = events(run, "cluster_evaluation")
     return [set(dict(each["workers"])) for each in counted]  # type: ignore[call-overload]  # as JSON has it
 
 
@@ -99,8 +99,8 @@ def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
         wait_until(lambda: len(events(run, "step")) > steps + 1, "the run goes on", READY_SECONDS)
         training.send_signal(signal.SIGTERM)
         assert training.wait(60) == 128 + signal.SIGTERM
-    counted = events(run, "cluster_counted")
-    assert all(each["lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
+    counted = events(run, "cluster_evaluation")
+    assert all(each["portions_lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
     assert {"worker-2"} < set.union(*helpers(run)) and "worker-2" not in helpers(run)[-1]
     losses = [event["loss"] for event in events(run, "step")]
     alone = cotswold.train(recipe, tmp_path / "alone", overrides={"training.max_iterations": len(losses)})

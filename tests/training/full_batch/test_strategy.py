@@ -203,13 +203,13 @@ def test_what_a_fraction_counted_in_one_process_can_be_counted_again(
         "data.validation=0.27",
     )
     first = trained(blobs, tmp_path / "first", stores, *words, "training.seed=1")
-    drawn = [event["portions"] for event in events(tmp_path / "first", "draw")]
+    drawn = [event["portions"] for event in events(tmp_path / "first", "subset")]
     assert len(drawn) == 12 and len(set(map(str, drawn))) > 1
     place = tmp_path / "again"
     again = trained(
         blobs, place, stores, *words, "training.seed=1", f"cluster.replay_run={tmp_path / 'first'}"
     )
-    assert [event["portions"] for event in events(place, "draw")] == drawn
+    assert [event["portions"] for event in events(place, "subset")] == drawn
     assert same(first, again)
     with pytest.raises(RunError, match=r"cluster\.replay_run \(None there"):  # what has begun otherwise
         trained(None, tmp_path / "first", stores, f"cluster.replay_run={place}")
@@ -520,4 +520,4 @@ def test_a_data_loader_gives_its_samples_by_number(tmp_path: Path) -> None:
         max_iterations=3,
         validation=0.2,
     )
-    assert [event["counted"] for event in run.events if event["kind"] == "step"] == [40] * 3
+    assert [event["subset_samples"] for event in run.events if event["kind"] == "step"] == [40] * 3

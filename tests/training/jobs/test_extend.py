@@ -43,8 +43,8 @@ def short(images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def finished(short: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
-    """A run of every strategy, finished and then prolonged."""
-    folder = tmp_path_factory.mktemp("prolonged")
+    """A run of every strategy, finished and then extended."""
+    folder = tmp_path_factory.mktemp("extended")
     runs = {}
     for strategy in STRATEGIES:
         shutil.copytree(short / strategy, folder / strategy)
@@ -58,9 +58,9 @@ def test_a_finished_run_is_trained_for_the_epochs_that_are_missing(
 ) -> None:
     run = finished[strategy]
     assert last(run.checkpoints).step == STEPS[strategy] + MORE[strategy]
-    (said,) = events(run, "prolonged")
+    (said,) = events(run, "extended")
     assert said["epochs"] == ([6.0] if strategy == "supervised" else [8.4] * (1 + (strategy == "greedy")))
-    again = [event["stack"] for event in events(run, "stack") if "prolongation" in event]
+    again = [event["phase"] for event in events(run, "phase_start") if "extension" in event]
     assert again == {"greedy": [0, 1], "joint": ["all"], "supervised": ["layers"]}[strategy]
     assert [event["status"] for event in events(run, "end")] == ["finished", "finished"]
 
@@ -70,11 +70,13 @@ def test_it_learns_further_with_a_schedule_of_its_own(
     finished: dict[str, RunDirectory], strategy: str
 ) -> None:
     run = finished[strategy]
-    steps = [event for event in events(run, "step") if event["stack"] in (0, "all", "layers")]
-    assert steps[-1]["at"] == steps[-1]["of"]
+    steps = [event for event in events(run, "step") if event["phase"] in (0, "all", "layers")]
+    assert steps[-1]["phase_step"] == steps[-1]["phase_steps"]
     validations = events(run, "validation")
-    for stack in {event["stack"] for event in validations}:
-        held_out = {int(str(e["at"])): float(str(e["loss"])) for e in validations if e["stack"] == stack}
+    for stack in {event["phase"] for event in validations}:
+        held_out = {
+            int(str(e["phase_step"])): float(str(e["loss"])) for e in validations if e["phase"] == stack
+        }
         own = STEPS[strategy] // (2 if strategy == "greedy" else 1)
         assert max(held_out) == own + MORE[strategy] // (2 if strategy == "greedy" else 1)
         if stack == 0 or strategy != "greedy":  # what the second stack reads has changed
@@ -93,7 +95,7 @@ def test_it_learns_further_with_a_schedule_of_its_own(
         ("supervised", 30),
     ],
 )
-def test_a_prolonged_run_that_is_stopped_goes_on_with_the_same_bits(
+def test_a_extended_run_that_is_stopped_goes_on_with_the_same_bits(
     finished: dict[str, RunDirectory],
     short: Path,
     stores: Path,
@@ -113,7 +115,7 @@ def test_a_prolonged_run_that_is_stopped_goes_on_with_the_same_bits(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_run_that_is_prolonged_before_it_is_finished_has_the_same_bits(
+def test_a_run_that_is_extended_before_it_is_finished_has_the_same_bits(
     finished: dict[str, RunDirectory],
     images: Path,
     stores: Path,
@@ -126,7 +128,7 @@ def test_a_run_that_is_prolonged_before_it_is_finished_has_the_same_bits(
     assert bits(run) == bits(finished[strategy])
 
 
-def test_a_run_from_the_disk_is_prolonged_with_the_same_bits(
+def test_a_run_from_the_disk_is_extended_with_the_same_bits(
     finished: dict[str, RunDirectory], short: Path, stores: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(short / "greedy", tmp_path / "run")
@@ -145,14 +147,14 @@ def test_asking_again_for_the_same_epochs_trains_nothing_more(
     assert read(run) == ((8.4,),)
 
 
-def test_a_run_is_prolonged_again_and_one_stack_alone(images: Path, stores: Path, tmp_path: Path) -> None:
+def test_a_run_is_extended_again_and_one_stack_alone(images: Path, stores: Path, tmp_path: Path) -> None:
     run = finish(started(recipe_of("greedy", images), tmp_path / "run", stores))
     finish(further(run.path, stores, "training.epochs=3.4"))
     finish(further(run.path, stores, "training.epochs=3.4", "network.stacks.1.epochs=4.4"))
     assert read(run) == ((3.4, 3.4), (3.4, 4.4))
     assert last(run.checkpoints).step == 28 + 12 + 6
     again = [
-        (event["stack"], event["prolongation"]) for event in events(run, "stack") if "prolongation" in event
+        (event["phase"], event["extension"]) for event in events(run, "phase_start") if "extension" in event
     ]
     assert again == [(0, 1), (1, 1), (1, 2)]
     assert load_stacks(run)[1] == 46
@@ -207,12 +209,12 @@ def test_a_note_that_is_damaged_is_named_with_what_to_do(
         '{"format": 1, "epochs": [[5], [4]]}',
         '{"format": 1, "epochs": [[5], [6, 6]]}',
     ):
-        (run.path / "prolonged.json").write_text(content)
-        with pytest.raises(MachineError, match=r"prolonged.json .*; copy it again, or remove it"):
+        (run.path / "extended.json").write_text(content)
+        with pytest.raises(MachineError, match=r"extended.json .*; copy it again, or remove it"):
             read(run)
-    (run.path / "prolonged.json").write_text('{"format": 1, "epochs": [[5, 5]]}')
+    (run.path / "extended.json").write_text('{"format": 1, "epochs": [[5, 5]]}')
     kept = parse(run.recipe.read_text())
-    with pytest.raises(MachineError, match=r"prolonged.json is of a run with more or fewer stacks"):
+    with pytest.raises(MachineError, match=r"extended.json is of a run with more or fewer stacks"):
         asked_for(kept, kept, run)
 
 
@@ -222,7 +224,7 @@ def test_a_run_that_lost_its_note_goes_on_where_it_was_when_asked_for_the_same_e
     run = finish(started(recipe_of("joint", images), tmp_path / "run", stores))
     finish(further(run.path, stores, "training.epochs=6"))
     before = last(run.checkpoints).step
-    (run.path / "prolonged.json").unlink()
+    (run.path / "extended.json").unlink()
     finish(further(run.path, stores, "training.epochs=6"))
     assert last(run.checkpoints).step == before
 
@@ -232,7 +234,7 @@ def test_a_general_field_moves_the_stacks_that_have_no_epochs_of_their_own(
 ) -> None:
     kept = parse(finished["greedy"].recipe.read_text(), overrides=["network.stacks.1.epochs=8"])
     run = finished["joint"]
-    (run.path / "prolonged.json").unlink()
+    (run.path / "extended.json").unlink()
     wanted, totals = asked_for(
         parse(finished["greedy"].recipe.read_text(), overrides=["network.stacks.1.epochs=9"]), kept, run
     )

@@ -48,8 +48,8 @@ def test_a_run_lowers_its_objective_on_held_out_images(
     uninterrupted: dict[str, RunDirectory], strategy: str
 ) -> None:
     run = uninterrupted[strategy]
-    for stack in {event["stack"] for event in events(run, "validation")}:
-        first, *_, final = [e["loss"] for e in events(run, "validation") if e["stack"] == stack]
+    for stack in {event["phase"] for event in events(run, "validation")}:
+        first, *_, final = [e["loss"] for e in events(run, "validation") if e["phase"] == stack]
         assert isinstance(first, float) and isinstance(final, float)
         assert final < 0.9 * first, (stack, first, final)
     assert [event["status"] for event in events(run, "end")] == ["finished"]
@@ -226,7 +226,7 @@ def test_an_epoch_is_one_pass_over_the_images_whatever_the_batch(
     text = recipe_of(strategy, images).replace("batch_size = 8", f"batch_size = {batch}")
     run = finish(started(text, tmp_path / "run", stores))
     assert events(run, "start")[0]["samples"] == 48
-    assert [event["at"] for event in events(run, "validation")] == validated
+    assert [event["phase_step"] for event in events(run, "validation")] == validated
 
 
 def test_early_stopping_ends_the_run_and_keeps_the_best_network(

@@ -228,7 +228,7 @@ def test_a_module_may_give_what_its_loss_takes(tmp_path: Path) -> None:
         train(opened(tmp_path / "named", module=Named()))
 
 
-def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -> None:
+def test_early_stopping_keeps_the_best_and_more_epochs_extend_the_run(tmp_path: Path) -> None:
     stopping = settings(epochs=40, learning_rate=3.0, patience=2)
     run = train(opened(tmp_path / "run", validation=0.3, settings=stopping))
     found = losses(run)
@@ -238,7 +238,7 @@ def test_early_stopping_keeps_the_best_and_more_epochs_prolong(tmp_path: Path) -
     short = train(opened(tmp_path / "short"))
     again = train(opened(tmp_path / "short", settings=more, resume=Resume.ALWAYS))
     assert last(again.checkpoints).step == 5 * 7 and short.path == again.path
-    assert events(again, "prolonged")[0]["epochs"] == [5.0]
+    assert events(again, "extended")[0]["epochs"] == [5.0]
 
 
 def test_a_module_of_other_shapes_or_names_is_refused_by_name(tmp_path: Path) -> None:
@@ -370,8 +370,8 @@ def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> No
     assert bits(ended(tmp_path / "run", 3, Resume.ALWAYS)) == whole
 
 
-def test_a_prolonged_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
-    """The end of the prolongation does not depend on when its patience was given."""
+def test_a_extended_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
+    """The end of the extension does not depend on when its patience was given."""
 
     def ended(run: Path, epochs: int, patience: int, resume: Resume) -> RunDirectory:
         stopping = settings(epochs=epochs, learning_rate=3.0, patience=patience)
@@ -382,7 +382,7 @@ def test_a_prolonged_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: P
     few = bits(ended(tmp_path / "run", 40, 1, Resume.ALWAYS))
     again = ended(tmp_path / "run", 40, 1, Resume.ALWAYS)
     assert bits(again) == few
-    assert "a larger training.patience" in str(events(again, "nothing_left")[-1]["why"])
+    assert "a larger training.patience" in str(events(again, "already_complete")[-1]["reason"])
     whole = bits(ended(tmp_path / "whole", 40, 3, Resume.ALWAYS))
     assert few != whole
     assert bits(ended(tmp_path / "run", 40, 3, Resume.ALWAYS)) == whole

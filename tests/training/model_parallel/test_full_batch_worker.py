@@ -154,10 +154,10 @@ def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
 
     gangs = trained(data, tmp_path / "gangs", grid="1x2", workers=2, on_event=kill)
     assert killed and not any(map(runs, killed))
-    ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
+    ended = [str(event["reason"]) for event in gangs.events if event["kind"] == "cluster_exited"]
     assert any("killed by SIGKILL" in why for why in ended), ended
     assert who == "leader" or any("rank 1 of its group" in why for why in ended)
-    counted = [event for event in gangs.events if event["kind"] == "cluster_counted"]
+    counted = [event for event in gangs.events if event["kind"] == "cluster_evaluation"]
     assert {event["samples"] for event in counted} == {120}
     assert losses(gangs) == pytest.approx(losses(alone), rel=1e-9)
     assert torch.allclose(vector(gangs), vector(alone), rtol=1e-7, atol=1e-9)
@@ -231,7 +231,7 @@ def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_
         workers=1,
         heartbeat_timeout=2.0,
     )
-    ended = [str(event["why"]) for event in gangs.events if event["kind"] == "cluster_ended"]
+    ended = [str(event["reason"]) for event in gangs.events if event["kind"] == "cluster_exited"]
     (why,) = [each for each in ended if "hangs" in each]
     assert re.search(r"rank 1 of worker-1 \(process \d+\) or worker-1 itself hangs: no process of", why), why
     assert len(losses(gangs)) == 4

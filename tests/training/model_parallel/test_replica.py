@@ -138,7 +138,9 @@ def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> Non
     job = job_with(tmp_path, "1x2", "workers = 2, servers = 2", epochs=60)
     assert job.train(kill, Stop())
     accounted(job.run, 60)
-    why = [str(each["why"]) for each in events(job.run, "cluster_ended") if "SIGKILL" in str(each["why"])]
+    why = [
+        str(each["reason"]) for each in events(job.run, "cluster_exited") if "SIGKILL" in str(each["reason"])
+    ]
     assert len(why) == len(killed) == 2, why
     assert not any(map(runs, killed))
 

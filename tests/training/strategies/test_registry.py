@@ -67,7 +67,7 @@ stores = Path(folder).parent / "stores"
 job = open_job(recipe, folder + "/run", stores=stores)
 assert job.train(lambda event: None, Stop())
 steps = [event for event in read_events(job.run.events) if event["kind"] == "step"]
-seen = [{event[name] for event in steps} for name in ("echo", "stack")]
+seen = [{event[name] for event in steps} for name in ("echo", "phase")]
 print(type(job.recipe.training).__name__, *seen)
 for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo = 5", 'offload = "disk"')):
     Path(recipe + ".bad.toml").write_text(Path(recipe).read_text().replace(old, new))
@@ -226,7 +226,7 @@ def test_a_strategy_that_raises_is_told_with_its_line_in_the_terminal_and_in_the
     why = "IndexError: list index out of range, in tumble/strategy.py, line 7, train_step"
     assert done.returncode == 1 and why in " ".join(done.stderr.split())
     last = list(read_events(run / "events.jsonl"))[-1]
-    assert (last["kind"], last["status"], last["why"]) == ("end", "failed", why)
+    assert (last["kind"], last["status"], last["reason"]) == ("end", "failed", why)
 
 
 ABOUT = """

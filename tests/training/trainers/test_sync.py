@@ -57,7 +57,7 @@ class Sums:
         return 10 * (self.phase + 1)
 
     def describe(self) -> Mapping[str, object]:
-        return {"stack": self.phase, "parameters": 1}
+        return {"phase": self.phase, "parameters": 1}
 
     def enter(self, phase: int, step: int) -> None:
         self.phase = phase
@@ -108,7 +108,7 @@ def events(folder: Path, kind: str) -> list[Event]:
 def test_a_phase_shorter_than_a_second_still_has_a_curve(tmp_path: Path) -> None:
     with EventLog(tmp_path / "events.jsonl") as log:
         assert runner_in(tmp_path, Sums(), Numbers(), Stop(), log).run()
-    assert [event["at"] for event in events(tmp_path, "step")] == [1, 2, 3, 4, 5] * 2
+    assert [event["phase_step"] for event in events(tmp_path, "step")] == [1, 2, 3, 4, 5] * 2
 
 
 def test_every_phase_takes_its_steps_and_is_accounted_for(tmp_path: Path) -> None:
@@ -120,8 +120,8 @@ def test_every_phase_takes_its_steps_and_is_accounted_for(tmp_path: Path) -> Non
     assert float(strategy.sum) == sum(range(1, 11))
     assert runner.recorder.usage.samples == 20
     assert runner.recorder.usage.flops == 5 * 2 * 10 + 5 * 2 * 20
-    assert [event["stack"] for event in events(tmp_path, "stack_end")] == [0, 1]
-    assert [event["at"] for event in events(tmp_path, "validation")] == [0, 2, 4, 5] * 2
+    assert [event["phase"] for event in events(tmp_path, "phase_end")] == [0, 1]
+    assert [event["phase_step"] for event in events(tmp_path, "validation")] == [0, 2, 4, 5] * 2
 
 
 @pytest.mark.parametrize("stop_at", [1, 4, 5, 6, 9])
@@ -177,7 +177,7 @@ def test_a_phase_without_an_end_goes_on_until_the_strategy_says_so(tmp_path: Pat
     with EventLog(tmp_path / "events.jsonl") as log:
         assert runner_in(tmp_path, strategy, Numbers(), Stop(), log).run()
     assert newest(tmp_path).step == 7
-    assert [event["at"] for event in events(tmp_path, "validation")] == [0]
+    assert [event["phase_step"] for event in events(tmp_path, "validation")] == [0]
 
 
 def test_a_checkpoint_of_a_phase_that_the_run_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
         [counts(FlushBacklog(10, 0.1, 0.2, 1.0)), counts(FlushBacklog(5, 0.3, 0.9, 1.0))]
     ) == {
         "dirty_bytes": 15,
-        "window_seconds": 0.3,
-        "longest_window_seconds": 7.0,
+        "dirty_seconds": 0.3,
+        "dirty_seconds_max": 7.0,
     }
     said = windows.warning("the host's events.jsonl")
     assert (

@@ -33,15 +33,15 @@ _RULES = {
     "adagrad": "Adagrad, with sums that all replicas share",
 }
 _FATES = (
-    ("counted", "Counted", "every server applied their updates"),
-    ("torn", "Torn", "some servers applied their updates, others did not"),
-    ("refused", "Refused", "no server accepted their updates: not finite, or too stale"),
-    ("lost", "Lost", "a replica or a server ended; the samples were assigned again, or skipped"),
-    ("left_out", "Skipped", "not assigned when the epoch ended"),
+    ("samples_counted", "Counted", "every server applied their updates"),
+    ("samples_torn", "Torn", "some servers applied their updates, others did not"),
+    ("samples_refused", "Refused", "no server accepted their updates: not finite, or too stale"),
+    ("samples_lost", "Lost", "a replica or a server ended; the samples were assigned again, or skipped"),
+    ("samples_left_out", "Skipped", "not assigned when the epoch ended"),
 )
 _KINDS = {"gradient": "gradients", "delta": "deltas"}
 _LOSSES_MOST = 30
-_FINAL = ("counted", "torn", "refused", "left_out")
+_FINAL = ("samples_counted", "samples_torn", "samples_refused", "samples_left_out")
 """Final outcomes; lost samples are assigned again, and then counted in one of these."""
 
 
@@ -55,13 +55,13 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
         _figure(
             phase,
             "staleness",
-            [("staleness", "mean"), ("staleness_most", "most")],
+            [("staleness", "mean"), ("staleness_max", "maximum")],
             "updates",
             _STALE,
             "symlog",
         ),
         _figure(phase, "replicas", [("replicas", "replicas")], "replicas", "Connected replicas"),
-        _figure(phase, "queue", [("waiting_bytes", "bytes")], "bytes", "Queued updates on the servers"),
+        _figure(phase, "queue", [("queued_bytes", "bytes")], "bytes", "Queued updates on the servers"),
     ]
     figures = [each for each in (*curves, *more) if each is not None]
     blocks: list[Block] = [FigureGrid(figures), FigureGrid([Facts(_facts(recipe, training, history, phase))])]
@@ -157,18 +157,18 @@ def _facts(
         ("push_samples", f"Mean samples per push{since}", plain),
         ("updates", "Applied updates, counted per shard", count),
         ("staleness", f"Mean staleness{since}", plain),
-        ("staleness_most", f"Largest staleness{since}", count),
-        ("longest_window_seconds", f"Largest age of a change that was on no disk{since}", duration),
+        ("staleness_max", f"Largest staleness{since}", count),
+        ("dirty_seconds_max", f"Largest age of a change that was on no disk{since}", duration),
     ):
         if name in last:
             found.append((label, shown(last[name])))
     wire = number(history.end, "wire_bytes")
     if wire:
         found.append(("Sent by the coordinator", scaled(wire, "B")))
-    revived = history.happened.get("cluster_revived", 0)
-    if revived:
-        found.append(("Buckets restored from disks", count(revived)))
-    lost = history.happened.get("cluster_lost", 0)
+    recovered = history.process_events.get("cluster_recovered", 0)
+    if recovered:
+        found.append(("Buckets restored from disks", count(recovered)))
+    lost = history.process_events.get("cluster_lost", 0)
     if lost:
         found.append(("Lost replicas that were restarted", count(lost)))
     return found
@@ -183,7 +183,7 @@ _BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
 
 def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
     """Return one row per layer: bytes of each kind of update."""
-    layers = phase.ended.get("pushed")
+    layers = phase.ended.get("pushed_bytes_by_layer")
     return [
         row(
             str(layer),

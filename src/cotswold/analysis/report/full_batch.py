@@ -103,17 +103,17 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
     found = [("Method", method), ("Line search", _SEARCHES[training.line_search])]
     last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
     for name, label, shown in (
-        ("at", "Iterations", count),
+        ("phase_step", "Iterations", count),
         ("evaluations", "Evaluations of value and gradient", count),
-        ("slopes", "Slopes on a fraction of the samples", count),
-        ("counted", "Samples per evaluation", count),
+        ("partial_evaluations", "Slopes on a fraction of the samples", count),
+        ("subset_samples", "Samples per evaluation", count),
         ("loss", "Loss", plain),
         ("gradient_norm", "Norm of the gradient", plain),
         ("flops", "FLOPs", lambda value: scaled(value, "FLOP")),
         ("workers", "Workers at the end", count),
     ):
-        value = float(phase.training["loss"].steps[-1]) if name == "at" else last.get(name)
-        if value is not None and (value or name != "slopes"):
+        value = float(phase.training["loss"].steps[-1]) if name == "phase_step" else last.get(name)
+        if value is not None and (value or name != "partial_evaluations"):
             found.append((label, shown(value)))
     if training.sample_fraction < 1:
         found.append(("Fraction of samples that ends an evaluation", percent(training.sample_fraction)))
@@ -126,5 +126,5 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
             )
         )
         found.append(("Transfer of the point", cluster.point_transfer.capitalize()))
-    ended = phase.ended.get("why")
+    ended = phase.ended.get("reason")
     return [*found, *([("Ended", str(ended))] if ended else [])]

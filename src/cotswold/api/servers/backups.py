@@ -277,18 +277,15 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
 def _saved_in(buckets: Path, backup: Path) -> Iterator[SavedBucket]:
     """Yield the buckets of a backup or its copy as `read_saved` does; errors name the backup."""
     from cotswold.replication.disk.bucket_format import read_saved
-    from cotswold.replication.disk.corruption import REMEDIES
 
     try:
         if not (buckets / "format.json").is_file():
             raise StoreError(f"{buckets} is damaged (it has no format.json)")
         yield from read_saved(buckets)
     except StoreError as error:
-        said = str(error)
-        for remedy in REMEDIES:  # these need other servers, which a backup does not have
-            said = said.replace(f"; {remedy}", "")
-        said = said.replace(str(buckets), str(backup / _BUCKETS))
-        raise StoreError(f"{said}; take another backup") from error
+        cause = error.cause.replace(str(buckets), str(backup / _BUCKETS))
+        # a store's own remedies need other servers, which a backup does not have
+        raise StoreError(cause, remedy="take another backup") from error
     except FormatError as error:
         raise FormatError(str(error).replace(str(buckets), str(backup / _BUCKETS))) from error
 

@@ -12,9 +12,14 @@ from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
 
-LATE_SECONDS = 3.0
-"""Seconds without a message after which a server is late; each sends one per second."""
-_OUTCOMES = ("delivered", "died", "left_out", "dealt_again")
+SILENT_SECONDS = 3.0
+"""Seconds without a message after which a server counts as silent; each sends one per second."""
+_OUTCOMES: Sequence[tuple[str, Callable[[StreamTotals], int]]] = (
+    ("delivered", lambda totals: totals.delivered),
+    ("lost", lambda totals: totals.died),
+    ("left_out", lambda totals: totals.left_out),
+    ("reassigned", lambda totals: totals.dealt_again),
+)
 
 _OF_ALL: Sequence[tuple[str, str, Callable[[Made], float]]] = (
     ("samples", "Samples made and sent by data servers.", lambda made: made.samples),
@@ -32,8 +37,8 @@ _OF_A_SERVER: Sequence[tuple[str, str, Callable[[ServerLine], float]]] = (
     ("cache_hits_total", "Samples found in its cache.", lambda line: line.hits),
     ("cache_misses_total", "Samples whose shards it had to read.", lambda line: line.misses),
     ("cache_bytes", "Bytes of shards in its cache.", lambda line: line.cached_bytes),
-    ("cache_most_bytes", "Peak of the bytes in its cache.", lambda line: line.cached_bytes_most),
-    ("waiting_requests", "Requested batches that it has not started.", lambda line: line.waiting),
+    ("cache_max_bytes", "Peak of the bytes in its cache.", lambda line: line.cached_bytes_most),
+    ("queued_requests", "Requested batches that it has not started.", lambda line: line.waiting),
     ("silent_seconds", "Seconds since its last message.", lambda line: line.silent_seconds),
 )
 
@@ -46,17 +51,15 @@ def families(status: ServedDataStatus, store: str, *, is_lent: bool) -> Iterator
     """
     yield gauge("data_info", "The served store.", [({"store": store[:12]}, 1.0)])
     for name, about, of in _OF_ALL:
-        yield counter(f"data_{name}_total", f"{about} Includes ended servers.", _one(of(status.made)))
+        yield counter(f"data_{name}_total", f"{about} Includes servers that exited.", _one(of(status.made)))
     yield gauge("data_servers", "Running data servers.", _one(len(status.servers)))
-    late = sum(each.silent_seconds > LATE_SECONDS for each in status.servers)
-    yield gauge("data_late_servers", "Data servers without a message for 3 seconds.", _one(late))
-    yield counter("data_ended_servers_total", "Data servers that have ended.", _one(len(status.ended)))
+    silent = sum(each.silent_seconds > SILENT_SECONDS for each in status.servers)
+    yield gauge("data_silent_servers", "Data servers without a message for 3 seconds.", _one(silent))
+    yield counter("data_exited_servers_total", "Data servers that exited.", _one(len(status.ended)))
     yield counter(
-        "data_replaced_servers_total", "Ended data servers that were replaced.", _one(status.replaced)
+        "data_restarted_servers_total", "Data servers that exited and were restarted.", _one(status.replaced)
     )
-    yield gauge(
-        "data_waiting_requests", "Requested batches that no server has started.", _one(status.waiting)
-    )
+    yield gauge("data_queued_requests", "Requested batches that no server has started.", _one(status.waiting))
     yield counter(
         "data_refused_messages_total",
         "Clients without the token and malformed messages, by reason.",
@@ -78,7 +81,7 @@ def _trainers(status: ServedDataStatus) -> Iterator[Family]:
         [({"trainer": each.name}, each.samples) for each in status.trainers],
     )
     yield counter(
-        "data_trainer_waited_seconds_total",
+        "data_trainer_wait_seconds_total",
         "Seconds for which the loop waited for them.",
         [({"trainer": each.name}, each.waited_seconds) for each in status.trainers],
     )
@@ -92,20 +95,20 @@ def _streams(streams: Sequence[StreamTotals]) -> Iterator[Family]:
     )
     yield counter(
         "data_stream_samples_total",
-        "Samples of all epochs of a stream by outcome; samples dealt again are counted again.",
+        "Samples of all epochs of a stream by outcome; reassigned samples are counted again.",
         [
-            ({"stream": each.stream, "outcome": outcome}, getattr(each, outcome))
+            ({"stream": each.stream, "outcome": outcome}, count(each))
             for each in streams
-            for outcome in _OUTCOMES
+            for outcome, count in _OUTCOMES
         ],
     )
     yield gauge(
-        "data_stream_dealt_samples",
+        "data_stream_in_flight_samples",
         "Samples of a stream that trainers have but that are not yet delivered.",
         [({"stream": each.stream}, each.dealt) for each in streams],
     )
     yield gauge(
-        "data_stream_free_samples",
+        "data_stream_unassigned_samples",
         "Samples of a stream's epochs that no trainer has.",
         [({"stream": each.stream}, each.free) for each in streams],
     )

@@ -50,7 +50,7 @@ class ServedStatus:
     """Samples of pushes that only some servers have."""
     staleness: float
     """Mean staleness of updates: other updates between a pull and its push."""
-    staleness_most: int
+    staleness_max: int
     refused: Mapping[str, int]
     """Rejected pushes, clients without the token (`strangers`) and malformed messages, by reason."""
 

@@ -265,7 +265,7 @@ class Evaluation(PortionGranter):
         """Refuse a sum, and grant those of its portions again that do not count."""
         self.counting.refused.add(name)
         self.events.append(
-            Event("refused", member.name, mistake or "its portions already count", tuple(portions))
+            Event("portions_refused", member.name, mistake or "its portions already count", tuple(portions))
         )
         for claim in self.ledger.hand(member.session):
             if claim.portion in portions and claim.number == name.number:
@@ -290,7 +290,7 @@ class Evaluation(PortionGranter):
             return []
         sends = self.reductions.start(choice, now)
         self.counting.reductions += 1
-        self.events.append(Event("reducing", sends[0].to, f"{len(sends)} workers"))
+        self.events.append(Event("reduction", sends[0].to, f"{len(sends)} workers"))
         self._move(EvaluationState.REDUCING)
         return sends
 

@@ -130,7 +130,9 @@ class PointDistribution:
             if member.digests == self.digests:
                 member.is_ready, member.ready_for, member.progress = True, self.number, now
                 continue
-            self.events.append(Event("differs", member.name, "its parameters differ from the servers'"))
+            self.events.append(
+                Event("point_mismatch", member.name, "its parameters differ from the servers'")
+            )
             member.ready_for = 0
             sends.append(self.one(member, now))
         return sends

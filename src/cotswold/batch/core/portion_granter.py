@@ -92,7 +92,7 @@ class PortionGranter:
             sends.append(Send(member.name, FlushSums(member.session, self.number, lasts=False)))
         if choice.is_backup:
             self.counting.backups.add((member.session, choice.portion))
-            self.events.append(Event("backup", member.name, portions=(choice.portion,)))
+            self.events.append(Event("backup_task", member.name, portions=(choice.portion,)))
             for other in self.ledger.claims(choice.portion):
                 if other.number is None and not other.apart:
                     apart = IsolatePortion(other.session, self.number, other.grant)

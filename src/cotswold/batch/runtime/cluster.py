@@ -21,7 +21,7 @@ from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
 from cotswold.batch.runtime.status import ClusterStatus, counted_values
 from cotswold.batch.runtime.validation import Validation, run_validation
 from cotswold.batch.runtime.vector_cache import VectorCache
-from cotswold.errors import MachineError, UserError
+from cotswold.errors import ResumableError, UserError
 from cotswold.host import ForkServer
 from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
@@ -162,7 +162,7 @@ class Cluster:
         done = self._conversation.outcome()
         assert not isinstance(done, EvaluationResult), "no round was requested"
         if done.error is not None:
-            raise MachineError(f"{done.error}; resume the run")
+            raise ResumableError(f"{done.error}")
         self._contents.ran(commands)
         return list(done.dots)
 
@@ -268,7 +268,7 @@ class Cluster:
             self._abandon()
             raise
         if not isinstance(done, EvaluationResult):
-            raise ClusterFailedError(f"{done.error}; resume the run")
+            raise ClusterFailedError(f"{done.error}")
         if gradient is not None:
             self._contents.written(gradient)
         self._contents.ran(after)
@@ -371,7 +371,7 @@ class Cluster:
         self._backups += done.account.backups
         name = self._sets.drawn(done.portions) if patterns is None else patterns
         self._on_event(
-            "counted",
+            "evaluation",
             counted_values(done, name, is_drawn=patterns is None),
         )
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
@@ -402,4 +402,4 @@ class Cluster:
 
     def _require_servers(self) -> None:
         if self._lost_servers():
-            raise ClusterFailedError(f"{self._lost_servers()} is lost with its vectors; resume the run")
+            raise ClusterFailedError(f"{self._lost_servers()} is lost with its vectors")

@@ -108,8 +108,6 @@ class BatchCoordinator(CoordinatorLoop):
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
             last = f"; the last one: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
-            raise ClusterFailedError(
-                f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
-            )
+            raise ClusterFailedError(f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}")
         if self.on_progress is not None and self._shows_progress:
             self.on_progress()

@@ -283,7 +283,7 @@ class Startup:
         ended = self.staff.ended(descriptor, time.monotonic())
         if ended is None:
             return
-        self._on_event("ended", {"name": ended.name, "why": ended.why})
+        self._on_event("exited", {"name": ended.name, "reason": ended.why, "exit_code": ended.code})
         self._made.pop(ended.name, None)
         self._joins = [letter for letter in self._joins if letter.sender != ended.name]
         if ended.code == UserError.exit_code:

@@ -31,19 +31,19 @@ class ClusterStatus:
 
 
 def counted_values(done: EvaluationResult, patterns: str, *, is_drawn: bool) -> Mapping[str, object]:
-    """Return the values of the event ``counted``; ``patterns`` is the name of the set."""
+    """Return the values of the event ``evaluation``; ``patterns`` is the name of the set."""
     account = done.account
     return {
         "evaluation": done.evaluation,
-        "patterns": patterns,
+        "subset_name": patterns,
         "portions": format_ranges(done.portions),
-        "drawn": is_drawn,
+        "is_drawn": is_drawn,
         "samples": done.samples,
         "seconds": account.seconds,
         "workers": dict(account.by_name),
-        "backups": account.backups,
-        "backups_used": account.backups_used,
-        "refused": account.refused,
-        "lost": account.lost,
-        "left_out": format_ranges(account.left_out),
+        "backup_tasks": account.backups,
+        "backup_tasks_used": account.backups_used,
+        "portions_refused": account.refused,
+        "portions_lost": account.lost,
+        "portions_left_out": format_ranges(account.left_out),
     }

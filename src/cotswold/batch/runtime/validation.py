@@ -111,7 +111,7 @@ def run_validation(
         if len(members):
             alone_since = now
         elif conversation.staff.cannot_recover or now - alone_since > alone_seconds:
-            raise ClusterFailedError("no worker is left for validation; resume the run")
+            raise ClusterFailedError("no worker is left for validation")
         for name, request in validation.grant(members, now):
             conversation.post.send(name, request)
         return validation.is_done

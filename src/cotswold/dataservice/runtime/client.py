@@ -23,7 +23,7 @@ from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import BEATS
 from cotswold.dataservice.runtime.batch_tensors import batches_of, window_bytes
 from cotswold.dataservice.runtime.pool_connection import START_SECONDS, PoolConnection
-from cotswold.errors import RESUME, UserError
+from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.processes.endpoint_settings import local_address
 from cotswold.transport.address import Address
@@ -305,7 +305,7 @@ def open_client(
     encrypt: bool = True,
     ports: Sequence[int] = (),
     start_seconds: float = START_SECONDS,
-    again: str = RESUME,
+    again: str | None = None,
 ) -> DataClient:
     """Connect to the pool that listens at ``host`` and ``port``; other arguments as for `DataClient`.
     Raises UserError if the name cannot be resolved."""

@@ -21,7 +21,7 @@ from typing import Self
 from cotswold import wire as m
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import Trainer
-from cotswold.errors import RESUME, CotswoldError, MachineError, UserError
+from cotswold.errors import RESUME, CotswoldError, MachineError, ResumableError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.host.owner_process import OwnerProcess
 from cotswold.host.token import VARIABLE
@@ -50,7 +50,7 @@ class PoolConnection:
         asking: RequestSettings | None = None,
         where: str = "",
         start_seconds: float = START_SECONDS,
-        again: str = RESUME,
+        again: str | None = None,
     ) -> None:
         """Connect to a pool.
 
@@ -64,7 +64,7 @@ class PoolConnection:
             asking: Settings of requests.
             where: Name of the pool in errors.
             start_seconds: Seconds to wait for the first data server.
-            again: Remedy in errors.
+            again: Remedy in errors [resume the run].
         """
         self._again = again
         self._where = where or "the pool of data servers"
@@ -221,8 +221,11 @@ class PoolConnection:
         if self._machine.is_stranger:
             return UserError(f"{trouble}; use the recipe, or the store, of {self._where}")
         helps = "fix that" if self._machine.requests.refusal else f"check {self._where}"
-        again = f", and {self._again}" if self._machine.pool else ""
-        return MachineError(f"{trouble}; {helps}{again}")
+        if not self._machine.pool:
+            return MachineError(trouble, remedy=helps)
+        if self._again is not None:
+            return MachineError(trouble, remedy=f"{helps}, and {self._again}")
+        return ResumableError(trouble, remedy=f"{helps}, and {RESUME}")
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:

@@ -93,9 +93,9 @@ class LenderCoordinator(ServerSupervision):
         if name == m.POOL:
             self._lost = (time.monotonic(), why)
 
-    def _report_exit(self, name: str, why: str) -> None:
+    def _report_exit(self, name: str, why: str, code: int | None = None) -> None:
         if not self.is_over and not self._is_leaving:
-            super()._report_exit(name, why)
+            super()._report_exit(name, why, code)
 
     def _tick(self, now: float) -> None:
         if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:

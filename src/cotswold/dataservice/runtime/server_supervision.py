@@ -42,7 +42,7 @@ class ServerSupervision(CoordinatorLoop):
         """Handle the status of a server of this machine."""
         if name not in self._heard:
             self.staff.mark_ready(name)
-            self._on_event("data_server", {"name": name})
+            self._on_event("serving", {"name": name})
         self._heard[name] = now
 
     def _look_after_servers(self, now: float) -> float:
@@ -66,4 +66,4 @@ class ServerSupervision(CoordinatorLoop):
 
 def event_text(kind: str, more: Mapping[str, object]) -> str:
     """An event of data servers, in words."""
-    return f"{more['name']} serves" if kind == "data_server" else f"{more['name']} {more['why']}"
+    return f"{more['name']} serves" if kind == "serving" else f"{more['name']} {more['reason']}"

@@ -337,7 +337,7 @@ class Dispatcher(SessionDispatcher):
         if self.checkpoint > self.taken:  # some servers no longer have a state of it
             self.kept, self._checkpoint_ledger, self.taken = None, None, self.checkpoint
             self.checkpoint += 1
-        self.events += [Event("revived", each, "continues from a disk") for each in sorted(names)]
+        self.events += [Event("recovered", each, "continues from a disk") for each in sorted(names)]
         self._report_lost(union(*places), "that counted")
         return sends
 

@@ -55,10 +55,10 @@ def lost_samples_event(lost: Ranges, samples: int, of: str) -> Event:
     '5 samples that counted were lost by a server and are handed out again: epoch 1: 3 to 6; epoch 2: 2'
     """
     if not lost:
-        return Event("recalled", "", f"no samples {of} are lost")
+        return Event("samples_lost", "", f"no samples {of} are lost")
     named = "; ".join(_named(lost, samples))
     sentence = f"{size(lost):,} samples {of} were lost by a server and are handed out again: {named}"
-    return Event("recalled", "", sentence, places=lost)
+    return Event("samples_lost", "", sentence, places=lost)
 
 
 def _named(lost: Ranges, samples: int) -> list[str]:

@@ -95,7 +95,7 @@ class Replica:
         `gone`."""
         session = self._session
         if session is None:
-            return ("gone", ()) if self.state is ReplicaState.GONE else ("joining", (COORDINATOR,))
+            return ("exiting", ()) if self.state is ReplicaState.GONE else ("joining", (COORDINATOR,))
         if self._stepping is not None:
             return "computing", ()
         pushing, pulling = session.pushing, tuple(session.pulling)

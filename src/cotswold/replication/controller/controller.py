@@ -110,7 +110,7 @@ class Controller:
                 self.name, self.control, leading.epoch, leading.cluster, self._events, now
             )
             self._ticked, self._read_to = None, ""
-            self._events.note("leads", self.name, f"{self.name} leads the controllers", now)
+            self._events.note("leader_elected", self.name, f"{self.name} leads the controllers", now)
         return []
 
     def leads(self, now: float) -> bool:

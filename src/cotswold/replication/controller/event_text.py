@@ -13,11 +13,14 @@ from cotswold.replication.controller.cluster_view import Reason
 from cotswold.replication.controller.election import Election, ElectionReason
 from cotswold.replication.replica.saved_bucket import disk_of, is_restored
 from cotswold.wire import Group, Heartbeat
-from cotswold.wire.names import display_name, run_of
+from cotswold.wire.names import display_name, display_name_without_run, run_of
 
-GATHERED = "gathered"
+GATHERED = "summary"
 """Kind of an event that repeats, in one sentence for many buckets, what was recorded of each."""
-OF_BUCKETS = ("elected", "handed-over", "balanced", "revived", "waits", "caught-up", "copied", "left-out")
+OF_BUCKETS = (
+    *("elected", "handed_over", "rebalanced", "recovered", "unavailable"),
+    *("caught_up", "replica_added", "replica_removed"),
+)
 """Kinds of events of single buckets."""
 
 _RUNS = 3
@@ -74,7 +77,7 @@ def summary_text(changes: Sequence[BucketEvent]) -> str:
         return changes[0].sentence
     first = changes[0]
     count = len({each.bucket for each in changes})
-    many = f"{count} buckets" if count > 1 else display_name(first.bucket).partition(" of ")[0]
+    many = f"{count} buckets" if count > 1 else display_name_without_run(first.bucket)
     whose = f" of {first.run}" if first.run else ""
     numbers = sorted(each.term for each in changes)
     times = [each.milliseconds for each in changes]
@@ -130,16 +133,16 @@ def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
     if caught:
         sentence = f"{bucket}: {caught[0]} has caught up, and is a secondary, term {new.term}"
         shape = "{who} {has|have} caught up, and {is a secondary|are secondaries}, {terms}"
-        return BucketEvent("caught-up", new.bucket, caught[:1], sentence, shape, new.term)
+        return BucketEvent("caught_up", new.bucket, caught[:1], sentence, shape, new.term)
     if left:
         names = ", ".join(left)
         sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {reason.one}"
         shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(reason.each)}"
-        return BucketEvent("left-out", new.bucket, left, sentence, shape, new.term)
+        return BucketEvent("replica_removed", new.bucket, left, sentence, shape, new.term)
     if came:
         sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {reason.one}"
         shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {_plain(reason.each)}"
-        return BucketEvent("copied", new.bucket, came[:1], sentence, shape, new.term)
+        return BucketEvent("replica_added", new.bucket, came[:1], sentence, shape, new.term)
     return None
 
 
@@ -157,14 +160,14 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
 
     if is_restored(old.primary):
         return told(
-            "revived",
+            "recovered",
             f"restored; {new.primary} starts from its disk",
             "restored; {who} {starts from its disk|start from their disks}",
         )
     if new.incarnation != old.incarnation:
         lost = "every copy was lost"
         return told(
-            "revived",
+            "recovered",
             f"{lost}; {new.primary} resumes from its disk",
             f"{lost}; {{who}} {{resumes from its disk|resume from their disks}}",
         )
@@ -178,9 +181,9 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
             f"{why}; {{who}} {{remains the primary|remain primaries}}",
         )
     if election.cause is ElectionReason.REBALANCE:
-        kind, verb, verbs = "balanced", "leads now", "{leads now|lead now}"
+        kind, verb, verbs = "rebalanced", "leads now", "{leads now|lead now}"
     elif election.cause is ElectionReason.DRAINED:
-        kind, verb, verbs = "handed-over", "took over", "took over"
+        kind, verb, verbs = "handed_over", "took over", "took over"
     else:
         kind, verb, verbs = "elected", "took over", "took over"
     return told(
@@ -199,7 +202,7 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
             "{it|them}: start the host; otherwise another disk is used after a minute"
         )
         sentence = f"{display_name(group.bucket)}: {_filled(made, {}, True)}"
-        return BucketEvent("waits", group.bucket, tuple(silent), sentence, made, group.term)
+        return BucketEvent("unavailable", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"
         restored = f"restored, and {disk} is not available yet: start the host with that folder"
@@ -210,19 +213,19 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
             )
         sentence = f"{display_name(group.bucket)}: it was {restored}"
         many = f"{{it was|they were}} {restored}"
-        return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
+        return BucketEvent("unavailable", group.bucket, (group.primary,), sentence, many, group.term)
     if not silent:
         lost = (
             "no available server has any of {}, in memory or on disk: unless one comes back, end "
             "the run and resume it from its last checkpoint"
         )
         sentence, many = f"{display_name(group.bucket)}: {lost.format('it')}", lost.format("them")
-        return BucketEvent("waits", group.bucket, (group.primary,), sentence, many, group.term)
+        return BucketEvent("unavailable", group.bucket, (group.primary,), sentence, many, group.term)
     order = "`cotswold cluster drain NAME --lost` declares one lost for good"
     one, shape = "its servers are silent", "{its|their} servers are silent"
     sentence = f"{display_name(group.bucket)}: {one}; it waits for {', '.join(silent)}; {order}"
     many = f"{shape}; {{it waits|they wait}} for {{who}}; {order}"
-    return BucketEvent("waits", group.bucket, tuple(silent), sentence, many, group.term)
+    return BucketEvent("unavailable", group.bucket, tuple(silent), sentence, many, group.term)
 
 
 def _plain(why: str) -> str:

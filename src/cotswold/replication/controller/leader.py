@@ -219,7 +219,7 @@ class LeaderState:
                 was_drained = self._drains.end(server)
                 if (heir != server and self._drains.end(heir)) or was_drained:
                     self._rebalancer.postpone(now)
-                    self._events.note("undrained", server, f"{server} may have copies again", now)
+                    self._events.note("drain_cancelled", server, f"{server} may have copies again", now)
                 return [Send(sender, Undrained(server))]
             case StatusRequest(bucket, number):
                 last = self._events.last(now, bucket)
@@ -253,7 +253,7 @@ class LeaderState:
             if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
                 self._strangers[here.server] = None
                 sentence = sentences.foreign_server_text(here, self._cluster)
-                self._events.note("stranger", here.server, sentence, now)
+                self._events.note("unknown_server", here.server, sentence, now)
             return []
         deaf = 0.0 if known is None else known.record_acknowledged(here.answered, now)
         is_deaf = deaf >= _DEAF * self.control.lease_seconds

@@ -265,7 +265,7 @@ class BlockStore:
         self._heads, damaged = {}, list[Damage]()
         if isinstance(refusal := self._database.refusal, StoreError):
             self._index_damage = refusal
-            damaged.append(Damage(None, None, str(refusal)))
+            damaged.append(Damage(None, None, refusal.cause))
         try:
             for key, record in self._database.items(*HEADS):
                 self._load_head(key, record, damaged)
@@ -298,7 +298,7 @@ def _check_folder(folder: Path) -> None:
     """Raise UserError for a folder with other files, StoreError for a store without its format."""
     names = {each.name for each in folder.iterdir()}
     if "format.json" not in names and names & {"db", CONTENTS, "seal"}:
-        raise StoreError(f"{folder} is damaged (it has no format.json); {BEGIN_WITHOUT_FORMAT}")
+        raise StoreError(f"{folder} is damaged (it has no format.json)", remedy=BEGIN_WITHOUT_FORMAT)
     if names and "format.json" not in names and names != {"lock"}:
         raise UserError(f"{folder} is not empty and not a block store; choose another folder")
 
@@ -314,7 +314,7 @@ def _check_format(folder: Path) -> None:
     try:
         found = take(parse_object(content), "blocks", int)
     except MalformedError as error:
-        raise StoreError(f"{place} is damaged ({error}); {BEGIN_WITHOUT_FORMAT}") from error
+        raise StoreError(f"{place} is damaged ({error})", remedy=BEGIN_WITHOUT_FORMAT) from error
     if found != FORMAT:
         raise FormatError(
             f"{folder} {describe_format_error(found, FORMAT)}; use the version that wrote it, or "

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import msgpack
 
 from cotswold.errors import DiskFullError, MachineError, UserError
-from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
+from cotswold.files.durable import PARTIAL, DiskRemedy, disk_errors, is_full, sync_folder
 from cotswold.replication.disk import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.wire import DiskStateReply, Prepare
@@ -57,7 +57,7 @@ def write_saved(folder: Path, saved: Iterable[SavedBucket]) -> None:
     if folder.exists():
         raise UserError(f"{folder} already exists; choose another folder")
     beside = folder.with_name(folder.name + PARTIAL)
-    with disk_errors(folder, MachineError, FREE_AND_REPEAT):
+    with disk_errors(folder, MachineError, DiskRemedy.REPEAT):
         shutil.rmtree(beside, ignore_errors=True)
         try:
             with BlockStore(beside) as store:

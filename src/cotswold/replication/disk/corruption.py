@@ -17,8 +17,7 @@ BEGIN_EMPTY = (
     "move it away, start with an empty one, and have its buckets copied from it or from other servers"
 )
 BEGIN_WITHOUT_FORMAT = "move the folder away and start with an empty one"
-REMEDIES = (COPY_AGAIN, BEGIN_EMPTY, BEGIN_WITHOUT_FORMAT)
-"""Remedies for a damaged store of a server; error messages end with one of them."""
+"""Remedies for a damaged store of a server."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +78,7 @@ class DamagedError(StoreError):
     """Sound heads, from `BlockStore.heads`."""
 
     def __post_init__(self) -> None:
-        super().__init__(str(self))
-
-    def __str__(self) -> str:
         named = "; ".join(map(str, self.damaged[:_NAMED_MOST]))
         more = len(self.damaged) - _NAMED_MOST
-        return f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}; {COPY_AGAIN}"
+        cause = f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}"
+        super().__init__(cause, remedy=COPY_AGAIN)

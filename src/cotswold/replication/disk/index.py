@@ -162,7 +162,7 @@ class Database:
 
     def damage(self, error: Exception) -> StoreError:
         """Return the error about damage, for people."""
-        return StoreError(f"{self._folder} is damaged ({error}); {BEGIN_EMPTY}")
+        return StoreError(f"{self._folder} is damaged ({error})", remedy=BEGIN_EMPTY)
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], ranges: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Delete ``ranges`` (first key to last, exclusive), then put; all or nothing, durable on return."""

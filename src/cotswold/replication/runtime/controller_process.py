@@ -184,7 +184,8 @@ class ControllerProcess:
             return
         self._ticked = now
         for sentence in self._bond.tick((self._endpoint,), now):
-            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
         self._calling.meet({COORDINATOR: self._bond.to_call})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():
@@ -259,7 +260,7 @@ class ControllerProcess:
             f"a process uses the name {server} without that server's key and is rejected; if "
             "its host was reset to an earlier state, restart the host's 'cotswold cluster'"
         )
-        self._machine.note("stranger", server, sentence, now)
+        self._machine.note("unknown_server", server, sentence, now)
 
     def _tell_trouble(self, now: float) -> None:
         """Report once that the metadata are unavailable, and why, and once that they are back."""
@@ -269,11 +270,11 @@ class ControllerProcess:
         if trouble and not self._is_told and now - (self._troubled or now) > _TROUBLE_SECONDS:
             self._is_told = True
             said = f"{self._name} cannot read or write its state and does not lead without it: {trouble}"
-            self._post.send(COORDINATOR, EventReport("state", self._name, said))
+            self._post.send(COORDINATOR, EventReport("metadata", self._name, said))
         if not trouble and self._troubled is not None:
             said = f"{self._name} reads and writes its state again, after {now - self._troubled:.0f} s"
             if self._is_told:
-                self._post.send(COORDINATOR, EventReport("state", self._name, said))
+                self._post.send(COORDINATOR, EventReport("metadata", self._name, said))
             self._troubled, self._is_told = None, False
 
     def _met(self, here: Heartbeat) -> None:

@@ -138,7 +138,7 @@ class HostSupervisor:
             """Exited servers that are still being reported, each with the reason and the time."""
             self._told = 0.0
             if said := recover_metadata(settings):
-                self._on_event("state", settings.prefix, said)
+                self._on_event("metadata", settings.prefix, said)
             is_new = settings.owns_state and not (settings.folder / METADATA_FILE).exists()
             self._disks = ServerNames(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             refuse_foreign_disks(settings, self._disks)
@@ -159,7 +159,7 @@ class HostSupervisor:
     def _hear(self, seconds: float) -> object:
         """Process one event; return a message that is not handled here."""
         for sentence in self._tokens.tick((self._here, self._out), time.monotonic()):
-            self._on_event("token", self._settings.prefix, sentence)
+            self._on_event("token_rotation", self._settings.prefix, sentence)
         self._calling.meet(self._controllers)
         event = self._post.receive(seconds)
         match event:
@@ -276,10 +276,10 @@ class HostSupervisor:
     def _reached(self, answer: RunDescription | StatusReply) -> None:
         """Process a reply of the leader; it lists the names that are taken."""
         if said := self._reaching.answered(time.monotonic()):
-            self._on_event("reached", self._settings.prefix, said)
+            self._on_event("connected", self._settings.prefix, said)
         if isinstance(answer, StatusReply) and self._disks.lacking:
             new = self._disks.choose(each.name for each in answer.servers)
-            self._on_event("begins", self._settings.prefix, f"starting {', '.join(new)}")
+            self._on_event("starting", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
         if isinstance(answer, RunDescription):
             self._keep_drained(answer.drained)
@@ -333,7 +333,7 @@ class HostSupervisor:
             )
         if life in self._disks.disks:  # the next one has another name
             self._served.discard(ended.name)
-        self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
+        self._on_event("exited", ended.name, f"{ended.name} {ended.why}")
         self._lives[life].ended(now)
 
     def _start_due(self, now: float) -> None:

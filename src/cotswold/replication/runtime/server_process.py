@@ -293,7 +293,7 @@ class ReplicaServerProcess:
 
     def _tell_malformed(self, run: str, why: str) -> None:
         sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-        self._post.send(COORDINATOR, EventReport("malformed", self._name, f"{sentence}; remove that run"))
+        self._post.send(COORDINATOR, EventReport("malformed_run", self._name, f"{sentence}; remove that run"))
 
     def _do(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
@@ -339,7 +339,8 @@ class ReplicaServerProcess:
         self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
         self._meeting.meet(self._peers)
         for sentence in self._bond.tick(self._ways.each, now):
-            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
         self._machine.address = self._ways.updates.address
         self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
@@ -391,7 +392,8 @@ class ReplicaServerProcess:
             sentence = (
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
-            self._post.send(COORDINATOR, EventReport("short", self._name, f"{self._name}: {sentence}"))
+            report = EventReport("under_replicated", self._name, f"{self._name}: {sentence}")
+            self._post.send(COORDINATOR, report)
 
 
 def _bucket(message: Assign | Fence | DiskStateRequest) -> str:

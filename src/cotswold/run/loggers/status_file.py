@@ -16,12 +16,12 @@ from cotswold.files import MalformedError, read_object, writing_whole
 
 WRITE_SECONDS = 1.0
 _BYTES_MAX = 1 << 26
-_NEWS = 10
-_KEPT = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed", "warning")
+_PROCESS_EVENTS_MAX = 10
+_LATEST_KINDS = ("start", "step", "validation", "checkpoint", "replicas", "portions", "resumed", "warning")
 """Kinds of events of which the newest is saved."""
-_NEWS_KINDS = (
-    *("cluster_ended", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),
-    *("cluster_revived", "cluster_recalled", "cluster_restored", "cluster_disk", "cluster_waiting"),
+_PROCESS_KINDS = (
+    *("cluster_exited", "cluster_lost", "cluster_left", "cluster_refused", "cluster_joined"),
+    *("cluster_recovered", "cluster_samples_lost", "cluster_restored", "cluster_disk", "cluster_waiting"),
 )
 """Kinds of events of which the last few are saved."""
 
@@ -33,23 +33,27 @@ class StatusFile:
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
-        self._newest: dict[str, object] = {}
-        self._news: list[object] = []
+        self._latest: dict[str, object] = {}
+        self._process_events: list[object] = []
         self._written = float("-inf")
 
     def write(self, event: Mapping[str, object]) -> None:
         """Save an event, and write the file at most once per second."""
         kind = str(event["kind"])
-        if kind in _KEPT:
-            self._newest[kind] = event
-        elif kind in _NEWS_KINDS:
-            self._news = [*self._news[1 - _NEWS :], event]
+        if kind in _LATEST_KINDS:
+            self._latest[kind] = event
+        elif kind in _PROCESS_KINDS:
+            self._process_events = [*self._process_events[1 - _PROCESS_EVENTS_MAX :], event]
         else:
             return
         if self._clock() - self._written < WRITE_SECONDS:
             return
         self._written = self._clock()
-        content = {"written": time.time(), "newest": self._newest, "news": self._news}
+        content = {
+            "time": time.time(),
+            "latest": self._latest,
+            "process_events": self._process_events,
+        }
         with writing_whole(self._path) as file:
             file.write(json.dumps(content, separators=(",", ":")).encode())
 
@@ -61,7 +65,8 @@ class StatusFile:
 def read_status(path: Path) -> dict[str, object] | None:
     """Return the content of a `StatusFile`, or None if it does not exist.
 
-    The keys are ``written`` (unix seconds), ``newest`` (events by kind) and ``news``. Raises MachineError for
+    The keys are ``time`` (unix seconds of the last write), ``latest`` (events by kind) and
+    ``process_events``. Raises MachineError for
     an invalid file.
     """
     try:
@@ -72,6 +77,6 @@ def read_status(path: Path) -> dict[str, object] | None:
         raise MachineError(f"{path} cannot be read: {error.strerror}; read it as the run's user") from error
     except MalformedError as error:
         raise MachineError(f"{path} {error}; remove it, a running run writes it again") from error
-    if not isinstance(found.get("written"), int | float) or not isinstance(found.get("newest"), dict):
+    if not isinstance(found.get("time"), int | float) or not isinstance(found.get("latest"), dict):
         raise MachineError(f"{path} is not the status of a run; remove it, a running run writes it again")
     return found

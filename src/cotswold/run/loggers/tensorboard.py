@@ -19,11 +19,14 @@ from typing import Any
 
 from cotswold.files import open_file, real_folder, write_all
 
-_NO_CURVES = ("time", "seconds", "step", "stack")
+_NO_CURVES = ("time", "seconds", "step", "phase")
 
 
 class TensorBoard:
-    """An observer of an EventLog; curves have names such as `stack 0/loss` or `validation/accuracy`."""
+    """An observer of an EventLog.
+
+    Curves have names such as `phase 0 step/loss` or `phase layers validation/accuracy`.
+    """
 
     name = "TensorBoard"
 
@@ -36,15 +39,15 @@ class TensorBoard:
     def write(self, event: Mapping[str, object]) -> None:
         """Add the numbers of an event that has a step."""
         kind, step = event["kind"], event.get("step")
-        if kind == "begun_anew":
+        if kind == "restarted":
             self._repeated_from = 0
         if not isinstance(step, int):
             return
         if kind == "resumed":  # the checkpoint of a step includes that step
             self._repeated_from = step + 1
             return
-        stack = event.get("stack")
-        where = f"stack {stack} {kind}" if stack is not None else kind
+        phase = event.get("phase")
+        where = f"phase {phase} {kind}" if phase is not None else kind
         points = [
             {"tag": f"{where}/{name}", "simple_value": value}
             for name, value in event.items()

@@ -11,9 +11,9 @@ from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
 
 Fields = Mapping[str, object]
 _OUTCOMES = ("handed_out", "counted", "torn", "refused", "lost", "left_out")
-_STATES = ("starting", "joining", "pulling", "computing", "pushing", "idle", "gone")
+_ACTIVITIES = ("starting", "joining", "pulling", "computing", "pushing", "idle", "exiting")
 
-_EVALUATOR_STATES = ("starting", "judging", "idle")
+_EVALUATOR_ACTIVITIES = ("starting", "evaluating", "idle")
 
 _OF_STEPS: Sequence[tuple[str, str, str]] = (
     ("loss", "loss", "Mean loss on training samples since the previous event."),
@@ -24,39 +24,39 @@ _OF_STEPS: Sequence[tuple[str, str, str]] = (
     ),
     ("samples_per_second", "samples_per_second", "Training samples per second since the previous event."),
     ("staleness", "staleness_updates", "Mean staleness of all updates, in updates of a shard."),
-    ("staleness_most", "staleness_most_updates", "Largest staleness of an update, in updates of a shard."),
+    ("staleness_max", "staleness_max_updates", "Largest staleness of an update, in updates of a shard."),
     ("workers", "workers", "Active workers."),
 )
 _OF_REPLICAS: Sequence[tuple[str, str, str]] = (
     ("samples_per_second", "replica_samples_per_second", "Samples per second that a replica computes."),
     ("staleness", "replica_staleness_updates", "Mean staleness of a replica's updates."),
-    ("in_hand", "replica_in_hand_samples", "Samples assigned to a replica and not completed."),
+    ("samples_in_flight", "replica_in_flight_samples", "Samples assigned to a replica and not completed."),
     ("silent_seconds", "replica_silent_seconds", "Seconds since the last message of a replica."),
 )
 _OF_SERVERS: Sequence[tuple[str, str, str]] = (
-    ("waiting", "server_queue_bytes", "Bytes of queued updates on a server."),
-    ("queued", "server_queue_updates", "Queued updates on a server."),
+    ("queued_bytes", "server_queued_bytes", "Bytes of queued updates on a server."),
+    ("queued_updates", "server_queued_updates", "Queued updates on a server."),
     ("shards", "server_shards", "Shards on a server."),
     ("silent_seconds", "server_silent_seconds", "Seconds since the last message of a server."),
     ("dirty_bytes", "server_dirty_bytes", "Bytes of a server's data that are not on its disk."),
-    ("window_seconds", "server_window_seconds", "Age of the oldest change that is not on its disk."),
-    ("longest_seconds", "server_longest_window_seconds", "Largest such age since the start of the process."),
-    ("leads", "server_leads_buckets", "Buckets of which a server is the primary."),
-    ("copies", "server_copies", "Copies of buckets on a server."),
+    ("dirty_seconds", "server_dirty_seconds", "Age of the oldest change that is not on its disk."),
+    ("dirty_seconds_max", "server_dirty_max_seconds", "Largest such age since the start of the process."),
+    ("primary_buckets", "server_primary_buckets", "Buckets of which a server is the primary."),
+    ("bucket_replicas", "server_bucket_replicas", "Replicas of buckets on a server."),
     ("term", "server_term", "Newest term of a server's buckets."),
     (
-        "lag",
+        "lag_changes",
         "server_lag_changes",
-        "Largest number of changes that a copy lags behind a primary on this server.",
+        "Largest number of changes that a replica lags behind a primary on this server.",
     ),
 )
 _OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
     (
-        "judges",
-        "evaluator_samples",
+        "evaluated_samples",
+        "evaluator_evaluated_samples",
         "Training samples up to the parameters of the current or last evaluation.",
     ),
-    ("for_seconds", "evaluator_state_seconds", "Seconds in the current state."),
+    ("activity_seconds", "evaluator_activity_seconds", "Seconds in the current activity."),
     ("silent_seconds", "evaluator_silent_seconds", "Seconds since the last message of an evaluator."),
 )
 
@@ -68,7 +68,7 @@ def families(
 
     ``counts``: number of events by kind; ``about``: labels of the run.
     """
-    saved, ended = counts.get("checkpoint", 0), counts.get("cluster_ended", 0)
+    saved, exited = counts.get("checkpoint", 0), counts.get("cluster_exited", 0)
     step, replicas = newest.get("step", {}), newest.get("replicas", {})
     return [
         gauge("run_info", "Labels that describe the run.", [(about, 1.0)]),
@@ -79,7 +79,7 @@ def families(
         *_evaluators(_rows(replicas, "evaluators")),
         *_evaluations(newest.get("portions", {})),
         counter("checkpoints_total", "Checkpoints that this process saved.", [({}, saved)]),
-        counter("process_ends_total", "Replicas, workers and servers that ended.", [({}, ended)]),
+        counter("process_exits_total", "Replicas, workers and servers that exited.", [({}, exited)]),
     ]
 
 
@@ -88,8 +88,8 @@ def _steps(step: Fields) -> Iterator[Family]:
         yield gauge(name, about, _one(step, field))
     flops: Values = [({}, 1e9 * value) for _, value in _one(step, "gflops")]
     yield gauge("flops_per_second", "Floating-point operations per second since the previous event.", flops)
-    at, of = _one(step, "at"), _one(step, "of")
-    done: Values = [({}, at[0][1] / of[0][1])] if at and of and of[0][1] else []
+    at, end = _one(step, "phase_step"), _one(step, "phase_steps")
+    done: Values = [({}, at[0][1] / end[0][1])] if at and end and end[0][1] else []
     yield gauge("progress_ratio", "Fraction of the training that is done.", done)
     yield counter("pushed_bytes_total", "Bytes that replicas pushed, by layer and kind.", _pushed(step))
     seconds = _one(step, "training_seconds")
@@ -106,7 +106,7 @@ def _validations(found: Fields) -> Iterator[Family]:
 
 
 def _replicas(found: Fields) -> Iterator[Family]:
-    rows = _rows(found, "each")
+    rows = _rows(found, "replicas")
     samples = found.get("samples")
     account = samples if isinstance(samples, Mapping) else {}
     yield counter(
@@ -114,11 +114,11 @@ def _replicas(found: Fields) -> Iterator[Family]:
         "Samples by outcome; a lost sample is assigned again.",
         [({"outcome": name}, value) for name in _OUTCOMES for _, value in _one(account, name)],
     )
-    yield gauge("open_samples", "Samples assigned and not completed.", _one(found, "open"))
+    yield gauge("in_flight_samples", "Samples assigned and not completed.", _one(found, "samples_in_flight"))
     epoch: Values = [({}, value + 1) for _, value in _one(found, "epoch")]
     yield gauge("epoch", "Current epoch, counted from 1.", epoch)
     yield gauge("epochs", "Number of epochs of the run.", _one(found, "epochs"))
-    yield gauge("replicas", "Connected replicas.", _one(found, "replicas"))
+    yield gauge("replicas", "Connected replicas.", _one(found, "connected_replicas"))
     yield counter("sent_bytes_total", "Bytes that the coordinator sent.", _one(found, "sent_bytes"))
     yield counter(
         "received_bytes_total", "Bytes that the coordinator received.", _one(found, "received_bytes")
@@ -136,12 +136,12 @@ def _replicas(found: Fields) -> Iterator[Family]:
     for field, name, about in _OF_REPLICAS:
         yield gauge(name, about, _each(rows, "replica", field))
     yield gauge(
-        "replica_state",
-        "1 for the current state of a replica, 0 for other states.",
+        "replica_activity",
+        "1 for the current activity of a replica, 0 for others.",
         [
-            ({"replica": str(row.get("name")), "state": state}, float(row.get("doing") == state))
+            ({"replica": str(row.get("name")), "activity": each}, float(row.get("activity") == each))
             for row in rows
-            for state in _STATES
+            for each in _ACTIVITIES
         ],
     )
 
@@ -160,19 +160,19 @@ def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
         [
             ({"server": str(row.get("name")), "reason": str(reason)}, float(count))
             for row in rows
-            for reason, count in _pairs(row.get("refused"))
+            for reason, count in _pairs(row.get("refused_updates"))
         ],
     )
 
 
 def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
     yield gauge(
-        "evaluator_state",
-        "1 for the current state of an evaluator, 0 for other states.",
+        "evaluator_activity",
+        "1 for the current activity of an evaluator, 0 for others.",
         [
-            ({"evaluator": str(row.get("name")), "state": state}, float(row.get("doing") == state))
+            ({"evaluator": str(row.get("name")), "activity": each}, float(row.get("activity") == each))
             for row in rows
-            for state in _EVALUATOR_STATES
+            for each in _EVALUATOR_ACTIVITIES
         ],
     )
     for field, name, about in _OF_EVALUATORS:
@@ -180,11 +180,11 @@ def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
 
 
 def _evaluations(portions: Fields) -> Iterator[Family]:
-    yield gauge("evaluation_portions", "Portions of the current evaluation.", _one(portions, "of"))
+    yield gauge("evaluation_portions", "Portions of the current evaluation.", _one(portions, "portions"))
     yield gauge(
         "evaluation_done_portions",
         "Completed portions of the current evaluation.",
-        _one(portions, "portions"),
+        _one(portions, "portions_done"),
     )
 
 
@@ -205,7 +205,7 @@ def _rows(fields: Fields, name: str) -> list[Fields]:
 
 
 def _pushed(step: Fields) -> Values:
-    layers = step.get("pushed")
+    layers = step.get("pushed_bytes_by_layer")
     return [
         ({"layer": str(layer), "kind": str(kind)}, float(count))
         for layer, kinds in (layers.items() if isinstance(layers, Mapping) else ())

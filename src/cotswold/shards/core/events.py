@@ -13,8 +13,9 @@ class Event:
     """An event for the log."""
 
     kind: str
-    """``joined``, ``lost``, ``left``, ``backup``, ``refused``, ``failed``, ``differs``, ``reducing``,
-    ``aborted``, ``deadline``, ``epoch``, ``revived``, ``recalled``."""
+    """``joined``, ``lost``, ``left``, ``refused``, ``failed``, ``backup_task``, ``portions_refused``,
+    ``point_mismatch``, ``reduction``, ``aborted``, ``deadline``, ``epoch``, ``recovered``,
+    ``samples_lost``."""
     name: str
     """Name of the worker or replica, or of the recovered server."""
     sentence: str = ""

@@ -127,7 +127,7 @@ class ClusterBackend:
                 self._gradient,
                 finished=True,
                 workers=now.workers,
-                backups=now.backups,
+                backup_tasks=now.backups,
                 drawn=None if patterns is not None else self._drawn(found.patterns),
             )
         )
@@ -150,7 +150,7 @@ class ClusterBackend:
                 now.samples,
                 self._gradient,
                 workers=now.workers,
-                backups=now.backups,
+                backup_tasks=now.backups,
             )
         )
 
@@ -259,13 +259,13 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
     found: dict[int, str] = {}
     names = set()
     for event in read_events(run.events):
-        draw, portions = event.get("draw"), event.get("portions")
-        if event.get("kind") == "draw" and isinstance(draw, int) and isinstance(portions, str):
-            found[draw] = portions
-            names.add(event.get("set"))
+        subset, portions = event.get("subset"), event.get("portions")
+        if event.get("kind") == "subset" and isinstance(subset, int) and isinstance(portions, str):
+            found[subset] = portions
+            names.add(event.get("subset_name"))
     if names <= {ALL}:
         raise RunError(f"{run.path} drew no sets of samples to replay: every evaluation counted all samples")
-    return [found[draw] for draw in sorted(found)]
+    return [found[number] for number in sorted(found)]
 
 
 def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:

@@ -40,8 +40,8 @@ class EvaluationProgress:
 
     evaluation: int
     """The number of the evaluation, from 1 over the whole run."""
+    portions_done: int
     portions: int
-    of: int
     value: float | None
     """The mean over the samples so far; None if it is unknown before the end."""
     samples: int
@@ -49,7 +49,7 @@ class EvaluationProgress:
     finished: bool = False
     workers: int = 1
     """The number of live workers."""
-    backups: int = 0
+    backup_tasks: int = 0
     """Portions that a second worker received as backups."""
     drawn: Subset | None = None
     """The set that a finished evaluation drew; None if the caller chose the set."""

@@ -132,7 +132,7 @@ def described(network: nn.Module) -> dict[str, object]:
     """Return the event fields of a network."""
     children = network.layers if isinstance(network, LayerNetwork) else network.children()
     return {
-        "stack": "layers",
+        "phase": "layers",
         "layers": [repr(each) for each in children] or [type(network).__name__],
         "parameters": sum(each.numel() for each in network.parameters()),
     }

@@ -90,7 +90,7 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
         )
 
 
-def remembered(recipe: Recipe, began: Recipe) -> dict[str, str]:
+def lasting_overrides(recipe: Recipe, began: Recipe) -> dict[str, str]:
     """Return the recipe fields of a resumed run that hold from then on, as TOML values by name.
 
     They are the location of the samples, and the offload setting with its grid, because the run may not fit

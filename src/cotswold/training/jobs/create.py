@@ -214,7 +214,7 @@ def _resumed(
             f"the run in {path} trains {kept.network.module}, a module of a Python program; resume it "
             f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
-    wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
+    wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.overrides, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_training_device(wanted.training)
     _check_cluster(wanted)

@@ -3,7 +3,7 @@
 Knows: the meaning of "more epochs" for each strategy, the file that records them, the epochs to add. Does not
 know: how a phase is trained, files of checkpoints, the terminal.
 
-A run keeps its recipe. Each extension records the new totals in `prolonged.json` and adds phases for the
+A run keeps its recipe. Each extension records the new totals in `extended.json` and adds phases for the
 missing epochs: one per stack for `greedy`, one otherwise. A phase's schedule spans only that phase, so its
 rate rises and falls again. λ has its final value from the start, because its ramp is for random filters.
 Momentum starts at zero, except for `supervised`. Up to the start of the new phases, the run has the same bits
@@ -24,7 +24,7 @@ from cotswold.recipe.schema import BatchTraining, DownpourTraining, GreedyTraini
 from cotswold.run import RunDirectory
 from cotswold.training.strategies.phases import Epochs
 
-NAME = "prolonged.json"
+NAME = "extended.json"
 _FORMAT = 1
 _UNPHASED = (BatchTraining, DownpourTraining)
 EPOCHS_MAX = 1e6

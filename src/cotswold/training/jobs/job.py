@@ -17,8 +17,8 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import Store
-from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
-from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
+from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, told
+from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.host.stack_dump import dump_stacks_into
 from cotswold.recipe import FORMAT, Recipe
@@ -31,14 +31,14 @@ from cotswold.run.stop import NOTHING_SAVED
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
-from cotswold.training.jobs.config_diff import check_recipe, metadata, remembered
+from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
 from cotswold.training.jobs.extend import note, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
 from cotswold.training.strategies.phases import Epochs
 from cotswold.training.strategies.registry import Runner, TrainContext
 
-_FREE_ANEW = "free some space and resume"
+_FREE_AND_RESTART = f"free some space and resume ({NOTHING_SAVED})"
 
 
 def _rate(training: SharedTraining) -> str:
@@ -143,7 +143,7 @@ class Job(ABC):
                 if rank_context.is_main:
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
-                    self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
+                    self.run.set_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
@@ -172,7 +172,7 @@ class Job(ABC):
         if scraped is not None:
             log.show("metrics", url=scraped.url)
         if note(self.run, self.totals):
-            log.write("prolonged", epochs=self.totals[-1], prolongation=len(self.totals))
+            log.write("extended", epochs=self.totals[-1], extension=len(self.totals))
         return log
 
     @property
@@ -188,7 +188,7 @@ class Job(ABC):
         except BaseException as error:
             self._say_how_to_go_on(error)
             with suppress(CotswoldError):  # a full disk must not hide the cause
-                recorder.event("start_failed", why=_words(error))
+                recorder.event("start_failed", reason=_words(error))
             raise
 
     def _recorder(self, log: Log, stop: Stop, identity: str) -> Recorder:
@@ -236,16 +236,13 @@ class Job(ABC):
 
     def _say_how_to_go_on(self, error: BaseException) -> None:
         """Add the resume command to an error that asks to resume, or say that no checkpoint exists yet."""
-        said = str(error)
-        if not isinstance(error, MachineError) or self._resume_words in said or NOTHING_SAVED in said:
+        if not isinstance(error, MachineError):
             return
-        if said.endswith(RESUME):
-            said = f"{said}: {self._resume_words}"
-        if not CheckpointManager(self.run.checkpoints).paths():
-            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
-            said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
-        if said != str(error):
-            error.args = (said,)
+        is_saved = bool(CheckpointManager(self.run.checkpoints).paths())
+        if isinstance(error, ResumableError):
+            error.remedy += f": {self._resume_words}{'' if is_saved else f' ({NOTHING_SAVED})'}"
+        elif error.remedy == DiskRemedy.RESUME and not is_saved:
+            error.remedy = DiskRemedy.REPEAT if self.run.is_unbegun else _FREE_AND_RESTART
 
     @property
     def _resume_words(self) -> str:
@@ -289,16 +286,16 @@ class Job(ABC):
         checkpoint, skipped = recorder.resume(use)
         if checkpoint is None:
             lost = recorder.log.earlier_seconds if isinstance(recorder.log, EventLog) else 0.0
-            recorder.event("begun_anew", lost_seconds=lost)
+            recorder.event("restarted", lost_seconds=lost)
             return
         recorder.event(
             "resumed",
             format=FORMAT,
             step=runner.number,
-            counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
-            skipped=list(skipped),
+            step_unit="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
+            skipped_checkpoints=list(skipped),
             grid=self._grid,
-            remembered=self.run.remembered,
+            overrides=self.run.overrides,
         )
 
 

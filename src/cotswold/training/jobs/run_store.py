@@ -52,7 +52,7 @@ def store_of(
 
     Args:
         run: The directory of the run.
-        recipe: The run's recipe; None means the recipe in the directory, with the remembered location of the
+        recipe: The run's recipe; None means the recipe in the directory, with the overridden location of the
             samples.
         stores: The folder of stores.
         progress: Receives the progress of a preparation.
@@ -70,7 +70,7 @@ def store_of(
     noted = _noted(run)
     began = recipes.load(run.recipe)
     if recipe is None:
-        recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
+        recipe = recipes.load(run.recipe, [each for each in run.overrides if _name(each) in PLACES])
 
     def check(source: str) -> None:
         if noted.source not in (None, source):

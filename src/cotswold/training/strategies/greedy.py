@@ -29,7 +29,7 @@ class Greedy(StackStrategy):
         """Return the stack's index, maps and weights."""
         geometry = self.network.stacks[self.phase.part].geometry
         return {
-            "stack": self.phase.part,
+            "phase": self.phase.part,
             "input": str(geometry.input),
             "output": str(geometry.output),
             "parameters": geometry.filters.parameters,

@@ -29,7 +29,7 @@ class Joint(StackStrategy):
         """Return the network's maps and weights."""
         stacks = [stack.geometry for stack in self.network.stacks]
         return {
-            "stack": "all",
+            "phase": "all",
             "input": str(stacks[0].input),
             "output": str(stacks[-1].output),
             "parameters": self.parameters,

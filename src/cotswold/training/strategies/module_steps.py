@@ -72,7 +72,7 @@ class CountedFlops(Supervised):
         """Return the module's children and weights."""
         children = [f"{name}: {type(child).__name__}" for name, child in self.network.named_children()]
         return {
-            "stack": "layers",
+            "phase": "layers",
             "layers": children or [type(self.network).__name__],
             "parameters": self.parameters,
         }

@@ -26,16 +26,16 @@ class Phase:
     """The maximum number of steps; None for no limit."""
     validate_every: int | None
     """Steps between validations; None validates only before and after the phase."""
-    prolongation: int = 0
+    extension: int = 0
     """The index of the extension of the run; 0 for the recipe's training."""
     steps_before: int = 0
     """Steps of earlier phases on the same part; its curves continue from there."""
 
     def place(self) -> dict[str, int]:
         """Return the event fields of a phase that extends a run; empty for the others."""
-        if self.prolongation == 0:
+        if self.extension == 0:
             return {}
-        return {"prolongation": self.prolongation, "steps_before": self.steps_before}
+        return {"extension": self.extension, "steps_before": self.steps_before}
 
 
 def planned(
@@ -47,10 +47,10 @@ def planned(
     steps.
     """
     phases: list[Phase] = []
-    for prolongation, amounts in enumerate(epochs):
+    for extension, amounts in enumerate(epochs):
         for part, amount in enumerate(amounts):
-            if amount > 0 or prolongation == 0:
+            if amount > 0 or extension == 0:
                 count = steps(amount)
                 before = sum(phase.steps or 0 for phase in phases if phase.part == part)
-                phases.append(Phase(part, count, validate_every(count), prolongation, before))
+                phases.append(Phase(part, count, validate_every(count), extension, before))
     return phases

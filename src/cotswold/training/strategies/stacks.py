@@ -87,7 +87,7 @@ class StackStrategy(ABC):
         after a restart.
         """
         self._first = next(batches)
-        if self.phase.prolongation:
+        if self.phase.extension:
             for stack in self.network.stacks:
                 stack.train()
             self.holder.zero_momentum(self.moving())
@@ -153,7 +153,7 @@ class StackStrategy(ABC):
     def objective(self, stack: int) -> ops.StackObjective:
         """Return the objective of the next step on a stack; λ ramps up during the first part of the run."""
         settings = self.network.stacks[stack].objective_settings
-        rising = 0.0 if self.phase.prolongation else self.recipe.stack_objective.sparsity_ramp * self.steps
+        rising = 0.0 if self.phase.extension else self.recipe.stack_objective.sparsity_ramp * self.steps
         return replace(settings, sparsity=settings.sparsity * min(1.0, (self.step + 1) / max(rising, 1.0)))
 
     @property
@@ -173,7 +173,7 @@ def metrics_of(reports: Sequence[ops.StackReport], rate: float, samples: int) ->
             "reconstruction": sum(float(report.reconstruction) for report in reports),
             "sparsity": sum(float(report.sparsity) for report in reports),
             "alpha": float(reports[-1].alpha),
-            "rate": rate,
+            "relative_rate": rate,
         },
     )
 

@@ -91,7 +91,7 @@ class Supervised:
         layers = self.network.layers
         assert isinstance(layers, nn.Sequential), "a network of a recipe"
         return {
-            "stack": "layers",
+            "phase": "layers",
             "layers": [repr(layer) for layer in layers],
             "parameters": self.parameters,
         }
@@ -102,7 +102,7 @@ class Supervised:
 
     def begin(self, batches: Iterator[Batch]) -> None:
         """Reset the patience counter if the phase extends the run; momentum and the best loss stay."""
-        if self.phase.prolongation:
+        if self.phase.extension:
             self._epochs_without = 0
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class Supervised:
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
             remedy = spoilt_sample(batch) or remedy_of_scale(batch)
-        return Metrics(value, len(targets), {**details, "rate": rate}, found.weight, remedy)
+        return Metrics(value, len(targets), {**details, "learning_rate": rate}, found.weight, remedy)
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:

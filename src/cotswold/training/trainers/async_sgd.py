@@ -72,9 +72,9 @@ class AsyncTrainer:
         self._ledger: SampleLedger | None = None
         self._snapshot: Snapshot | None = None
         self._is_finished = False
-        self._nothing_left: str | None = None
+        self._complete_reason: str | None = None
         """The reason why a resumed run has nothing to train."""
-        self._is_prolonged = False
+        self._is_extended = False
         """True if the run has more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """The reason for an end before the last epoch."""
@@ -124,16 +124,16 @@ class AsyncTrainer:
         self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
-        has_more = self._is_prolonged = self._training.epochs > int(kept["epochs"])
+        has_more = self._is_extended = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # more was requested than before
             self._is_finished, self._validations.without = False, 0
-        self._nothing_left = self._why_nothing_left(ledger.epoch, kept)
+        self._complete_reason = self._reason_if_complete(ledger.epoch, kept)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
             ledger.next_epoch()
 
-    def _why_nothing_left(self, epoch: int, kept: Mapping[str, object]) -> str | None:
+    def _reason_if_complete(self, epoch: int, kept: Mapping[str, object]) -> str | None:
         """Return the reason why nothing is left to train; None if the run can continue.
 
         ``epoch`` is the run's epoch, from 0.
@@ -160,13 +160,13 @@ class AsyncTrainer:
         """
         recorder, is_new = self._recorder, self._snapshot is None
         unjudged: EvaluatorError | None = None
-        if self._nothing_left is not None:
-            recorder.event("nothing_left", why=self._nothing_left)
+        if self._complete_reason is not None:
+            recorder.event("already_complete", reason=self._complete_reason)
             return True
         if is_new:
-            recorder.event("stack", **self._describe)
-        if self._is_prolonged:
-            recorder.event("prolonged", epochs=[float(self._training.epochs)])
+            recorder.event("phase_start", **self._describe)
+        if self._is_extended:
+            recorder.event("extended", epochs=[float(self._training.epochs)])
         with (
             AsyncCheckpointWriter(recorder, self._flat) as saving,
             self._open(self._snapshot) as replicas,
@@ -189,9 +189,9 @@ class AsyncTrainer:
             self._warn(replicas)
             if finished:
                 totals = {"samples": recorder.usage.samples, "flops": recorder.usage.flops}
-                why = {} if self._ended is None else {"why": self._ended}
-                known = {**totals, **self._known(), **self._pushes.said, **why}
-                recorder.event("stack_end", stack="layers", step=self.number, **known)
+                reason = {} if self._ended is None else {"reason": self._ended}
+                known = {**totals, **self._known(), **self._pushes.said, **reason}
+                recorder.event("phase_end", phase="layers", step=self.number, **known)
             with showing.during("saving a checkpoint"):
                 self._tell_saved(saving.wait())
                 if finished or self.number != self._saved:
@@ -263,9 +263,9 @@ class AsyncTrainer:
         self._untold += 1
 
     def _known(self) -> dict[str, object]:
-        """Return the nonzero sample counts of the ledger."""
+        """Return the nonzero sample counts of the ledger, as event fields."""
         assert self._ledger is not None, "training has begun"
-        return {name: value for name, value in vars(self._ledger.total).items() if value}
+        return {f"samples_{name}": value for name, value in vars(self._ledger.total).items() if value}
 
     def _tell_means(self, replicas: Replicas) -> None:
         self._recorder.usage.samples = self.number  # reported samples count only after servers applied them
@@ -279,28 +279,28 @@ class AsyncTrainer:
         updates = max(1, sum(each.updates for each in counts))
         staleness = sum(each.staleness * each.updates for each in counts) / updates
         self._recorder.usage.staleness = staleness
-        self._replicas = status.replicas or self._replicas  # 0 at the end
+        self._replicas = status.connected_replicas or self._replicas  # 0 at the end
         total = status.account
         at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
             "step",
-            stack="layers",
+            phase="layers",
             step=self.number,
-            at=at,
-            of=self._training.epochs * self._samples,
-            **{name: value for name, value in self._known().items() if name != "handed_out"},
+            phase_step=at,
+            phase_steps=self._training.epochs * self._samples,
+            **{name: value for name, value in self._known().items() if name != "samples_handed_out"},
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
             replicas=self._replicas,
             staleness=staleness,
-            staleness_most=max((each.staleness_most for each in counts), default=0),
-            **({"refused_why": kinds(counts)} if total.refused or total.torn else {}),
-            waiting_bytes=sum(each.waiting for each in counts),
+            staleness_max=max((each.staleness_most for each in counts), default=0),
+            **({"refusal_reasons": kinds(counts)} if total.refused or total.torn else {}),
+            queued_bytes=sum(each.waiting for each in counts),
             server_cpu_seconds=sum(each.cpu_seconds for each in counts),
             applying_seconds=sum(each.applying_seconds for each in counts),
             updates=updates,
-            rate=self._schedule.rate(self._training.learning_rate, at),
+            learning_rate=self._schedule.rate(self._training.learning_rate, at),
             **self._windows.said(counts),
             **self._pushes.said,
         )

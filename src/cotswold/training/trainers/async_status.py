@@ -16,7 +16,7 @@ from cotswold.run import Recorder
 SHOW_SECONDS = 0.5
 _TELL_SECONDS = 30.0
 """Seconds between reports of the servers that delay a stop."""
-_DOING = {
+_ACTIVITIES = {
     "warming": "warm start: one replica trains, the others wait",
     "running": "training",
     "ending": "ending: finishing samples in flight",
@@ -29,19 +29,19 @@ class StatusReporter:
 
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
-        self._instead: str | None = None
+        self._activity: str | None = None
         self._shown = self._told = float("-inf")
         replicas.watch(self._look)
 
     @contextmanager
-    def during(self, doing: str) -> Iterator[None]:
+    def during(self, activity: str) -> Iterator[None]:
         """Show this activity instead of the replicas' state while the context is open."""
-        self._instead = doing
+        self._activity = activity
         self._show()
         try:
             yield
         finally:
-            self._instead = None
+            self._activity = None
 
     def _look(self) -> None:
         if time.monotonic() - self._shown >= SHOW_SECONDS:
@@ -69,14 +69,14 @@ class StatusReporter:
         now = self._replicas.status()
         self._recorder.show(
             "replicas",
-            doing=self._instead or _DOING[now.state],
+            activity=self._activity or _ACTIVITIES[now.state],
             epoch=now.epoch,
             epochs=self._epochs,
             samples=asdict(now.account),
-            open=now.open,
+            samples_in_flight=now.samples_in_flight,
             epoch_samples=self._replicas.samples,
-            replicas=now.replicas,
-            each=[asdict(each) for each in now.each],
+            connected_replicas=now.connected_replicas,
+            replicas=[asdict(each) for each in now.replicas],
             servers=[asdict(each) for each in now.servers],
             evaluators=[] if now.evaluator is None else [asdict(now.evaluator)],
             sent_bytes=now.sent_bytes,

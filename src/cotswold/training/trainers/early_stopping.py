@@ -37,9 +37,9 @@ class EarlyStopping:
         number, means = judged.number, dict(judged.means)
         self._recorder.event(
             "validation",
-            stack="layers",
+            phase="layers",
             step=number,
-            at=number,
+            phase_step=number,
             training_seconds=self._recorder.seconds,
             validation_seconds=judged.seconds,
             **means,

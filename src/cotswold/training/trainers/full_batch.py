@@ -66,13 +66,14 @@ class FullBatchTrainer:
         """
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
-        self._number = self._evaluations = self._slopes = 0
+        self._number = self._evaluations = self._partial_evaluations = 0
         self._best = _Best()
         self._without = 0  # validations since the best
         # values over different samples are not comparable
         patience = 0 if training.chooses else training.convergence_patience
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, patience)
         self._ended: str | None = None
+        self._is_stuck = False  # True if the run has ended because no step decreases the objective
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
         self._is_new = True
         self._shown = -inf
@@ -119,10 +120,11 @@ class FullBatchTrainer:
         self._without = int(kept["without"])
         self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
-        self._evaluations, self._slopes = int(kept["evaluations"]), int(kept["slopes"])
-        self._asked = self._evaluations + self._slopes
+        self._evaluations = int(kept["evaluations"])
+        self._partial_evaluations = int(kept["partial_evaluations"])
+        self._asked = self._evaluations + self._partial_evaluations
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
-        self._ended = ended if isinstance(ended, str) else None
+        self._ended, self._is_stuck = ended if isinstance(ended, str) else None, kept["is_stuck"] is True
         self._gradient_norm = norm if isinstance(norm, float) else inf
         self._is_new = False
 
@@ -141,9 +143,10 @@ class FullBatchTrainer:
                 "without": self._without,
                 "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
-                "slopes": self._slopes,
+                "partial_evaluations": self._partial_evaluations,
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
+                "is_stuck": self._is_stuck,
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
         }
@@ -182,13 +185,13 @@ class FullBatchTrainer:
     def run(self) -> bool:
         """Optimise to the end (True) or until a stop request (False); saves in both cases."""
         if self._is_new:
-            self._recorder.event("stack", **self._describe)
+            self._recorder.event("phase_start", **self._describe)
             self._validate()
         elif self._ended is not None and not self._may_go_on():
-            self._recorder.event("nothing_left", why=f"the run has ended ({self._ended})")
+            self._recorder.event("already_complete", reason=f"the run has ended ({self._ended})")
             return True
-        self._ended = None
-        while (why := self._over()) is None:
+        self._ended, self._is_stuck = None, False
+        while (reason := self._over()) is None:
             if self._wanted(self._expected_seconds()):
                 self._save()
                 return False
@@ -205,15 +208,15 @@ class FullBatchTrainer:
                 with suppress(CotswoldError):  # except for data of a lost server
                     self._save()
                 raise
-        self._ended = why
-        self._recorder.event("stack_end", stack="layers", step=self._number, why=why, **self._totals())
+        self._ended, self._is_stuck = reason, bool(self._failure)
+        self._recorder.event("phase_end", phase="layers", step=self._number, reason=reason, **self._totals())
         self._save()
         return True
 
     def _may_go_on(self) -> bool:
         """Return True if more was requested of a run that has ended."""
         assert self._ended is not None, "it has ended"
-        return self._over() is None and not self._ended.startswith(_NO_STEP)
+        return self._over() is None and not self._is_stuck
 
     @property
     def _is_first(self) -> bool:
@@ -238,16 +241,16 @@ class FullBatchTrainer:
         taken = now - self._since
         if share.finished:
             self._asked += 1
-            self._taken[share.of], self._since = taken, now
+            self._taken[share.portions], self._since = taken, now
             recorder.count(share.samples, flops * share.samples)
             if (drawn := share.drawn) is not None:
-                counted = {"set": drawn.name, "samples": share.samples, "portions": drawn.portions}
-                recorder.event("draw", draw=drawn.number, **counted)
+                counted = {"subset_name": drawn.name, "samples": share.samples, "portions": drawn.portions}
+                recorder.event("subset", subset=drawn.number, **counted)
             return
-        if share.of and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
+        if share.portions and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
             self._shown = now
             recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
-        if self._wanted(max(0.0, self._taken.get(share.of, 0.0) - taken)):
+        if self._wanted(max(0.0, self._taken.get(share.portions, 0.0) - taken)):
             recorder.count(share.samples, flops * share.samples)
             raise _StoppedError
 
@@ -262,7 +265,7 @@ class FullBatchTrainer:
             raise recorder.diverged(f"the {what} is not finite", f"iteration {self._number + 1}")
         self._number += 1
         self._evaluations += found.evaluations
-        self._slopes += found.partial_evaluations
+        self._partial_evaluations += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
         self._convergence.update(found)
         seconds = max(recorder.clock() - began, 1e-9)
@@ -270,18 +273,18 @@ class FullBatchTrainer:
         notes = {"restart": found.restart, "skipped": found.skipped, "failure": found.failure}
         recorder.event(
             "step",
-            stack="layers",
+            phase="layers",
             step=self._number,
-            at=self._number,
-            of=self._training.max_iterations,
+            phase_step=self._number,
+            phase_steps=self._training.max_iterations,
             loss=found.value,
             **data_loss,
             gradient_norm=found.gradient_norm,
-            rate=found.step,
+            step_length=found.step,
             evaluations=self._evaluations,
-            slopes=self._slopes,
-            set=found.patterns,
-            counted=found.samples,
+            partial_evaluations=self._partial_evaluations,
+            subset_name=found.patterns,
+            subset_samples=found.samples,
             flops=account.flops,
             training_seconds=recorder.seconds,
             samples_per_second=(account.samples - samples_before) / seconds,
@@ -308,9 +311,9 @@ class FullBatchTrainer:
             self._best = _Best(found["loss"], self._number, point)
         self._recorder.event(
             "validation",
-            stack="layers",
+            phase="layers",
             step=self._number,
-            at=self._number,
+            phase_step=self._number,
             evaluations=self._evaluations,
             flops=self._recorder.usage.flops,
             training_seconds=self._recorder.seconds,
@@ -329,7 +332,7 @@ class FullBatchTrainer:
         if training.patience is not None and self._without >= training.patience:
             return f"no better validation {training.patience} times"
         if self._failure:
-            return f"{_NO_STEP}: {self._failure}"
+            return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
         if self._convergence.reached:
@@ -345,7 +348,6 @@ _ITERATIONS = "training.max_iterations reached"
 _EVALUATIONS = "training.max_evaluations reached"
 _FLOPS = "training.max_flops reached"
 _TOLERANCE = "the gradient norm is at most training.tolerance"
-_NO_STEP = "no step decreases the objective"
 _CONVERGED = "converged: training.convergence_patience in a row made no measurable progress"
 
 

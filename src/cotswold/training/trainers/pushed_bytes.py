@@ -46,8 +46,8 @@ class PushedBytes:
     def said(self) -> dict[str, object]:
         """Event fields, empty without pushes.
 
-        `push_samples` is the mean number of samples per push, `pushed_bytes` the total, and `pushed` the
-        bytes by layer, then by kind.
+        `push_samples` is the mean number of samples per push, `pushed_bytes` the total, and
+        `pushed_bytes_by_layer` the bytes by layer, then by kind.
         """
         mean = {"push_samples": self._samples / self._pushes} if self._pushes else {}
         return {**mean, **self._said_bytes}
@@ -57,4 +57,5 @@ class PushedBytes:
         if not self.bytes:
             return {}
         total = sum(sum(kinds.values()) for kinds in self.bytes.values())
-        return {"pushed_bytes": total, "pushed": {layer: dict(kinds) for layer, kinds in self.bytes.items()}}
+        by_layer = {layer: dict(kinds) for layer, kinds in self.bytes.items()}
+        return {"pushed_bytes": total, "pushed_bytes_by_layer": by_layer}

@@ -125,13 +125,13 @@ class SyncTrainer:
         self._fetching = PeekableBatches(self.batches) if self.is_served else None
         batches = Drawn(self._fetching or iter(self.batches))
         if self._is_resumed and position.phase == len(phases):
-            self.recorder.event("nothing_left", why=self._why_nothing_left)
+            self.recorder.event("already_complete", reason=self._complete_reason)
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
             check_state(self.strategy, self.strategy.state_dict())  # before any training could be lost
             if position.step == 0:
                 described = {**self.strategy.describe(), **phases[position.phase].place()}
-                self.recorder.event("stack", **described)
+                self.recorder.event("phase_start", **described)
             if not self._run_phase(phases[position.phase], batches):
                 self._save()
                 return False
@@ -142,7 +142,7 @@ class SyncTrainer:
         return True
 
     @property
-    def _why_nothing_left(self) -> str:
+    def _complete_reason(self) -> str:
         """The reason why a resumed run takes no step, and the remedy."""
         if self.strategy.should_stop:
             return (
@@ -154,7 +154,7 @@ class SyncTrainer:
     def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
         """Take the phase's remaining steps; return False on a stop request."""
         strategy, recorder, position = self.strategy, self.recorder, self.position
-        account, stack = recorder.usage, strategy.describe()["stack"]
+        account, name = recorder.usage, strategy.describe()["phase"]
         seconds_before, samples_before, flops_before = recorder.clock(), account.samples, account.flops
         recorder.restart_means(self.batches.waited_seconds)
         every = None if phase.steps is None else -(-phase.steps // EVENTS_LEAST)
@@ -197,14 +197,14 @@ class SyncTrainer:
             position.total += 1
             last = position.step == phase.steps
             if recorder.means_due or last or (every is not None and position.step % every == 0):
-                self._tell_means(phase, stack)
+                self._tell_means(phase, name)
             if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
                 self._validate(phase)
             if save:
                 self._save()
         recorder.event(
-            "stack_end",
-            stack=stack,
+            "phase_end",
+            phase=name,
             step=position.total,
             phase_seconds=recorder.clock() - seconds_before,
             samples=account.samples - samples_before,
@@ -235,15 +235,15 @@ class SyncTrainer:
             if self._fetching.error is not None:
                 raise self._fetching.error
 
-    def _tell_means(self, phase: Phase, stack: object) -> None:
+    def _tell_means(self, phase: Phase, name: object) -> None:
         means = self.recorder.means(self.batches.waited_seconds)
-        of = {} if phase.steps is None else {"of": phase.steps_before + phase.steps}
+        last = {} if phase.steps is None else {"phase_steps": phase.steps_before + phase.steps}
         self.recorder.event(
             "step",
-            stack=stack,
+            phase=name,
             step=self.position.total,
-            **of,
-            at=phase.steps_before + self.position.step,
+            **last,
+            phase_step=phase.steps_before + self.position.step,
             **means.values,
             training_seconds=self.recorder.seconds,
             interval_steps=means.count,
@@ -256,9 +256,9 @@ class SyncTrainer:
         check_metrics(self.strategy, "validate", metrics)
         self.recorder.event(
             "validation",
-            stack=self.strategy.describe()["stack"],
+            phase=self.strategy.describe()["phase"],
             step=self.position.total,
-            at=phase.steps_before + self.position.step,
+            phase_step=phase.steps_before + self.position.step,
             loss=metrics.loss,
             **metrics.details,
         )

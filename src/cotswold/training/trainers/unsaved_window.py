@@ -32,8 +32,8 @@ class UnsavedWindow:
         self._promised = saved[0].flush_seconds
         return {
             "dirty_bytes": sum(each.dirty_bytes for each in saved),
-            "window_seconds": max(each.window_seconds for each in saved),
-            "longest_window_seconds": self._longest,
+            "dirty_seconds": max(each.window_seconds for each in saved),
+            "dirty_seconds_max": self._longest,
         }
 
     def warning(self, where: str) -> str | None:

@@ -164,7 +164,7 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     job = resumed(run, stores)
     assert job.recipe.offloaded
     assert not stop_after(job, 7, monkeypatch)
-    assert events(job.run, "resumed")[-1]["remembered"] == ['training.offload="disk"']
+    assert events(job.run, "resumed")[-1]["overrides"] == ['training.offload="disk"']
     job = open_job(tmp_path / "run.toml", run, stores=stores, resume=Resume.ALWAYS)
     assert job.recipe.offloaded
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=["training.offload=none"])
@@ -172,7 +172,7 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     job = resumed(run, stores)
     assert not job.recipe.offloaded
     assert bits(finish(job)) == bits(in_memory["greedy"])
-    assert "remembered" in events(job.run, "resumed")[-1] and job.run.remembered == []
+    assert "overrides" in events(job.run, "resumed")[-1] and job.run.overrides == []
 
 
 def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_process(

@@ -49,10 +49,10 @@ def resumed(epochs: int) -> list[dict[str, object]]:
 
 def test_more_epochs_are_told_by_an_event_as_for_other_strategies() -> None:
     (event,) = resumed(7)
-    assert event == {"kind": "prolonged", "epochs": [7.0]}
+    assert event == {"kind": "extended", "epochs": [7.0]}
     assert describe(event) == "extended to 7 epochs"
 
 
 @pytest.mark.parametrize("epochs", [2, 3])
-def test_epochs_that_are_not_more_prolong_nothing(epochs: int) -> None:
+def test_epochs_that_are_not_more_extend_nothing(epochs: int) -> None:
     assert resumed(epochs) == []
