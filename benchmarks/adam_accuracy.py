@@ -21,12 +21,12 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
-from measures.accuracy.page import drawing, page
-from measures.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.mnist import recipe_here
+from lib.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
+from lib.accuracy.page import drawing, page
+from lib.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.mnist import recipe_here
 
 NAME = "adam-accuracy"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, ready, table
-from measures.command import Json, command, main, rows
-from measures.predictions.adam_cluster import simulated
+from lib.command import Json, command, main, rows
+from lib.predictions.adam_cluster import simulated
 
 
 def adam_cluster(*, lives: int = 200, out: Path | None = None, json_: Json = False) -> None:

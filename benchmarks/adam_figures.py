@@ -14,11 +14,11 @@ from typing import Any
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, cores, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, main, rows
-from measures.downpour.growing import Growing, simulated_speed
-from measures.downpour.plots import draw_adam_figures
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan
+from lib.command import Json, main, rows
+from lib.downpour.plots import draw_adam_figures
+from lib.downpour.scaling import Growing, simulated_speed
+from lib.mnist import recipe_here
 
 BEYOND = (1, 2, 4, 8, 16, 32, 64)
 LINK_BYTES = 1.25e9

@@ -17,10 +17,10 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.downpour.accuracies import Accurate
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.downpour.accuracies import Accurate
+from lib.mnist import recipe_here
 
 PAPER = {"synchronous": 0.9939, "asynchronous": 0.9963}
 CASES = ("accuracy", "killed")

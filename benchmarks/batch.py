@@ -16,9 +16,9 @@ from pathlib import Path
 from statistics import median
 
 from cotswold.bench.measure import document, rounded, rounded_all
-from measures.batch.alone import Alone
-from measures.batch.cluster import beside_alone, bunyip_cluster, killed, slowed
-from measures.batch.network import SIZES
+from lib.batch.cluster import beside_alone, bunyip_cluster, killed, slowed
+from lib.batch.isolated import Alone
+from lib.batch.network import SIZES
 
 SHARES = {"quarter": 0.25, "sixteenth": 0.0625, "stopped": 0.0}
 CASES = ("two", *SHARES, "killed")

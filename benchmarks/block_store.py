@@ -10,8 +10,8 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.ui.terminal import progress_bar
-from measures.block_writing import block_writing
-from measures.command import Json, command, main, spreads
+from lib.block_writing import block_writing
+from lib.command import Json, command, main, spreads
 
 
 def block_store(

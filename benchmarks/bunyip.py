@@ -22,12 +22,12 @@ from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
-from measures.bunyip.judging import judge
-from measures.bunyip.page import drawing, page
-from measures.bunyip.paper import SIZES
-from measures.bunyip.summary import Prices, row, summary
-from measures.command import Flag, Json, Overrides, command, main
+from lib.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
+from lib.bunyip.error_rates import judge
+from lib.bunyip.page import drawing, page
+from lib.bunyip.paper import SIZES
+from lib.bunyip.summary import Prices, row, summary
+from lib.command import Flag, Json, Overrides, command, main
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 

@@ -43,8 +43,8 @@ from cotswold.simulate.estimates.bunyip import (
     stage_seconds,
     stated_card_gbits,
 )
-from measures.batch.bunyip_plots import draw
-from measures.batch.figures import measured
+from lib.batch.bunyip_plots import draw
+from lib.batch.figures import measured
 
 COUNTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, PROCESSORS)
 PATTERNS = (10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 9_360_000)

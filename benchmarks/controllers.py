@@ -14,9 +14,9 @@ from cyclopts import Parameter
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.ui.terminal import progress_bar
-from measures.command import Json, command, main
-from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
-from measures.controlling_plots import draw
+from lib.command import Json, command, main
+from lib.controller import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
+from lib.controller_plots import draw
 
 SERVERS = (10, 30, 100, 300, 1000)
 

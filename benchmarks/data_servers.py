@@ -16,13 +16,13 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.cells import Cells, Plan
-from measures.command import Json, main
-from measures.feeding.cached import cached
-from measures.feeding.killed import trained
-from measures.feeding.plots import drawing
-from measures.feeding.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
-from measures.feeding.summary import best_workers, median_rate, single_rate, summary
+from lib.cells import Cells, Plan
+from lib.command import Json, main
+from lib.data_servers.cache import cached
+from lib.data_servers.kills import trained
+from lib.data_servers.plots import drawing
+from lib.data_servers.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
+from lib.data_servers.summary import best_workers, median_rate, single_rate, summary
 
 NAME = "data-servers"
 TRIED = {OURS: (1, 2), ALONE: (0,), "torch DataLoader": (1, 2), "Ray Data": (1, 2)}
@@ -37,7 +37,7 @@ KILLED_SECONDS, KILLED_EVERY = 65.0, 20.0
 def data_servers(
     *,
     subject: Annotated[list[str] | None, Parameter(negative=())] = None,
-    rivals: Path | None = None,
+    baselines: Path | None = None,
     rounds: int = 3,
     kills: int = 0,
     warm_seconds: float = 1.5,
@@ -60,14 +60,14 @@ def data_servers(
     Examples:
 
       python benchmarks/data_servers.py --minutes 10
-      python benchmarks/data_servers.py --rivals /path/to/python --subject mnist
+      python benchmarks/data_servers.py --baselines /path/to/python --subject mnist
       python benchmarks/data_servers.py --subject caltech --kills 2
 
     Parameters
     ----------
     subject
         mnist, mnist-256 (batches of 256), mnist-elastic or caltech; all by default. May be given again.
-    rivals
+    baselines
         A Python that has ray[data] and tensorflow; without one they are left out, and that is said.
     rounds
         How many times each.
@@ -90,7 +90,7 @@ def data_servers(
     names = subject or list(SUBJECTS)
     if unknown := sorted(set(names) - set(SUBJECTS)):
         raise UserError(f"there is no subject {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
-    bench = Bench(stores, rivals, warm_seconds, seconds)
+    bench = Bench(stores, baselines, warm_seconds, seconds)
     cells = Cells(NAME, out, minutes, summary, warm_seconds=warm_seconds, seconds=seconds)
     whos = [who for who in (*IN_PROCESS, *ELSEWHERE) if _is_here(bench, who)]
     is_whole = cells.run(_plan(cells, bench, names, whos, rounds, kills))

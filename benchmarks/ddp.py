@@ -19,11 +19,11 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan, number
-from measures.command import Json, Overrides, check_unvaried, main, rows
-from measures.downpour.racing import NAMES, OURS, raced
-from measures.downpour.rivals import Race
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan, number
+from lib.command import Json, Overrides, check_unvaried, main, rows
+from lib.downpour.baselines import Race
+from lib.downpour.time_to_accuracy import NAMES, OURS, raced
+from lib.mnist import recipe_here
 
 SHARES = {"equal": 1.0, "half": 0.5}
 BARS = {"equal": 1.05, "half": 0.7}

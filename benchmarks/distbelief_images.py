@@ -18,9 +18,9 @@ from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.distbelief.images import ARMS, Images, draw_images, report
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.distbelief.images import ARMS, Images, draw_images, report
 
 RATES = (0.0025, 0.01, 0.05, 0.1)
 TUNING_SEED = 1_000

@@ -15,10 +15,10 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, number
-from measures.command import Json, Overrides, main
-from measures.downpour.speeds import Speeds
-from measures.mnist import recipe_here
+from lib.cells import Cells, number
+from lib.command import Json, Overrides, main
+from lib.downpour.speeds import Speeds
+from lib.mnist import recipe_here
 
 BARS = {"two": 0.9, "quarter": 0.95, "killed": 0.97}
 OF = {

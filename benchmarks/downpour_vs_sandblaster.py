@@ -17,10 +17,10 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.recipe import dump
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.downpour.figure_4 import WAYS, Experiment, Way
-from measures.downpour.plots import draw_figure_4
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.downpour.figure_4 import WAYS, Experiment, Way
+from lib.downpour.plots import draw_figure_4
 
 TUNING_SEED = 1_000
 SIMULATED = {

@@ -12,8 +12,8 @@ from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
-from measures.command import Json, Overrides, check_stacks, command, main, spreads
-from measures.passes import evaluation_passes
+from lib.command import Json, Overrides, check_stacks, command, main, spreads
+from lib.passes import evaluation_passes
 
 
 def evaluate(

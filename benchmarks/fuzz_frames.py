@@ -20,10 +20,10 @@ from collections import Counter
 from pathlib import Path
 
 from cotswold.ui.terminal import say
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.endpoint import EndpointVictim
-from measures.fuzzing.hunt import Make, hunt, read, replay, write
-from measures.fuzzing.keeper import KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.endpoint import EndpointVictim
+from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.search import Make, hunt, read, replay, write
 
 VICTIMS: dict[str, Make] = {
     "keeper": KeeperVictim,

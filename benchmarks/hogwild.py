@@ -12,9 +12,9 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from cotswold.training.strategies.supervised import supervised_training
-from measures.command import Json, check_unvaried, command, main, rows, spreads
-from measures.hogwild import measured
-from measures.hogwild_training import Steps
+from lib.command import Json, check_unvaried, command, main, rows, spreads
+from lib.hogwild import measured
+from lib.hogwild_training import Steps
 
 
 def hogwild(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from measures.command import Json, command, main, spreads
-from measures.in_flight import Subject, measured
+from lib.command import Json, command, main, spreads
+from lib.in_flight import Subject, measured
 
 
 def in_flight(

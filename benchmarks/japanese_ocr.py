@@ -19,7 +19,7 @@ from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
 from cotswold.data.datasets.japanese_ocr.patterns import FEATURES
 from cotswold.data.datasets.japanese_ocr.typefaces import installed
-from measures.command import Json, command, main, spreads
+from lib.command import Json, command, main, spreads
 
 _SCANS, _PATTERNS = 1000, 50_000
 

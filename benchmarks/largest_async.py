@@ -15,9 +15,9 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
-from measures.cells import Cells, Plan, number
-from measures.command import Json, main, rows
-from measures.downpour.largest import FORMS, measured, units_for
+from lib.cells import Cells, Plan, number
+from lib.command import Json, main, rows
+from lib.downpour.largest import FORMS, measured, units_for
 
 FIRST = 1 / 4
 """Of the limit, what the first network may take."""

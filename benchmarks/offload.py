@@ -13,9 +13,9 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
 from cotswold.ui.terminal import say
-from measures.command import Flag, Json, Overrides, check_stacks, command, listed, main
-from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
-from measures.offload.measure import offload as measured
+from lib.command import Flag, Json, Overrides, check_stacks, command, listed, main
+from lib.offload.measure import SHARE, OffloadCase, largest_rows, part_of
+from lib.offload.measure import offload as measured
 
 
 def offload(

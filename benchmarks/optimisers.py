@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from measures.optimisers.problems import problems
-from measures.optimisers.single import single_problems, singles
-from measures.optimisers.table import compared, faults, methods
+from lib.optimisers.problems import problems
+from lib.optimisers.single import single_problems, singles
+from lib.optimisers.table import compared, faults, methods
 
 
 def main() -> None:

@@ -16,15 +16,15 @@ from cotswold.cli.support.tables import ready, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.ui.terminal import say
-from measures.command import Flag, command, main
-from measures.papers.aberdeen2000 import PAPER as ABERDEEN
-from measures.papers.chilimbi2014 import PAPER as CHILIMBI
-from measures.papers.coates2013 import PAPER as COATES
-from measures.papers.dean2012 import PAPER as DEAN
-from measures.papers.page import Given, page, told
-from measures.papers.part import Paper
-from measures.papers.running import BENCHMARKS, Running, read
-from measures.papers.sources import SIZES, Size, size_of
+from lib.command import Flag, command, main
+from lib.papers.aberdeen2000 import PAPER as ABERDEEN
+from lib.papers.chilimbi2014 import PAPER as CHILIMBI
+from lib.papers.coates2013 import PAPER as COATES
+from lib.papers.dean2012 import PAPER as DEAN
+from lib.papers.page import Given, page, told
+from lib.papers.part import Paper
+from lib.papers.runner import BENCHMARKS, Running, read
+from lib.papers.sources import SIZES, Size, size_of
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (COATES, DEAN, ABERDEEN, CHILIMBI)}
 

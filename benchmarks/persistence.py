@@ -15,11 +15,11 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.training import open_store
-from measures.cells import Cells, number
-from measures.command import Json, Overrides, main
-from measures.mnist import recipe_here
-from measures.persisting import LEAST_WANTED, Persisting
-from measures.persisting_plots import drawing
+from lib.cells import Cells, number
+from lib.command import Json, Overrides, main
+from lib.mnist import recipe_here
+from lib.persistence import LEAST_WANTED, Persisting
+from lib.persistence_plots import drawing
 
 NAME = "persistence"
 

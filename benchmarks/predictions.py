@@ -10,9 +10,9 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, ready, table
 from cotswold.host import available_bytes
-from measures.command import Json, command, main
-from measures.predictions.predicted import MEDIAN_MOST, WORST_MOST
-from measures.predictions.predicted import predictions as measured
+from lib.command import Json, command, main
+from lib.predictions.comparison import MEDIAN_MOST, WORST_MOST
+from lib.predictions.comparison import predictions as measured
 
 
 def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False) -> None:

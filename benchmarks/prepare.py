@@ -11,8 +11,8 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
-from measures.command import Json, command, main, spreads
-from measures.preparing import preparing
+from lib.command import Json, command, main, spreads
+from lib.preparation import preparing
 
 
 def prepare(

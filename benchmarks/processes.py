@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from measures.command import Json, command, main, spreads
-from measures.processes import processes as measured
+from lib.command import Json, command, main, spreads
+from lib.processes import processes as measured
 
 
 def processes(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> None:

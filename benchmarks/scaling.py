@@ -13,10 +13,10 @@ from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
 from cotswold.cli.support.tables import leave, ready, table, write
 from cotswold.ui.terminal import say
-from measures.command import Flag, Json, Only, command, main
-from measures.scaling.cases import GROUPS, cases, quick_cases
-from measures.scaling.cases import scaling as measured
-from measures.scaling.plots import PLOTS
+from lib.command import Flag, Json, Only, command, main
+from lib.scaling.cases import GROUPS, cases, quick_cases
+from lib.scaling.cases import scaling as measured
+from lib.scaling.plots import PLOTS
 
 
 def scaling(

@@ -23,7 +23,7 @@ from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, p
 from cotswold.simulate.estimates.prediction import Workload
 from cotswold.simulate.workloads.layers import LayerWork
 from cotswold.simulate.workloads.papers import adam, image_network, ladder, speech
-from measures.predictions.plots import draw_all
+from lib.predictions.plots import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)

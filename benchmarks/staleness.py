@@ -19,12 +19,12 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Flag, Json, main, rows
-from measures.downpour.plots import draw_staleness
-from measures.downpour.simulating import RULES, Simulating
-from measures.mnist import source
-from measures.simulated_replicas import Learning, Machines
+from lib.cells import Cells, Plan
+from lib.command import Flag, Json, main, rows
+from lib.downpour.plots import draw_staleness
+from lib.downpour.simulation import RULES, Simulating
+from lib.mnist import source
+from lib.simulated_replicas import Learning, Machines
 
 RECIPE = """
 name = "mnist-784-100-10"

@@ -14,9 +14,9 @@ from cotswold.recipe import load
 from cotswold.training import open_store
 from cotswold.ui.terminal import progress_bar, say
 from cotswold.ui.training_display import TrainingDisplay
-from measures.command import Json, Overrides, check_stacks, command, listed, main, rows
-from measures.training.loop import loop_share
-from measures.training.peaks import peaks
+from lib.command import Json, Overrides, check_stacks, command, listed, main, rows
+from lib.training.loop import loop_share
+from lib.training.peak_memory import peaks
 
 
 def training(

@@ -11,10 +11,10 @@ from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_accuracy import adam_accuracy
 from cotswold.recipe import load
-from measures.accuracy.cases import CASES, TUNING_SEED, Case, Trained
-from measures.accuracy.summary import paired, summary
-from measures.command import main
-from measures.papers.running import BENCHMARKS
+from lib.accuracy.cases import CASES, TUNING_SEED, Case, Trained
+from lib.accuracy.summary import paired, summary
+from lib.command import main
+from lib.papers.runner import BENCHMARKS
 
 RESULTS = BENCHMARKS / "results"
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cotswold.simulate import load_cluster
-from measures.predictions.adam_cluster import PUSH_IMAGES, Work, kept_part, simulated
+from lib.predictions.adam_cluster import PUSH_IMAGES, Work, kept_part, simulated
 
 DAY = 86_400.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from block_store import block_store
-from measures.command import main
+from lib.command import main
 
 
 def test_a_folder_that_is_not_there_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import data_servers as script
+from baselines.common import Feeding, moved, transformed
 from cotswold.data import Preparation, Store, open_source, prepare
 from data_servers import data_servers
-from measures.command import main
-from measures.feeding import subject as feeding
-from measures.feeding.cached import bound, hits
-from measures.feeding.killed import trained
-from measures.feeding.subject import ALONE, OURS, Subject
-from measures.feeding.summary import summary
-from rivals.feeding import Feeding, moved, transformed
+from lib.command import main
+from lib.data_servers import subject
+from lib.data_servers.cache import bound, hits
+from lib.data_servers.kills import trained
+from lib.data_servers.subject import ALONE, OURS, Subject
+from lib.data_servers.summary import summary
 
-TABLES = json.dumps(feeding.MOVES)
+TABLES = json.dumps(subject.MOVES)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture
 def small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "store", lambda self, stores: store)
-    monkeypatch.setattr(feeding, "IN_PROCESS", {each: feeding.IN_PROCESS[each] for each in (OURS, ALONE)})
-    monkeypatch.setattr(script, "IN_PROCESS", feeding.IN_PROCESS)
+    monkeypatch.setattr(subject, "IN_PROCESS", {each: subject.IN_PROCESS[each] for each in (OURS, ALONE)})
+    monkeypatch.setattr(script, "IN_PROCESS", subject.IN_PROCESS)
     monkeypatch.setattr(script, "TRIED", {OURS: (1,), ALONE: (0,)})
 
 
@@ -53,7 +53,7 @@ def test_cells_are_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
             main(data_servers, [*words, *places])
         assert left.value.code == 0
         printed = capsys.readouterr()
-        assert "Ray Data is left out: no --rivals" in printed.err
+        assert "Ray Data is left out: no --baselines" in printed.err
         assert ("fed: mnist" in printed.err) == measured, "a finished cell is not measured again"
         assert "beyond the transforms alone" in printed.out
     found = json.loads((tmp_path / "out" / "data-servers.json").read_text())

@@ -10,8 +10,8 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, greedy, supervised
 
 from distbelief_images import distbelief_images, summary, tuned
-from measures.command import main
-from measures.distbelief.images import ARMS
+from lib.command import main
+from lib.distbelief.images import ARMS
 
 
 @pytest.mark.soak

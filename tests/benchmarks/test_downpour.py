@@ -9,7 +9,7 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, supervised
 
 from downpour import downpour
-from measures.command import main
+from lib.command import main
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

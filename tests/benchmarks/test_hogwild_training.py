@@ -20,7 +20,7 @@ from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
 from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
-from measures.hogwild_training import Done, Steps, take_step, train
+from lib.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 LEARNERS = "tests.benchmarks.learners"
@@ -120,7 +120,7 @@ def test_what_is_no_batch_for_each_process_is_refused(steps: Steps) -> None:
 
 
 STARTER = f"""
-from measures.hogwild_training import Steps, train
+from lib.hogwild_training import Steps, train
 train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(samples=10**9, batch=8), 2)
 """
 

@@ -15,12 +15,12 @@ from cyclopts import App
 
 from cotswold.cli.main import build
 from cotswold.errors import UserError
-from measures.command import main
-from measures.papers.chilimbi_feeding import feeding
-from measures.papers.page import Given, entries, page, told
-from measures.papers.part import Claim, Found, Paper, Part
-from measures.papers.running import BENCHMARKS, Running, read, run_here
-from measures.papers.sources import SIZES, SOURCES, Command, Source, size_of
+from lib.command import main
+from lib.papers.chilimbi_feeding import feeding
+from lib.papers.page import Given, entries, page, told
+from lib.papers.part import Claim, Found, Paper, Part
+from lib.papers.runner import BENCHMARKS, Running, read, run_here
+from lib.papers.sources import SIZES, SOURCES, Command, Source, size_of
 from papers import PAPERS, papers
 
 RESULTS = BENCHMARKS / "results"

@@ -12,11 +12,11 @@ from cotswold.data import open_source
 from cotswold.errors import SourceError, UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.recipe import parse
-from measures.passes import evaluation_passes
-from measures.preparing import preparing
-from measures.start import start
-from measures.training.clocked import LOWER, STEPS, VALIDATION, clocked
-from measures.training.loop import loop_share
+from lib.import_time import start
+from lib.passes import evaluation_passes
+from lib.preparation import preparing
+from lib.training.breakdown import LOWER, STEPS, VALIDATION, clocked
+from lib.training.loop import loop_share
 
 RECIPE = """
 name = "tiny"

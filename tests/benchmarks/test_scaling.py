@@ -18,13 +18,13 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
-from measures.scaling import cases as scaling
-from measures.scaling import messages as scaling_messages
-from measures.scaling.messages import Waits, plans_of_step, without_messages
-from measures.scaling.plots import PLOTS
-from measures.scaling.shapes import PAPER, Fields
-from measures.scaling.speed import ONE, TWO_APART, Alone, Speed, alone, speed
-from measures.scaling.stacks import RULE, random_images, share_of
+from lib.scaling import cases as scaling
+from lib.scaling import messages as scaling_messages
+from lib.scaling.messages import Waits, plans_of_step, without_messages
+from lib.scaling.plots import PLOTS
+from lib.scaling.shapes import PAPER, Fields
+from lib.scaling.speed import ONE, TWO_APART, Alone, Speed, alone, speed
+from lib.scaling.stacks import RULE, random_images, share_of
 
 LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
 MEMORY_MOST = 6 << 30

@@ -15,7 +15,7 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import PortionSum, Slot
-from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
+from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
 SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), SampleSchedule()

@@ -9,7 +9,7 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, supervised
 
 from cotswold.bench.measure import Document
-from measures.command import main
+from lib.command import main
 from staleness import RATES, staleness, summary
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'

@@ -15,7 +15,7 @@ from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeomet
 from cotswold.mesh import Mesh, partition
 from cotswold.simulate import Cluster, LayerWork, StackWork, predict
 from cotswold.simulate.workloads.layers import LayerGeometry
-from measures.predictions import updates
+from lib.predictions import updates
 
 
 def uneven() -> StackWork:

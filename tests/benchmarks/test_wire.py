@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cotswold.testing.hosts import HEADER_BYTES, Rate, why_not
-from measures.scaling.wire import GLOO_BYTES, SMALL, Found, Spot, trained
+from lib.scaling.wire import GLOO_BYTES, SMALL, Found, Spot, trained
 
 pytestmark = pytest.mark.skipif(
     why_not() is not None, reason="needs root and ip/tc (Debian's iproute2) to make hosts in namespaces"

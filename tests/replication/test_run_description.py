@@ -35,8 +35,8 @@ from cotswold.wire import (
     Write,
 )
 from cotswold.wire.messenger import Received
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.keeper import CONTROLLER, OWN, RUN, KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.parameter_server import CONTROLLER, OWN, RUN, KeeperVictim
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:

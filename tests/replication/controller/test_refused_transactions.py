@@ -9,7 +9,7 @@ from typing import Any
 from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.runtime.controller_process import MetadataThread, StoreResult
-from measures.fuzzing.controller import ControllerVictim
+from lib.fuzz.controller import ControllerVictim
 
 
 def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:

@@ -22,10 +22,10 @@ from cotswold.replication.run_description import Description
 from cotswold.replication.runtime import authorization as entitled
 from cotswold.replication.runtime import server_process as keeper
 from cotswold.wire import LeaseGrant
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.endpoint import EndpointVictim
-from measures.fuzzing.hunt import hunt, read, replay, write
-from measures.fuzzing.keeper import KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.endpoint import EndpointVictim
+from lib.fuzz.search import hunt, read, replay, write
+from lib.fuzz.parameter_server import KeeperVictim
 
 VICTIMS = fuzz_frames.VICTIMS
 SEED = 1

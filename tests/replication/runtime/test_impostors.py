@@ -45,7 +45,7 @@ from cotswold.wire import (
     StatusRequest,
 )
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
-from measures.fuzzing.descriptions import described
+from lib.fuzz.descriptions import described
 
 TOKEN = Token.new()
 CONTROLLER, RUN = "controller-127.0.0.1-7400", "run"

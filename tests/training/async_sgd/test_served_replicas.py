@@ -35,7 +35,7 @@ from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.remote import PoolPlace
 from cotswold.transport.address import Address
-from measures.hogwild_training import Steps, train
+from lib.hogwild_training import Steps, train
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -296,7 +296,7 @@ def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
         pool = str(PoolPlace(address, False))
-        factory = "measures.hogwild_training:of_recipe"
+        factory = "lib.hogwild_training:of_recipe"
         alone, (done,) = train(factory, told, steps, 1)
         served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)
         both = train(factory, {**told, "pool": pool}, steps, 2)[1]

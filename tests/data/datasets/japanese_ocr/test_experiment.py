@@ -12,11 +12,11 @@ import pytest
 import bunyip as script
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
-from measures.bunyip import paper
-from measures.bunyip.cells import Cell, Experiment
-from measures.bunyip.judging import errors
-from measures.bunyip.page import drawing, page
-from measures.bunyip.summary import Prices, summary
+from lib.bunyip import paper
+from lib.bunyip.cells import Cell, Experiment
+from lib.bunyip.error_rates import errors
+from lib.bunyip.page import drawing, page
+from lib.bunyip.summary import Prices, summary
 
 PATTERN = paper.gradient_flops(1)
 SMALL = 60
