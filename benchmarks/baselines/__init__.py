@@ -1,1 +1,1 @@
-"""Other programs that feed trainers, each run as ``python -m baselines.NAME JSON`` by a Python that has it."""
+"""Other programs that feed trainers, each run as ``python -m baselines.NAME JSON``."""

@@ -2,7 +2,7 @@
 
 Knows: NumPy, /proc, Cotswold's transforms where this Python has them. Does not know: data servers, who asks.
 
-A baseline is a module of this folder, run in benchmarks/ as ``python -m baselines.NAME '{"images": PATH, ...}'``.
+Each is a module of this folder, run in benchmarks/ as ``python -m baselines.NAME '{"images": PATH, ...}'``.
 It prints one line of JSON: samples and seconds measured, processor seconds of all its processes, their memory
 at the end.
 """

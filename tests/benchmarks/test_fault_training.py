@@ -1,4 +1,4 @@
-"""benchmarks/fault_training.py: which faults befall whom, what is audited, and a minute of training with faults."""
+"""benchmarks/fault_training.py: schedules of faults, audits, and a minute of training with faults."""
 
 from __future__ import annotations
 

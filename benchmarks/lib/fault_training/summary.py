@@ -53,9 +53,9 @@ def failovers(disturbed: Sequence[Any]) -> list[Document]:
 
 
 def _throughput(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float) -> Document:
-    undisturbed, disturbed = (mean(one["samples_a_second"] for one in some) for some in (quiet, disturbed))
-    part = disturbed / undisturbed
-    words = f"{disturbed:,.0f} of {undisturbed:,.0f} samples a second: {part:.3f}"
+    before, during = (mean(one["samples_a_second"] for one in some) for some in (quiet, disturbed))
+    part = during / before
+    words = f"{during:,.0f} of {before:,.0f} samples a second: {part:.3f}"
     return _row("throughput with faults", words, f">= {bar:g}", part >= bar)
 
 

@@ -24,8 +24,8 @@ from cotswold.replication.runtime import server_process as keeper
 from cotswold.wire import LeaseGrant
 from lib.fuzz.controller import ControllerVictim
 from lib.fuzz.endpoint import EndpointVictim
-from lib.fuzz.search import hunt, read, replay, write
 from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.search import hunt, read, replay, write
 
 VICTIMS = fuzz_frames.VICTIMS
 SEED = 1
