@@ -3,9 +3,9 @@
     python benchmarks/batch_vs_sgd.py [--recipe FILE] [--flops 1e12] [--error 0.04] [--threads 1]
         [--out benchmarks/results]
 
-Trains each method on the same store with the same network and initial weights, until it has used the FLOPs.
-SGD is run at several learning rates, all of which are shown. Validation is at every iteration or epoch, and
-its time counts for all. Prints seconds and FLOPs to the given error on validation samples, and writes
+Trains each method on the same store with the same network and initial weights until it has used the FLOPs.
+SGD runs at several learning rates, which are all shown. Every iteration or epoch ends with a validation,
+whose time counts. Prints seconds and FLOPs to the given error on validation samples, and writes
 batch-vs-sgd.json and batch-vs-sgd.svg. The default recipe is MNIST's digits under COTSWOLD_DATA, 784-100-10.
 """
 
@@ -34,7 +34,7 @@ RATES = (0.02, 0.1, 0.5)
 
 @dataclass(frozen=True)
 class Curve:
-    """What a method did: at each validation seconds, FLOPs, loss and error there."""
+    """Seconds, FLOPs, loss and error of a method at each validation."""
 
     seconds: list[float]
     flops: list[float]
@@ -42,7 +42,7 @@ class Curve:
     errors: list[float]
 
     def first(self, error: float) -> tuple[float, float] | None:
-        """Seconds and FLOPs at the first validation with an error as small; None where there is none."""
+        """Return seconds and FLOPs at the first validation with at most this error, or None."""
         for seconds, flops, found in zip(self.seconds, self.flops, self.errors, strict=True):
             if found <= error:
                 return seconds, flops
@@ -50,7 +50,7 @@ class Curve:
 
 
 def main() -> None:
-    """Train all, print the table, write the files."""
+    """Train all methods, print the table, write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--recipe", type=Path)
     parser.add_argument("--flops", type=float, default=1e12)
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, Curve]:
-    """The curve of every method."""
+    """Return the curve of every method."""
     import cotswold
 
     curves = {}
@@ -104,12 +104,12 @@ def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, C
 
 
 def training(table: dict[str, object]) -> str:
-    """`[training]` as TOML."""
+    """Return `[training]` as TOML."""
     return "\n[training]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in table.items())
 
 
 def curve_of(run: object, step_flops: float | None) -> Curve:
-    """The validations of a run; ``step_flops``: of a step, where events do not say FLOPs."""
+    """Return the validations of a run. ``step_flops``: FLOPs of a step, if events do not report FLOPs."""
     import cotswold
 
     assert isinstance(run, cotswold.Run)
@@ -124,7 +124,7 @@ def curve_of(run: object, step_flops: float | None) -> Curve:
 
 
 def draw(curves: dict[str, Curve], path: Path) -> None:
-    """Loss and error on validation samples against seconds and FLOPs, all methods in one drawing."""
+    """Plot loss and error on validation samples against seconds and FLOPs, all methods in one figure."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -145,7 +145,7 @@ def draw(curves: dict[str, Curve], path: Path) -> None:
 
 
 def processor() -> str:
-    """The name of the processor."""
+    """Return the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -1,9 +1,9 @@
-"""The files that a training step of a small stack walks through, and how often it comes back to one.
+"""Count the files that a training step of a small stack enters, and its returns to them.
 
     python benchmarks/call_path.py [--list] [--source FOLDER]
 
-A *file* counts when code of it is entered; a *return* when a file is entered again that was left before.
-The step is the third, so that what is prepared once is not counted. ``--source`` names another ``src``.
+A file counts when its code is entered. A *return* counts when a file is entered again after another one. The
+step is the third, so that one-time preparation does not count. ``--source`` names another ``src``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType
 
 
 def walked(step: Callable[[], object], package: Path) -> list[str]:
-    """The files of a package in the order in which a call enters them; neighbours differ."""
+    """Return the files of a package in the order in which a call enters them, without repeated neighbours."""
     inside, found = str(package.resolve()), list[str]()
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -35,7 +35,7 @@ def walked(step: Callable[[], object], package: Path) -> list[str]:
 
 
 def small_step() -> Callable[[], object]:
-    """A step of 24 images on a stack of 8x8 filters."""
+    """Return a step of 24 images on a stack of 8x8 filters."""
     import torch
 
     from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
@@ -55,7 +55,7 @@ def small_step() -> Callable[[], object]:
 
 
 def main() -> None:
-    """Print files and returns of a step."""
+    """Print the files and returns of a step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--list", action="store_true", help="also print the files in the order of entry")
     parser.add_argument("--source", type=Path, default=Path(__file__).parents[1] / "src")
@@ -68,7 +68,7 @@ def main() -> None:
     files = dict.fromkeys(path)
     if chosen.list:
         print(*path, sep="\n")
-    print(f"{len(files)} files, {len(path) - len(files)} returns to one that was left")
+    print(f"{len(files)} files, {len(path) - len(files)} returns to a file entered before")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Train a network on several hosts for ten minutes while their processes, links and disks fail.
 
-Knows: the words of the command, which training comes when, tables, where results go. Does not know: how a
-fault is made, what is audited.
+Knows: the command's options, the order of the trainings, tables, where results go. Does not know: how a fault
+is injected, how a training is audited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from lib.mnist import source
 Faults = Annotated[list[str] | None, Parameter(negative=())]
 _OVERRIDES = (
     "training.epochs=1000000",
-    "training.learning_rate=0.02",  # that of the recipe is for one replica, and late pushes undo it
+    "training.learning_rate=0.02",  # the recipe's rate is for one replica; late pushes make it diverge
     "training.shard_kilobytes=16",
     "cluster.buckets=64",
 )
@@ -53,15 +53,14 @@ def fault_training(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Train adam-mnist on hosts in network namespaces, with faults and without, and audit what came of it.
+    """Train adam-mnist on hosts in network namespaces, with faults and without, and audit the results.
 
-    Three hosts have a member of etcd and a controller each, all but the last a parameter
-    server, the last two replicas that Ray places. A second run beside it has the same servers
-    count its batches, in parameters that are whole numbers. Every so many seconds one of these is
-    killed, stopped, cut off (also one way), its disk filled, or its link slowed, and
-    healed. Afterwards: samples a second beside the training without faults, accuracy on
-    test images, the accounts of all samples, whether the counts are theirs, who led
-    which bucket in which term, processes that are left. Needs root, Linux, iproute2, etcd and Ray.
+    Three hosts run a member of etcd and a controller each. All hosts but the last run a parameter server. The
+    last two run replicas that Ray places. On the same servers, a second run counts its batches in parameters
+    that are whole numbers. At every interval a process is killed, stopped or cut off (also in one direction),
+    a disk is filled, or a link is slowed, and then healed. The audit: samples per second compared with the
+    training without faults, accuracy on test images, the accounts of all samples, the counts against them,
+    the primary of each bucket in each term, leftover processes. Needs root, Linux, iproute2, etcd and Ray.
 
     Examples:
 
@@ -73,36 +72,36 @@ def fault_training(
     Parameters
     ----------
     minutes
-        How long each training is.
+        Minutes of each training.
     interval
-        Seconds from one fault to the next.
+        Seconds between faults.
     hosts
-        4 to 6.
+        Number of hosts, 4 to 6.
     seed
-        Draws the faults; the same seed makes the same ones.
+        Seed of the faults; the same seed makes the same faults.
     rounds
-        Pairs of trainings, with faults drawn anew each time.
+        Pairs of trainings, each with new random faults.
     quiet_first
-        Begin each round with the training without faults; by default they take turns.
+        Begin each round with the training without faults [alternate].
     only_faults
-        No training without faults, and no comparison with it.
+        Skip the training without faults and the comparison with it.
     fault
-        Only this one, as in "kill server"; several if given again. All by default. What is
-        wanted then is 0.95 of the samples a second, as of a minute around a failover.
+        Inject only this fault, as in "kill server"; may be given again [all]. The goal is then 0.95 of the
+        samples per second in the minute around a failover.
     keep
-        A folder for logs, runs and what was on disks; they are thrown away without.
+        Folder that keeps logs, runs and the contents of disks [all are deleted].
     set
-        Overrides a field of the recipe, such as training.push_every=4; may be given again.
+        Override a field of the recipe, such as training.push_every=4; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for fault-training.json and fault-training.svg.
+        Directory for fault-training.json and fault-training.svg.
     json_
         Print JSON.
     """
     places, seconds, only = Places(hosts), 60 * minutes, [named(each) for each in fault or []]
     if seconds < 2 * interval:
-        raise UserError(f"--minutes {minutes:g} has no time for a fault each {interval:g} s; give more")
+        raise UserError(f"--minutes {minutes:g} is too short for a fault every {interval:g} s; increase it")
     for reason in filter(None, (why_not(), why_no_disks())):
         raise MachineError(reason)
     ready(out)
@@ -154,7 +153,7 @@ def _leave(
     leave(found, "fault-training", out, json_)
     replace_file(out / "fault-training.svg", drawing(found).encode())
     if not json_:
-        table("faults, and what came of them", rows(found["failovers"]))
+        table("faults and their results", rows(found["failovers"]))
         table("adam-mnist with faults", told)
 
 
@@ -164,7 +163,7 @@ def _sayer(name: str) -> Callable[[str], None]:
 
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """Where trainings have their files; without spaces, and with a short name, for sockets."""
+    """Yield the folder of the trainings' files, a short path without spaces, for sockets."""
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.absolute()

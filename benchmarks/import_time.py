@@ -1,6 +1,6 @@
-"""How soon the library and the command are there.
+"""Start-up time of the library and the command.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from lib.import_time import import_times
 
 
 def import_time(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> None:
-    """How long `import cotswold` and `cotswold --help` take.
+    """Measure the time of `import cotswold` and `cotswold --help`.
 
     Example: python benchmarks/import_time.py
 
     Parameters
     ----------
     rounds
-        How many times each.
+        Rounds for each.
     out
-        A directory for import-time.json.
+        Directory for import-time.json.
     json_
         Print JSON.
     """

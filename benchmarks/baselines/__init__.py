@@ -1,1 +1,1 @@
-"""Other programs that feed trainers, each run as ``python -m baselines.NAME JSON``."""
+"""Other loaders that feed trainers, each run as ``python -m baselines.NAME JSON``."""

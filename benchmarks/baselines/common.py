@@ -1,10 +1,10 @@
-"""What every rival of the data servers does alike: images, transform, the trainer that takes batches.
+"""Parts that all baselines of the data servers share: images, transform, and the trainer that takes batches.
 
-Knows: NumPy, /proc, Cotswold's transforms where this Python has them. Does not know: data servers, who asks.
+Knows: NumPy, /proc, Cotswold's transforms if they are installed. Does not know: data servers.
 
-Each is a module of this folder, run in benchmarks/ as ``python -m baselines.NAME '{"images": PATH, ...}'``.
-It prints one line of JSON: samples and seconds measured, processor seconds of all its processes, their memory
-at the end.
+Each baseline is a module of this folder, run in benchmarks/ as ``python -m baselines.NAME '{"images": PATH,
+...}'``. It prints one line of JSON: samples and seconds measured, processor seconds of all its processes,
+their memory at the end.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from numpy.typing import NDArray
 _TICK = os.sysconf("SC_CLK_TCK")
 KERNELS, NUMPY = "Cotswold's kernels", "NumPy"
 DEGREES, SCALE, SHIFT = 15.0, 0.1, 1 / 14
-"""How far images are turned, by how much enlarged, by what part of a side shifted, either way."""
+"""Largest rotation, scaling and shift (as a fraction of a side) in either direction."""
 
 
 @dataclass(frozen=True)
 class Feeding:
-    """What is measured."""
+    """Settings of one measurement."""
 
     images: str
-    """An .npy file of images, uint8 (n, channel, y, x)."""
+    """Path of an .npy file of images, uint8 (n, channel, y, x)."""
     batch: int
     workers: int
     warm_seconds: float
     seconds: float
     pause: float = 0.0
-    """Seconds that the trainer takes over a batch."""
+    """Seconds that the trainer computes on a batch."""
     tables: str = "[]"
-    """JSON: the transforms, as `[[data.augment]]` of a recipe has them."""
+    """Transforms in JSON, as `[[data.augment]]` of a recipe holds them."""
     scale: float = 1 / 255
-    """What values are multiplied by before they are transformed."""
+    """Factor of the values before the transforms."""
     offset: float = 0.0
-    """What is added then."""
+    """Number added to the scaled values."""
 
     @classmethod
     def asked(cls) -> Feeding:
-        """What the command line says."""
+        """Read the settings from the command line."""
         return cls(**json.loads(sys.argv[1]))
 
 
 def images(feeding: Feeding) -> NDArray[np.uint8]:
-    """The set, mapped into memory, which its readers share."""
+    """Map the images into memory, shared by all readers."""
     found: NDArray[np.uint8] = np.load(feeding.images, mmap_mode="r")
     return found
 
@@ -62,7 +62,7 @@ def images(feeding: Feeding) -> NDArray[np.uint8]:
 def transformed(
     feeding: Feeding, given: NDArray[np.uint8], chance: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Variants of images (n, channel, y, x): float32, scaled, then transformed."""
+    """Return variants of images (n, channel, y, x): float32, scaled, then transformed."""
     values = given.astype(np.float32)
     values *= np.float32(feeding.scale)
     values += np.float32(feeding.offset)
@@ -75,7 +75,7 @@ def transformed(
 
 @cache
 def _augmentation(tables: str) -> Callable[..., Any] | None:
-    """Cotswold's transforms as a library; None where this Python lacks something that they need."""
+    """Return Cotswold's transforms as a library, or None if one of their dependencies is missing."""
     try:
         from cotswold.data.augment import Augmentation
 
@@ -87,13 +87,15 @@ def _augmentation(tables: str) -> Callable[..., Any] | None:
 
 
 def transform_name(feeding: Feeding) -> str:
-    """Who transforms."""
+    """Return the name of the library that transforms."""
     return NUMPY if _augmentation(feeding.tables) is None else KERNELS
 
 
 def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.float32]:
-    """Of four numbers in 0 to 1 an image (how far it is turned, enlarged, shifted): matrices (n, 2, 3) from
-    places (y, x, 1) of the result to places of the image."""
+    """Return matrices (n, 2, 3) that map places (y, x, 1) of the result to places of the image.
+
+    ``draws`` has four numbers in 0 to 1 per image: rotation, scale and two shifts.
+    """
     turn = (2 * draws[:, 0] - 1) * np.float32(np.radians(DEGREES))
     scale = 1 / (1 - SCALE + 2 * SCALE * draws[:, 1])
     cosine, sine = np.cos(turn) * scale, np.sin(turn) * scale
@@ -106,8 +108,8 @@ def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.fl
 
 
 def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Images (n, channel, y, x) turned, enlarged and shifted, between pixels bilinear, outside 0; by NumPy
-    alone."""
+    """Rotate, scale and shift images (n, channel, y, x) with NumPy alone: bilinear between pixels, 0 outside.
+    """
     count, _, height, width = given.shape
     matrix = affine(draws, height, width)
     rows, columns = np.meshgrid(
@@ -131,8 +133,8 @@ def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.
 
 
 def measured(feeding: Feeding, batches: Iterator[Any], transform: str) -> None:
-    """Take batches for the time that was asked for, after a while that counts for nothing, from the first
-    batch on; print what came of it."""
+    """Take batches for the requested time, after a warm-up that starts at the first batch, and print the
+    result."""
     next(batches)
     until = time.monotonic() + feeding.warm_seconds
     while time.monotonic() < until:
@@ -166,7 +168,7 @@ def measured(feeding: Feeding, batches: Iterator[Any], transform: str) -> None:
 
 
 def processor_seconds() -> dict[int, float]:
-    """Of this process and all that came of it, by number."""
+    """Return processor seconds by process id, for this process and all its descendants."""
     parents: dict[int, int] = {}
     used: dict[int, float] = {}
     for each in Path("/proc").iterdir():
@@ -187,7 +189,7 @@ def _is_of(ancestor: int, pid: int, parents: dict[int, int]) -> bool:
 
 
 def memory_bytes(pid: int) -> int:
-    """The process's share of the memory that it has mapped (PSS)."""
+    """Return the process's proportional share of its mapped memory (PSS)."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""The transforms alone: batches made in the trainer's own process, one after the other.
+"""The transforms alone: batches made one after the other in the trainer's process.
 
-Knows: NumPy. Does not know: who makes the transform.
+Knows: NumPy. Does not know: which library transforms.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from baselines.common import Feeding, images, measured, transform_name, transfor
 
 
 def batches(feeding: Feeding) -> Iterator[NDArray[np.float32]]:
-    """Epoch after epoch, shuffled."""
+    """Yield batches of endless epochs, shuffled."""
     given, chance = images(feeding), np.random.default_rng(0)
     while True:
         order = chance.permutation(len(given))

@@ -1,6 +1,6 @@
-"""A rival: Ray Data, whose tasks transform batches.
+"""Baseline: Ray Data, whose tasks transform batches.
 
-Knows: ray.data. Does not know: who makes the transform.
+Knows: ray.data. Does not know: which library transforms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from baselines.common import Feeding, images, measured, transform_name, transfor
 
 
 def batches(feeding: Feeding) -> Iterator[Any]:
-    """Epoch after epoch, shuffled in blocks and in a local buffer, as its guide says is cheapest."""
+    """Yield batches of endless epochs, shuffled in blocks and in a local buffer, which Ray's guide calls
+    cheapest."""
     whole = images(feeding)
     part = max(feeding.batch, (15 << 20) // whole[0].nbytes)
     parts = [whole[start : start + part] for start in range(0, len(whole), part)]

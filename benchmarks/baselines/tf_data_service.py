@@ -1,9 +1,9 @@
-"""A rival: the service of tf.data, with a dispatcher and workers in processes of their own.
+"""Baseline: the service of tf.data, with a dispatcher and workers in separate processes.
 
 Knows: TensorFlow. Does not know: Cotswold.
 
-A function of NumPy cannot leave its process, so the same transform is TensorFlow's own operation in C++; its
-batches are (n, y, x, channel).
+A NumPy function cannot leave its process, so the same transform is TensorFlow's operation in C++; its batches
+are (n, y, x, channel).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from baselines.common import DEGREES, SCALE, SHIFT, Feeding, images, measured
 
 
 def dispatch(told: Queue[str]) -> None:
-    """Be the dispatcher."""
+    """Run the dispatcher and send its address."""
     import tensorflow as tf
 
     server = tf.data.experimental.service.DispatchServer()
@@ -28,7 +28,7 @@ def dispatch(told: Queue[str]) -> None:
 
 
 def work(dispatcher: str) -> None:
-    """Be a worker, on one core."""
+    """Run a worker on one core."""
     import tensorflow as tf
 
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -38,7 +38,7 @@ def work(dispatcher: str) -> None:
 
 
 def batches(feeding: Feeding, dispatcher: str) -> Iterator[Any]:
-    """Epoch after epoch; workers draw from the whole set, each in an order of its own."""
+    """Yield batches of endless epochs; each worker draws from the whole set in its own order."""
     import tensorflow as tf
 
     whole = tf.constant(np.ascontiguousarray(images(feeding).transpose(0, 2, 3, 1)))

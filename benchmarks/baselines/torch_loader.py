@@ -1,6 +1,6 @@
-"""A rival: torch's DataLoader, whose workers transform whole batches.
+"""Baseline: torch's DataLoader, whose workers transform whole batches.
 
-Knows: torch.utils.data. Does not know: who makes the transform.
+Knows: torch.utils.data. Does not know: which library transforms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from baselines.common import Feeding, images, measured, transform_name, transfor
 
 
 class Images(Dataset[torch.Tensor]):
-    """Batches by the numbers of their images, each time another variant."""
+    """Batches by the indices of their images, with new random variants each time."""
 
     def __init__(self, feeding: Feeding) -> None:
         self._feeding = feeding
@@ -33,7 +33,7 @@ class Images(Dataset[torch.Tensor]):
 
 
 def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
-    """Epoch after epoch."""
+    """Yield batches of endless epochs."""
     data = Images(feeding)
     loader = DataLoader(
         data,

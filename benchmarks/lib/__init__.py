@@ -1,1 +1,1 @@
-"""What the scripts of benchmarks/ measure, and what they share."""
+"""Measurements of the scripts of benchmarks/, and their shared code."""

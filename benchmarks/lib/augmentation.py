@@ -1,6 +1,6 @@
 """Augmentation by kernels, by NumPy and by SciPy: the same transforms of the same batch.
 
-Knows: what SciPy's functions need to do the same. Does not know: the words of the command, kernels.
+Knows: the calls that make SciPy do the same. Does not know: the command's options, kernels.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MOVES: Mapping[str, Table] = {
     "crop": {"name": "crop", "area": (0.6, 1.0), "aspect": 1.3},
 }
 LEAST_ACCEPTED = {"elastic, 1 x 28 x 28": 10.0}
-"""Times SciPy, on one core."""
+"""Least accepted speed-up over SciPy, on one core."""
 
 
 def augmenting(images: int, rounds: int, progress: Progress | None = None) -> Document:
-    """Images a second of each transform, round by round."""
+    """Return images per second of each transform, round by round."""
     seconds: dict[str, dict[str, list[float]]] = {}
     for number, (shape_name, shape) in enumerate(SHAPES.items()):
         values = np.random.default_rng(0).random((images, *shape), np.float32)
@@ -76,7 +76,7 @@ def augmenting(images: int, rounds: int, progress: Progress | None = None) -> Do
 
 
 def _ways(table: Table, values: Float32) -> dict[str, Callable[[], Float32]]:
-    """One transform in each way."""
+    """Return the implementations of one transform."""
     scipy = _elastic_by_scipy if table["name"] == "elastic" else partial(_moved_by_scipy, table)
     return {**_ours([table], values), "SciPy": partial(scipy, values)}
 

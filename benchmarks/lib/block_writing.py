@@ -1,6 +1,6 @@
-"""A block store beside a plain file on the same disk.
+"""A block store compared with a plain file on the same disk.
 
-Knows: both ways, what is synced. Does not know: servers.
+Knows: both kinds of write, syncs. Does not know: servers.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Groups = Sequence[Sequence[memoryview]]
 def block_writing(
     folder: Path, size: int, block_bytes: int, group_bytes: int, rounds: int, progress: Progress | None = None
 ) -> Document:
-    """MiB a second of each, round by round, in turns; the first round does not count.
+    """Return MiB per second of each way, round by round, alternating; the first round is a warm-up.
 
-    `new` has every block under a key of its own. `again` writes every group over the first: blocks of a model
-    that is trained. The blocks are normal random float32, which compress as badly as weights do.
+    `new` writes every block under a new key. `again` writes every group over the first one, like the blocks
+    of a model in training. The blocks are normal random float32, which compress as badly as weights.
     """
     groups = _groups(size, block_bytes, group_bytes)
     ways: dict[str, Callable[[Path], None]] = {
@@ -60,7 +60,7 @@ def block_writing(
 
 
 def _groups(size: int, block_bytes: int, group_bytes: int) -> Groups:
-    """Blocks by group; a few contents serve all."""
+    """Return blocks by group, which share a few contents."""
     chance = np.random.default_rng(0)
     contents = [
         chance.standard_normal(max(1, block_bytes // 4), dtype=np.float32).data.cast("B") for _ in range(16)
@@ -91,6 +91,6 @@ def _write_store(place: Path, groups: Groups, buckets: int) -> None:
 
 
 def _turned(names: list[str], number: int) -> Iterator[str]:
-    """Another one first each time."""
+    """Return the names rotated, so that each round starts with another one."""
     at = number % len(names)
     return iter(names[at:] + names[:at])

@@ -1,6 +1,6 @@
-"""Long experiments in cells: each is kept when it is finished, and the same command goes on.
+"""Long experiments in cells: each cell is kept when it is finished, and the same command resumes.
 
-Knows: a file of JSON, how much time there is. Does not know: what a cell measures.
+Knows: a JSON file, the time limit. Does not know: what a cell measures.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from cotswold.ui.terminal import say
 from lib.command import command
 
 Plan = Iterable[tuple[str, Callable[[], Document]]]
-"""Names of cells and what measures each; may be a generator that looks at what was found so far."""
+"""Names of cells and the function that measures each; may be a generator that reads earlier results."""
 Summary = Callable[[dict[str, Document]], Document]
-"""What all cells that are there say together."""
+"""Summarizes all finished cells."""
 
 
 class Cells:
-    """The cells of an experiment, in ``out``/``name``.json, which is replaced whenever there is one more."""
+    """The cells of an experiment in ``out``/``name``.json, which is rewritten after each new cell."""
 
     def __init__(self, name: str, out: Path, minutes: float, summary: Summary, **settings: object) -> None:
-        """``settings``: what must be the same for cells to be comparable; raises UserError where a file is
-        there with others."""
+        """Load the finished cells.
+
+        ``settings`` must be equal for cells to be comparable; raises UserError if the file has other
+        settings.
+        """
         if minutes <= 0:
-            raise UserError(f"--minutes {minutes:g} measures nothing; give more than 0")
+            raise UserError(f"--minutes {minutes:g} leaves no time to measure; give more than 0")
         ready(out)
         self.found: dict[str, Document] = {}
-        """What each finished cell gave."""
+        """Result of each finished cell."""
         self._name, self._out, self._summary = name, out, summary
         self._settings: Document = json.loads(json.dumps(settings))
         self._until = time.monotonic() + 60 * minutes
@@ -43,20 +46,22 @@ class Cells:
             if kept["settings"] != self._settings:
                 others = _differences(kept["settings"], self._settings)
                 raise UserError(
-                    f"{path} has cells with other settings ({others}); give the same ones, or another --out"
+                    f"{path} has cells with other settings ({others}); use the same settings, or another --out"
                 )
             self.found = kept["cells"]
 
     def run(self, plan: Plan) -> bool:
-        """Measure what is not there yet, in order, as long as there is time for one more cell (one is always
-        measured); whether everything is there."""
+        """Measure the unfinished cells in order while there is time for one more (at least one).
+
+        Return True if all cells are finished.
+        """
         is_first = True
         for name, measure in plan:
             if name in self.found:
                 continue
             left = self._until - time.monotonic()
             if not is_first and left < self._longest:
-                say(f"{max(left, 0):.0f} s are left, too few for a cell; the same command goes on")
+                say(f"{max(left, 0):.0f} s left, too few for a cell; the same command resumes")
                 return False
             began, is_first = time.monotonic(), False
             say(f"{name} ...")
@@ -66,7 +71,7 @@ class Cells:
         return True
 
     def leave(self) -> Document:
-        """Write the file; what is in it."""
+        """Write the file and return its contents."""
         kept = document(
             self._name,
             command(),
@@ -84,7 +89,7 @@ def _differences(kept: Document, given: Document) -> str:
 
 
 def number(cell: Document, name: str) -> float:
-    """A figure of a cell."""
+    """Return a numeric field of a cell."""
     value = cell[name]
     assert isinstance(value, int | float), f"{name} is a number"
     return float(value)

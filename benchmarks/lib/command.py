@@ -1,6 +1,6 @@
-"""A script of benchmarks/ as a command: words, errors in one sentence, exit codes, tables of spreads.
+"""Run a script of benchmarks/ as a command: options, errors in one sentence, exit codes, tables of spreads.
 
-Knows: the parser, rich, the environment that `cotswold` gives its own commands. Does not know: what is
+Knows: the parser, rich, the environment that `cotswold` sets for its own commands. Does not know: what is
 measured.
 """
 
@@ -29,9 +29,9 @@ Only = Annotated[list[str] | None, Parameter(negative=())]
 
 
 def main(script: Callable[..., None], words: Sequence[str] | None = None) -> None:
-    """Run a script's only command; exits 0, 2 for the user's mistake, 1 for the machine's, 130 for Ctrl-C.
+    """Run a script's only command; exit with 0, or 2 for a user error, 1 for a machine error, 130 for Ctrl-C.
 
-    While it runs, threads wait as they do under `cotswold`, in the processes that it starts as well.
+    While it runs, threads wait as they do under `cotswold`, also in the processes that it starts.
     """
     app = App(name=Path(sys.argv[0]).name, help_format="plaintext")
     app.default(script)
@@ -60,18 +60,18 @@ def _run(app: App, words: Sequence[str] | None) -> int:
 
 
 def command() -> str:
-    """The command as it was typed."""
+    """Return the command as it was typed."""
     return shlex.join(["python", *sys.argv])
 
 
 def spreads(title: str, each: object) -> None:
-    """Print a table with one spread a row."""
+    """Print a table with one spread per row."""
     assert isinstance(each, Mapping)
     table(title, [{"": name, **spread} for name, spread in each.items()])
 
 
 def listed(figures: Mapping[str, object]) -> None:
-    """Print figures one a line, those of a part after its name."""
+    """Print figures, one per line; nested figures are prefixed with the name of their group."""
     for name, value in figures.items():
         if isinstance(value, Mapping):
             listed({f"{name.replace('_', ' ')}, {part}": one for part, one in value.items()})
@@ -80,21 +80,21 @@ def listed(figures: Mapping[str, object]) -> None:
 
 
 def rows(value: object) -> list[Document]:
-    """The rows of a result."""
+    """Return the rows of a result."""
     assert isinstance(value, list)
     return value
 
 
 def check_unvaried(recipe: Recipe, what: str) -> None:
-    """Raise UserError for a recipe whose samples vary, which ``what`` does not do."""
+    """Raise UserError for a recipe with augmentation, which ``what`` does not support."""
     if getattr(recipe.data, "augment", None):
         raise UserError(
-            f"{recipe.name} has data.augment, and {what} learns from samples as they are; leave it out "
+            f"{recipe.name} has data.augment, but {what} learns from unchanged samples; remove it "
             "(--set data.augment=[])"
         )
 
 
 def check_stacks(recipe: Recipe) -> None:
-    """Raise UserError for a recipe that trains no stacks."""
+    """Raise UserError for a recipe without stacks."""
     if not recipe.network.stacks:
-        raise UserError(f"{recipe.name} trains no stacks; name a recipe with strategy greedy or joint")
+        raise UserError(f"{recipe.name} trains no stacks; use a recipe with strategy greedy or joint")

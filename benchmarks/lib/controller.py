@@ -1,10 +1,10 @@
 """A controller with many servers and buckets, in one process and virtual time: its processor time.
 
-Knows: what servers answer at once, a state that is a dictionary, which parts of a life are timed. Does not
-know: sockets, real servers, how results are drawn.
+Knows: the servers' immediate replies, a metadata store in a dictionary, which phases are timed. Does not
+know: sockets, real servers, plots.
 
-Servers are names: they say that they are there, answer whatever they are asked, and learn in no time. So all
-processor time is the controller's, and that of reading and writing its messages where that is counted.
+Servers are only names: they send heartbeats, answer every request, and catch up in no time. So all processor
+time is the controller's, plus the coding of its messages where that is counted.
 """
 
 from __future__ import annotations
@@ -44,30 +44,31 @@ RUN = "run"
 COPIES, BUCKETS_A_SERVER, BEATS_A_SECOND = 3, 100, 10
 TICK_SECONDS = 0.02
 STATE_SECONDS = 0.003
-"""Of a transaction: what etcd takes with three members on one host, and a little more."""
+"""Seconds of a transaction of the metadata store: slightly more than etcd takes with three members on one
+host."""
 
 
 @dataclass
 class Spent:
-    """What one part of a life took."""
+    """Cost of one phase."""
 
     cpu_seconds: float = 0.0
-    """Of all but beats."""
+    """Processor seconds of everything but heartbeats."""
     longest_seconds: float = 0.0
-    """In which no beat was answered, at most."""
+    """Longest time without a reply to a heartbeat."""
     beat_seconds: float = 0.0
-    """Of beats."""
+    """Processor seconds of heartbeats."""
     transactions: int = 0
     keys: int = 0
-    """That were put or deleted."""
+    """Number of keys put or deleted."""
     bytes: int = 0
-    """Of these with their values."""
+    """Bytes of these keys and their values."""
     messages: int = 0
-    """That the controller said."""
+    """Number of messages from the controller."""
 
     @property
     def as_dict(self) -> dict[str, object]:
-        """All of it, by name; with the seconds that etcd would take."""
+        """Return all figures by name, and the seconds that etcd would take."""
         return {
             "cpu_seconds": rounded(self.cpu_seconds),
             "longest_seconds": rounded(self.longest_seconds),
@@ -81,7 +82,7 @@ class Spent:
 
 @dataclass
 class Rig:
-    """A controller, its state and its servers."""
+    """A controller, its metadata store and its servers."""
 
     servers: int
     items: dict[str, str] = field(default_factory=dict)
@@ -98,24 +99,24 @@ class Rig:
         self._claims: dict[str, KeeperClaims] = {}
 
     def begin(self) -> Spent:
-        """What is done from now on is added up here."""
+        """Start a new account, which later work adds to."""
         self.spent = Spent()
         return self.spent
 
     def go_on(self, until: Callable[[], bool], beats: bool = True, seconds: float = 600.0) -> None:
-        """Until that is so. Raises AssertionError where it is not, after so long."""
+        """Step until the condition holds. Raises AssertionError if it does not hold after ``seconds``."""
         last = self.now + seconds
         while not until():
-            assert self.now < last, f"it goes on for more than {seconds:g} s"
+            assert self.now < last, f"the condition does not hold after {seconds:g} s"
             self.step(beats)
 
     def live(self, seconds: float) -> None:
-        """For so long."""
+        """Step for a number of virtual seconds."""
         until = self.now + seconds
         self.go_on(lambda: self.now >= until)
 
     def step(self, beats: bool) -> None:
-        """A tick, with a beat of whoever's turn it is."""
+        """Advance one tick, with the heartbeats of the servers due in it."""
         self.now += TICK_SECONDS
         if beats:
             every = round(1 / BEATS_A_SECOND / TICK_SECONDS)
@@ -139,11 +140,11 @@ class Rig:
         return wish
 
     def tell(self, sender: str, message: FromServers) -> None:
-        """Somebody says something."""
+        """Deliver a message to the controller."""
         self._answer(self._timed(lambda: self.controller.receive(sender, message, self.now)))
 
     def here(self, name: str) -> Heartbeat:
-        """The beat of a server, which claims what the map gives it."""
+        """Return the heartbeat of a server, which claims the buckets that the map assigns to it."""
         self._numbers[name] += 1
         known = self.controller.servers.of.get(name)
         found = (self.controller.groups.get(each) for each in known.leads) if known is not None else ()
@@ -154,7 +155,7 @@ class Rig:
         return Heartbeat(name, name, address, number, said, runs=(RUN,), claims=claims.number, answered=heard)
 
     def _asked(self, wish: StateRequest) -> list[Send]:
-        """The state answers, in no time."""
+        """Return the controller's messages after an immediate reply of the metadata store."""
         if isinstance(wish, Read):
             self.spent.transactions += 1
             found = wish.of(self.items)
@@ -184,7 +185,7 @@ class Rig:
         return sends
 
     def _answer(self, sends: Iterable[Send]) -> None:
-        """Servers answer whatever they are asked, by the next tick."""
+        """Queue the servers' replies for the next tick."""
         for each in sends:
             match each.message:
                 case Fence(_, bucket, term):
@@ -206,12 +207,12 @@ class Rig:
 
 
 def lives(servers: int, seconds: float) -> Document:
-    """What each part of a life takes with so many servers, each the primary of a hundred buckets."""
+    """Return the cost of each phase with a number of servers, each the primary of a hundred buckets."""
     rig = Rig(servers)
     rig.go_on(lambda: len(rig.controller.servers.living) == servers)
     found: dict[str, object] = {"servers": servers, "buckets": BUCKETS_A_SERVER * servers}
     found["create"] = _create(rig, BUCKETS_A_SERVER * servers)
-    rig.live(2.0)  # all are told, and have said that they heard
+    rig.live(2.0)  # every server has received and confirmed the map
     beats = rig.begin()
     rig.live(seconds)
     found["beats_cpu_seconds"] = rounded((beats.beat_seconds + beats.cpu_seconds) / seconds)
@@ -226,7 +227,7 @@ def lives(servers: int, seconds: float) -> Document:
 
 
 def _create(rig: Rig, buckets: int) -> Document:
-    """Buckets are made, as often as they are asked for."""
+    """Create buckets, with requests repeated as often as needed."""
     wanted = Create(RUN, "what they hold", tuple(bucket_of(RUN, each) for each in range(buckets)), 1)
     spent = rig.begin()
     while len(rig.controller.groups) < buckets:
@@ -236,7 +237,7 @@ def _create(rig: Rig, buckets: int) -> Document:
 
 
 def _reading(rig: Rig) -> float:
-    """Processor seconds of reading a beat, and of writing what answers it."""
+    """Return processor seconds of decoding a heartbeat and encoding its reply."""
     here, answer = rig.here(rig.names[0]), LeaseGrant(1, rig.names[0], 1, 1.0)
     header, buffers = encode(here)
     times = 200
@@ -248,7 +249,7 @@ def _reading(rig: Rig) -> float:
 
 
 def _death(rig: Rig) -> Document:
-    """A server ends: until every bucket that it had has as many copies as before."""
+    """Let a server exit, and step until every bucket of the server has as many copies as before."""
     victim = rig.names.pop(len(rig.names) // 2)
     known = rig.controller.servers.of[victim]
     had = {"copies": len(known.copies), "leads": len(known.leads)}
@@ -259,7 +260,7 @@ def _death(rig: Rig) -> Document:
 
 
 def _load(rig: Rig) -> Document:
-    """Another controller leads, reads what there is, and tells everybody."""
+    """Let another controller become leader, read the metadata store, and inform every server."""
     other = Rig(len(rig.names), dict(rig.items), "two", rig.now)
     other.names = rig.names
     loading = other.begin()
@@ -271,7 +272,7 @@ def _load(rig: Rig) -> Document:
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
-    """The power of the size by which a value grows: the slope of a line through the logarithms."""
+    """Return the power of the size with which a value grows: the slope of a line through the logarithms."""
     x, y = [log(each) for each in sizes], [log(max(each, 1e-9)) for each in values]
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     upper = sum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True))
@@ -279,7 +280,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def summary(found: Sequence[Document]) -> Document:
-    """A row of figures for each size, and by which power each grows."""
+    """Return a row of figures for each size, and the power with which each figure grows."""
     rows = [
         {
             "servers": each["servers"],

@@ -1,6 +1,6 @@
-"""A controller's processor time against the number of its servers, drawn with logarithms.
+"""Plot a controller's processor time by number of servers, on logarithmic axes.
 
-Knows: matplotlib, the style of the images of kernels. Does not know: how anything was measured.
+Knows: matplotlib, the style of the kernel plots. Does not know: how anything was measured.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from cotswold.bench.kernels.plots import INK, STYLE, save
 from cotswold.bench.measure import Document
 
 _LINES = {
-    "with_messages": "a second of heartbeats",
-    "create": "making all buckets",
-    "load": "another leader reads them",
-    "death": "a server dies",
+    "with_messages": "heartbeats of one second",
+    "create": "creation of all buckets",
+    "load": "change of leader",
+    "death": "death of a server",
 }
 _COLOURS = ("#2f6db5", "#c9622b", "#3a8a5c", "#8a5aa8")
 
 
 def draw(result: Document, file: Path) -> bool:
-    """A line for each figure, and what linear growth is; False where there is one size only."""
+    """Plot a line for each figure, and linear growth. Return False if there is only one size."""
     rows: Any = result["table"]
     sizes = [row["servers"] for row in rows]
     if len(sizes) < 2:

@@ -1,1 +1,2 @@
-"""The experiments on accuracy of Chilimbi et al. 2014: cells of simulated replicas, compared, and a page."""
+"""The accuracy experiments of Chilimbi et al. 2014: cells of simulated replicas, their comparison, and a
+page."""

@@ -1,7 +1,7 @@
-"""Cases of the experiments on accuracy, and what simulated replicas do in a cell of them.
+"""Cases of the accuracy experiments, and the runs of simulated replicas in their cells.
 
-Knows: recipes, which rates are tried, epochs, simulated replicas. Does not know: the command, which cell
-comes when, how cells are compared.
+Knows: recipes, rates to try, epochs, simulated replicas. Does not know: the command, the order of the cells,
+how cells are compared.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from lib.simulated_replicas import Learning, Machines
 
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}
-"""Fields of `[data]` on which no value of a sample depends; the samples are named by their store."""
+"""Fields of `[data]` that change no value of a sample; the store's identity names the samples."""
 SYNCHRONOUS = 1
-"""One replica without overlap, which is ordinary SGD."""
+"""Number of replicas of ordinary SGD: one, without overlap."""
 _TRIED_AT = 4
-"""Replicas, above which rates that are tried are lower by as much."""
+"""Number of replicas above which the tried rates fall in proportion."""
 JUDGED = 20
-"""Times on the way, and at the end."""
+"""Number of evaluations during a run, besides the final one."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe, and what its accuracy stands beside."""
+    """A recipe with the figures that its accuracy is compared with."""
 
     name: str
     recipe: str
     replicas: tuple[int, ...]
-    """By default; one alone where the recipe has data servers, which feed an ordinary run."""
+    """Numbers of replicas by default; only 1 for a recipe with data servers, which is an ordinary run."""
     bar: float | None = None
-    """Least accuracy that is wanted."""
+    """Least accuracy to reach."""
     paper: tuple[tuple[str, float], ...] = ()
-    """What the paper states, of which training."""
+    """Accuracies that the paper states, by kind of training."""
 
 
 CASES = (
@@ -71,15 +71,15 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """As cells name it."""
+        """Return the name of the candidate in cells."""
         return f"{self.rule} {self.rate:g}"
 
 
 class Trained:
-    """A case on its store; a cell is a run of simulated replicas with real gradients."""
+    """A case with its store; a cell is a run of simulated replicas with real gradients."""
 
     def __init__(self, case: Case, recipe: Recipe, stores: Path, rows: Path, epochs: int | None) -> None:
-        """Raises UserError for a recipe that is not trained with labels by steps of mini-batches."""
+        """Raise UserError for a recipe that does not train with labels by mini-batch steps."""
         if not isinstance(recipe.training, SupervisedTraining):
             raise UserError(
                 f"{recipe.name} has strategy {recipe.training.strategy!r}; name a recipe with strategy "
@@ -96,22 +96,22 @@ class Trained:
 
     @property
     def store(self) -> Store:
-        """The samples; raises UserError for a set without validation or test samples."""
+        """Return the samples; raise UserError for a set without validation or test samples."""
         if self._store is None:
             store = open_store(self._recipe, self._stores)
             for split in ("validation", "test"):
                 if not store.splits.get(split):
                     raise UserError(
-                        f"{self._recipe.name} has no {split} samples; give it some by data.splits, or "
+                        f"{self._recipe.name} has no {split} samples; add data.splits or "
                         f"data.{split}=0.1"
                     )
             self._store = store
         return self._store
 
     def is_of(self, cell: Document) -> bool:
-        """Whether a cell was trained by this recipe, so long, on these samples.
+        """True if a cell was trained by this recipe, for as many epochs, on these samples.
 
-        Cells of earlier versions do not name their store; they are of the data that the recipe itself names.
+        Older cells do not name their store; they count as trained on the data that the recipe itself names.
         """
         told, own = self._recipe.data, load(self.case.recipe).data
         has_own = (told.source, told.store) == (own.source, own.store)
@@ -120,24 +120,25 @@ class Trained:
 
     @property
     def digest(self) -> str:
-        """Of what must be the same for cells to be comparable: what the recipe says but for paths (cells name
-        their store besides), and the epochs."""
+        """Digest of the settings that must be equal for cells to be comparable: the recipe without paths
+        (cells name their store separately), and the epochs."""
         told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": _NO_MATTER})
         text = json.dumps([_said(told), self.epochs], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
     @property
     def own(self) -> Candidate:
-        """What the recipe says."""
+        """Return the rule and rate of the recipe."""
         training = self.training
         return Candidate("momentum" if training.momentum else "sgd", training.learning_rate)
 
     def candidates(self, replicas: int) -> Sequence[Candidate]:
-        """What is tried for several replicas: parts of the recipe's rate, with its momentum, and without.
+        """Return the candidates for several replicas: fractions of the recipe's rate, with its momentum and
+        without.
 
-        A stale gradient counts like momentum, so that rates are lower and plain steps come into question; of
-        these a gradient counts once, and not 1 / (1 - momentum) times, so their rates are so many times
-        higher. Staleness grows with the replicas, and all rates fall as it does.
+        A stale gradient acts like momentum, so lower rates and plain steps are candidates. A plain step
+        counts a gradient once and not 1 / (1 - momentum) times, so its rates are higher by that factor.
+        Staleness grows with the number of replicas, and all rates fall in proportion.
         """
         rate, momentum = (
             self.training.learning_rate * _TRIED_AT / max(_TRIED_AT, replicas),
@@ -150,9 +151,9 @@ class Trained:
         ]
 
     def cell(self, replicas: int, candidate: Candidate, seed: int, epochs: int, is_final: bool) -> Document:
-        """Learn for so many epochs; test samples are judged at the end, and only where this ``is_final``.
+        """Train for ``epochs`` epochs; evaluate test samples at the end, and only if ``is_final``.
 
-        Raises UserError for several replicas that data servers feed.
+        Raises UserError for several replicas with data servers.
         """
         if self._is_served:
             return self._served_cell(replicas, candidate, seed, epochs)
@@ -181,10 +182,10 @@ class Trained:
         return {**found, **self._known(epochs, began)}
 
     def _served_cell(self, replicas: int, candidate: Candidate, seed: int, epochs: int) -> Document:
-        """A run of one process, which data servers feed."""
+        """Make a run of one process, fed by data servers."""
         if replicas != SYNCHRONOUS:
             raise UserError(
-                f"{self._recipe.name} is fed by data servers, and replicas are simulated without; take "
+                f"{self._recipe.name} uses data servers, which simulated replicas do not support; use "
                 "--replicas 1"
             )
         recipe, began = parse(dump(self._recipe), overrides=[f"training.epochs={epochs}"]), time.monotonic()
@@ -222,7 +223,7 @@ class Trained:
 
 
 def _said(value: object) -> object:
-    """Without fields that say nothing, so that a field that recipes get later changes nothing."""
+    """Return the value without empty fields, so that a field added to recipes later changes no digest."""
     if isinstance(value, list):
         return [_said(each) for each in value]
     if isinstance(value, dict):
@@ -231,7 +232,7 @@ def _said(value: object) -> object:
 
 
 def _for_replicas(recipe: Recipe) -> Recipe:
-    """The recipe with the strategy of replicas."""
+    """Return the recipe with the strategy of replicas."""
     training = recipe.training
     assert isinstance(training, SupervisedTraining), "it was checked"
     rule = ["rule=momentum"] if training.momentum else ["rule=sgd", "momentum="]

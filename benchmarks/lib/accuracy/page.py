@@ -1,6 +1,6 @@
-"""The experiments on accuracy as one page: tables, curves against samples, how each was trained.
+"""One page about the accuracy experiments: tables, curves by samples, settings of each run.
 
-Knows: which figures are shown in which words. Does not know: how they were measured, HTML.
+Knows: which figures are shown, and their captions. Does not know: how they were measured, HTML.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ _CURVES = (("accuracy", "errors, % of validation samples"), ("loss", "loss"))
 
 
 def page(found: Told, cases: Sequence[Case]) -> str:
-    """The whole page as HTML."""
+    """Return the whole page as HTML."""
     rows = found["summary"]["rows"]
     numbers = [
         (percent(each["test"], 2), f"{each['case']}, {counted(each['replicas'], 'replica')}") for each in rows
     ]
     return page_html(
         Page(
-            title="Accuracy, on one replica and on several",
+            title="Accuracy with one replica and with several",
             lead=(
-                "The networks of Chilimbi et al. 2014, sections 4.3 and 4.4, by ordinary SGD and by replicas "
-                "that do not wait, which are simulated event by event with real gradients at the parameters "
-                "that each had pulled."
+                "The networks of Chilimbi et al. 2014, sections 4.3 and 4.4, with ordinary SGD and with "
+                "asynchronous replicas, simulated event by event with real gradients at the parameters "
+                "that each replica pulled."
             ),
-            numbers=numbers or [("none yet", "cells finished")],
+            numbers=numbers or [("none", "cells finished")],
             problems=[],
             sections=[_accuracies(rows, cases), _claim(found), *_curves(found, cases), _tuning(found)],
             footer=f"Cotswold {cotswold.__version__}, {found['machine']['processor']}. {found['command']}",
@@ -60,7 +60,7 @@ def page(found: Told, cases: Sequence[Case]) -> str:
 
 
 def drawing(found: Told, cases: Sequence[Case]) -> str:
-    """The curves of all cases as an SVG of its own."""
+    """Return the curves of all cases as one SVG."""
     shown = [each for each in cases if finals(found["cells"], each.name)]
     with mpl.rc_context({"svg.hashsalt": "adam-accuracy", "font.size": 9}):
         canvas = Canvas(figsize=(8.6, 3.2 * max(1, len(shown))), layout="constrained")
@@ -106,15 +106,15 @@ def _accuracies(rows: Sequence[Told], cases: Sequence[Case]) -> PageSection:
         for each in rows
         if each["case"] in paper
     ]
-    blocks: list[Block] = [Table(head, table)] if table else [Paragraph("No cell has ended yet.")]
+    blocks: list[Block] = [Table(head, table)] if table else [Paragraph("No cell is finished.")]
     return PageSection("Accuracy", "accuracy", [*blocks, Paragraph(_ACCURACY, "note")])
 
 
 _ACCURACY = (
-    "Means over seeds of the part of test samples that is classified rightly, with the last parameters of a "
-    "run; ± is the standard deviation between seeds. Test samples are judged once, at the end of a run; "
-    "every choice is made on validation samples. Staleness: how many other updates were applied between a "
-    "pull and the update that was computed from it, mean."
+    "Mean over seeds of the fraction of test samples classified correctly, with the last parameters of a "
+    "run; ± is the standard deviation between seeds. Test samples are evaluated once, at the end of a run; "
+    "every choice is made on validation samples. Staleness: mean number of other updates applied between a "
+    "pull and the update computed from it."
 )
 
 
@@ -123,7 +123,7 @@ def _paper(stated: Sequence[tuple[str, float]]) -> str:
 
 
 def _claim(found: Told) -> PageSection:
-    """Whether asynchrony helps."""
+    """Return the section about the effect of asynchrony."""
     rows = [
         row(
             each["case"],
@@ -136,16 +136,16 @@ def _claim(found: Told) -> PageSection:
         for each in found["summary"]["compared"]
     ]
     head = ["Case", "Replicas", "Points more\nthan one replica", "95 % interval", "Seeds", "Asynchrony"]
-    blocks: list[Block] = [Table(head, rows)] if rows else [Paragraph("Nothing to compare yet.")]
+    blocks: list[Block] = [Table(head, rows)] if rows else [Paragraph("There are no pairs to compare.")]
     return PageSection("Does asynchrony help?", "asynchrony", [*blocks, Paragraph(_CLAIM, "note")])
 
 
 _CLAIM = (
-    "The paper has 99.39 % by its best synchronous training of the network on MNIST and 99.63 % by the "
-    "asynchronous one, 0.24 points more, and says that asynchrony gives noise that helps to generalise. "
-    "Here runs of the same seed (first parameters, order of samples) are compared; the interval is "
-    "Student's, over seeds. One replica has the rule and rate of the recipe; every other number had five "
-    "pairs of them to choose from, on validation samples."
+    "The paper has 99.39 % with its best synchronous training of the network on MNIST and 99.63 % with "
+    "asynchronous training, 0.24 points more, and says that the noise of asynchrony helps to generalise. "
+    "Here runs of the same seed (initial parameters, order of samples) are compared; the interval is "
+    "Student's, over seeds. One replica uses the recipe's rule and rate; every other number chose from five "
+    "pairs of rule and rate, on validation samples."
 )
 
 
@@ -172,13 +172,13 @@ def _curves(found: Told, cases: Sequence[Case]) -> Iterator[PageSection]:
 
 
 _CURVE = (
-    "Against samples learnt by all replicas together. Solid lines are means over seeds, dashed ones the "
-    "least and greatest. Of validation samples, without dropout."
+    "By samples learnt by all replicas together. Solid lines are means over seeds, dashed lines the "
+    "least and greatest values. Measured on validation samples, without dropout."
 )
 
 
 def lines(found: Told, case: str, what: str) -> list[Line]:
-    """A mean for each number of replicas, and where there are several seeds its spread."""
+    """Return a mean for each number of replicas, with its spread if there are several seeds."""
     drawn = []
     for colour, (replicas, of) in enumerate(finals(found["cells"], case).items()):
         ways = [cell["way"][1:] for cell in of.values()]
@@ -212,7 +212,7 @@ def _tuning(found: Told) -> PageSection:
             )
     head = ["Case", "Replicas", "Rule and rate", "Validation loss", "Validation", "Epochs"]
     blocks: list[Block] = (
-        [Table(head, rows)] if rows else [Paragraph("Nothing was tuned: the recipe's rate.")]
+        [Table(head, rows)] if rows else [Paragraph("No tuning: all runs use the recipe's rate.")]
     )
-    note = "Short runs of a seed that is not used again; the least validation loss is taken."
+    note = "Short runs with a seed that is not used again; the least validation loss wins."
     return PageSection("How rates were chosen", "tuning", [*blocks, Paragraph(note, "note")])

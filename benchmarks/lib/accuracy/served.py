@@ -1,7 +1,7 @@
-"""A cell that data servers feed: an ordinary run of one process, resumed where it was cut off.
+"""A cell with data servers: an ordinary run of one process, resumed after an interruption.
 
-Knows: how a run is trained, its curve, how it is judged. Does not know: simulated replicas, which
-cell comes when.
+Knows: how a run is trained, its curve, how it is evaluated. Does not know: simulated replicas, the order of
+the cells.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.recipe import Recipe, dump, parse
 
 Watch = Callable[[Document], object]
-"""Hears each entry of the way."""
+"""Receives each entry of the curve."""
 
 
 def learn(recipe: Recipe, seed: int, place: Path, stores: Path, watch: Watch) -> Document:
-    """Train in the directory ``place``, which is gone afterwards; accuracies of the last parameters on
-    validation and test samples, and the way there."""
+    """Train in the directory ``place`` and delete it.
+
+    Return the curve and the last parameters' accuracies on validation and test samples.
+    """
     training = recipe.training
 
     def hear(event: Mapping[str, object]) -> None:
@@ -38,7 +40,7 @@ def learn(recipe: Recipe, seed: int, place: Path, stores: Path, watch: Watch) ->
     )
     curve = [event for event in run.events if event["kind"] == "validation" and "accuracy" in event]
     way = [_entry(event, training.batch_size) for event in curve]
-    shutil.rmtree(run.directory.best, ignore_errors=True)  # the last parameters are judged, as in other cells
+    shutil.rmtree(run.directory.best, ignore_errors=True)  # evaluate the last parameters, like other cells
     judged = cotswold.evaluate(run, progress=False)
     assert isinstance(judged, Classification), "a recipe with categories"
     shutil.rmtree(place)

@@ -1,4 +1,4 @@
-"""What cells of the experiments on accuracy say together: means and spread over seeds, paired comparisons.
+"""Summary of the cells of the accuracy experiments: means and spread over seeds, paired comparisons.
 
 Knows: names of cells, Student's t. Does not know: how a cell was trained, how it is shown.
 """
@@ -21,28 +21,28 @@ CONFIDENCE = 0.95
 
 
 def tuning_key(case: str, replicas: int, candidate: Candidate) -> str:
-    """The name of a cell that tunes."""
+    """Return the name of a tuning cell."""
     return f"tune; {case}; {replicas}; {candidate.name}"
 
 
 def final_key(case: str, replicas: int, seed: int) -> str:
-    """The name of a cell that counts."""
+    """Return the name of a final cell."""
     return f"{case}; {replicas}; {seed}"
 
 
 def check_same(cells: Mapping[str, Any], trained: Trained, path: Path) -> None:
-    """Raise UserError where a cell of the case was trained by another recipe, or on other samples."""
+    """Raise UserError if a cell of the case was trained by another recipe or on other samples."""
     name = trained.case.name
     for key, cell in cells.items():
         if name in key.split("; ")[:2] and not trained.is_of(cell):
             raise UserError(
-                f"{path} has cells of {name} that another recipe, other data or another number of epochs "
-                "gave; give the same, or another --out"
+                f"{path} has cells of {name} from another recipe, other data or another number of epochs; "
+                "use the same, or another --out"
             )
 
 
 def tuned(cells: Mapping[str, Any], case: str, replicas: int, candidates: Sequence[Candidate]) -> Candidate:
-    """The one with the least validation loss at the end; the first of those that are as good."""
+    """Return the candidate with the least final validation loss; of equal ones, the first."""
 
     def loss(candidate: Candidate) -> float:
         found = cells[tuning_key(case, replicas, candidate)]["way"][-1]["loss"]
@@ -52,7 +52,7 @@ def tuned(cells: Mapping[str, Any], case: str, replicas: int, candidates: Sequen
 
 
 def finals(cells: Mapping[str, Any], case: str) -> dict[int, dict[int, Any]]:
-    """The cells of a case that count, by replicas and seed."""
+    """Return the final cells of a case, by replicas and seed."""
     found: dict[int, dict[int, Any]] = {}
     for key, cell in cells.items():
         name, _, rest = key.partition("; ")
@@ -63,7 +63,8 @@ def finals(cells: Mapping[str, Any], case: str) -> dict[int, dict[int, Any]]:
 
 
 def summary(cells: Mapping[str, Any], cases: Sequence[Case]) -> Document:
-    """A row for each case and number of replicas, and each number beside one replica, seed by seed."""
+    """Return a row for each case and number of replicas, and each number compared with one replica by seed.
+    """
     rows: list[Document] = []
     compared: list[Document] = []
     for case in cases:
@@ -96,8 +97,8 @@ def _row(case: Case, replicas: int, runs: Sequence[Any]) -> Document:
 
 
 def paired(pairs: Sequence[tuple[float, float]]) -> Document:
-    """How many points (of a hundred) the first of a pair is better, with a confidence interval over seeds,
-    and what that answers; one pair has no interval."""
+    """Return the mean gain of the first of each pair in percentage points, its confidence interval over
+    seeds, and the verdict. One pair has no interval."""
     points = [100 * (some - one) for some, one in pairs]
     middle, low, high = mean(points), None, None
     if len(points) > 1:

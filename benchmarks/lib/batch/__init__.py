@@ -1,1 +1,1 @@
-"""Whole-set gradients by several processes: what is measured of a cluster."""
+"""Measurements of whole-set gradients by several processes."""

@@ -17,7 +17,7 @@ from lib.predictions.plots import COLOURS, INK, KEPT, MARKS, STYLE
 
 
 def draw(found: Mapping[str, Any], folder: Path) -> None:
-    """Two plots: bunyip-figure-6.svg and bunyip-figure-8.svg."""
+    """Write two plots: bunyip-figure-6.svg and bunyip-figure-8.svg."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "bunyip"}):
         for name, make in (("bunyip-figure-6", _figure_6), ("bunyip-figure-8", _figure_8)):
             make(found).savefig(folder / f"{name}.svg", **KEPT)

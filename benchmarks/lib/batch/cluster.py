@@ -1,6 +1,6 @@
-"""A cluster of two workers, undisturbed, slowed, stopped, and with a worker that is killed now and then.
+"""A cluster of two workers: undisturbed, slowed, stopped, and with a worker killed at intervals.
 
-Knows: clusters, quotas, signals, clocks. Does not know: what is written down.
+Knows: clusters, quotas, signals, clocks. Does not know: how results are kept.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from lib.batch.isolated import Alone
 
 @dataclass
 class Heard:
-    """Events of a cluster, and when they came."""
+    """Events of a cluster with their times."""
 
     events: list[tuple[float, str, Mapping[str, object]]] = field(default_factory=list)
 
     def take(self, kind: str, more: Mapping[str, object]) -> None:
-        """One more."""
+        """Record one event."""
         self.events.append((time.perf_counter(), kind, more))
 
     def since(self, moment: float, kind: str) -> list[tuple[float, Mapping[str, object]]]:
-        """Those of a kind."""
+        """Return the events of a kind since a moment."""
         return [(at, more) for at, name, more in self.events if at >= moment and name == kind]
 
 
@@ -41,7 +41,7 @@ class Heard:
 def bunyip_cluster(
     workers: int, patterns: int, portion: int, travel: str, sizes: tuple[int, ...]
 ) -> Iterator[tuple[Cluster, Heard]]:
-    """Workers that have begun: each has been granted a share once."""
+    """Yield a cluster of workers that have started: each was granted a portion once."""
     heard = Heard()
     settings = ClusterSettings(workers=workers, portion=portion, travel=travel, silent_seconds=4.0)  # type: ignore[arg-type]  # from the words of the command
     work, arguments = "lib.batch.network:bunyip", {"patterns": patterns, "sizes": list(sizes)}
@@ -52,7 +52,7 @@ def bunyip_cluster(
 
 
 class Search:
-    """Evaluations as a line search asks for them: a new step length each."""
+    """Evaluations as a line search requests them: each at a new step length."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._number = cluster, 0
@@ -60,7 +60,7 @@ class Search:
         cluster.run([Combine("d", ((-1e-3, "g"),))])
 
     def seconds(self) -> float:
-        """One value and gradient at another step."""
+        """Return the time of one value and gradient at another step."""
         self._number += 1
         trial = Combine("trial", ((1.0, "x"), (0.1 * self._number, "d")))
         began = time.perf_counter()
@@ -69,7 +69,7 @@ class Search:
 
 
 def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[float, float]]:
-    """Seconds of a gradient: of processes by themselves, and of the cluster, round by round."""
+    """Return seconds of a gradient, round by round: by isolated processes, and by the cluster."""
     search = Search(cluster)
     for _ in range(2):
         alone.seconds(), search.seconds()
@@ -77,7 +77,7 @@ def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[floa
 
 
 def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> list[tuple[float, float]]:
-    """Seconds of a gradient undisturbed, and with one worker at a share of its speed (0: stopped)."""
+    """Return seconds of a gradient, undisturbed and with one worker at a share of its speed (0: stopped)."""
     search, found = Search(cluster), []
     victim = next(iter(cluster.workers.values()))
     for _ in range(rounds):
@@ -98,8 +98,9 @@ def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> li
 def killed(
     cluster: Cluster, heard: Heard, every_seconds: float, rounds: int
 ) -> tuple[list[tuple[float, float]], list[float], bool]:
-    """Gradients a second in stretches of ``every_seconds``: undisturbed, and with a worker killed, in turns;
-    how soon another joined; whether every portion counted once in every evaluation."""
+    """Return gradients per second in alternating stretches of ``every_seconds`` without and with a killed
+    worker, the seconds until a new worker joined, and whether every portion counted once in every evaluation.
+    """
     search, is_whole = Search(cluster), True
     pairs: list[tuple[float, float]] = []
     kills: list[float] = []
@@ -122,7 +123,7 @@ def killed(
 
 
 def _killer(cluster: Cluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
-    """Kills a worker once half of the evaluation is done."""
+    """Return a watcher that kills a worker once half of the evaluation is done."""
 
     def kill(status: ClusterStatus) -> None:
         if status.done * 2 >= status.portions > 0:

@@ -1,7 +1,7 @@
-"""Figures 6 and 8 of Aberdeen et al. 2000 on the machine at hand: evaluations by one and by two workers.
+"""Figures 6 and 8 of Aberdeen et al. 2000 on this machine: evaluations by one and by two workers.
 
-Knows: the cluster of workers, processes that only compute, clocks. Does not know: what is predicted
-elsewhere, what is written down.
+Knows: the cluster of workers, isolated processes, clocks. Does not know: other predictions, how results are
+kept.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ TRAVELS: tuple[Travel, ...] = ("bunyip", "sandblaster")
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds, round by round: everything takes turns."""
+    """Seconds of all cases, which alternate round by round."""
 
     sizes: tuple[int, int, int]
     patterns: int
     portion: int
     single: list[float]
-    """Half of the patterns, a process by itself."""
+    """Half of the patterns in one isolated process."""
     crowded: list[float]
-    """Half of the patterns each, two processes at once."""
+    """Half of the patterns in each of two processes at once."""
     one: list[float]
     """An evaluation in one process, without servers or sockets."""
     two: dict[str, list[float]]
@@ -46,11 +46,11 @@ class Measured:
 
     @property
     def work(self) -> BatchWork:
-        """What was evaluated."""
+        """Return the evaluated work."""
         return dense_work(self.sizes, self.patterns, self.portion)
 
     def machine(self, number: int) -> Cluster:
-        """This machine, with the rates of a portion as they were in a round."""
+        """Describe this machine with the rates of a portion in one round."""
         flops = self.work.flops / 2
         here = this_machine()
         rate = Rate(
@@ -62,8 +62,8 @@ class Measured:
         return here.model_copy(update={"devices": 2, "threads": None, "device": device})
 
     def rows(self) -> list[dict[str, object]]:
-        """Every number of workers: measured, predicted from the rate of a portion of the same round, and the
-        median of their ratios."""
+        """Return a row for each number of workers: measured, predicted from the rate of a portion in the same
+        round, and the median of their ratios."""
         cases: list[tuple[int, Travel, list[float]]] = [(1, "bunyip", self.one)]
         cases += [(2, travel, self.two[travel]) for travel in TRAVELS]
         found: list[dict[str, object]] = []
@@ -92,8 +92,8 @@ class Measured:
 
 
 def measured(sizes: tuple[int, int, int], patterns: int, portion: int, rounds: int) -> Measured:
-    """Evaluations along a line of one process and of two workers, with the rate of a portion beside them."""
-    torch.set_num_threads(1)  # as each worker has
+    """Measure evaluations along a line by one process and by two workers, and the rate of a portion."""
+    torch.set_num_threads(1)  # like each worker
     single: list[float] = []
     crowded: list[float] = []
     one: list[float] = []
@@ -127,7 +127,7 @@ class Line:
         self._whole.vectors.run([Combine("d", ((-1e-3, "g"),))])
 
     def seconds(self) -> float:
-        """One value and gradient at another step."""
+        """Return the time of one value and gradient at another step."""
         self._number += 1
         trial = Combine("trial", ((1.0, "x"), (0.1 * self._number, "d")))
         began = perf_counter()

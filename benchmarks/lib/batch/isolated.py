@@ -1,4 +1,4 @@
-"""Processes that compute the same patterns, each by itself: nothing travels, nobody waits.
+"""Isolated processes that compute the same patterns without any communication.
 
 Knows: pipes, the clock. Does not know: clusters.
 """
@@ -18,7 +18,8 @@ from lib.batch.network import bunyip
 
 
 class Alone:
-    """So many processes of one thread; `seconds` is a gradient over all patterns, an equal share each."""
+    """Isolated processes of one thread each; `seconds` measures a gradient over all patterns in equal shares.
+    """
 
     def __init__(self, processes: int, patterns: int, portion: int, sizes: tuple[int, ...]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -36,7 +37,7 @@ class Alone:
             pipe.recv()
 
     def seconds(self) -> float:
-        """One gradient, by all at once."""
+        """Return the time of one gradient by all processes at once."""
         began = time.perf_counter()
         for pipe in self._pipes:
             pipe.send(True)

@@ -1,6 +1,6 @@
-"""The work that is measured: Bunyip's network on patterns of chance.
+"""The measured work: Bunyip's network on random patterns.
 
-Knows: the network, how many patterns. Does not know: processes, clocks.
+Knows: the network, the number of patterns. Does not know: processes, clocks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SIZES = (400, 480, 3203)
 
 
 class Bunyip:
-    """Value and gradient of 400-480-3203 (Aberdeen et al. 2000), rows of bytes as a store has them."""
+    """Value and gradient of 400-480-3203 (Aberdeen et al. 2000) on rows of bytes, as in a store."""
 
     def __init__(self, patterns: int, sizes: Sequence[int]) -> None:
         self._network = DenseNetwork(tuple(sizes))
@@ -30,7 +30,7 @@ class Bunyip:
 
     @property
     def parameters(self) -> Tensor:
-        """Flat."""
+        """All parameters as one flat vector."""
         return self._parameters
 
     @property
@@ -40,16 +40,16 @@ class Bunyip:
 
     @property
     def patterns(self) -> int:
-        """How many."""
+        """Number of patterns."""
         return len(self._rows)
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Of a pattern, as the paper counts."""
+        """FLOPs of a pattern, counted as in the paper."""
         return self._network.flops
 
     def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Sum over some patterns."""
+        """Return the sum over some patterns."""
         chosen = torch.from_numpy(np.array(patterns, dtype=np.int64))
         rows = self._rows[chosen]
         value, right = self._network.add(self._parameters, rows.t(), self._classes[chosen], gradient)
@@ -58,10 +58,10 @@ class Bunyip:
     held = 0
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """Nothing is held out."""
+        """Return an empty sum: no patterns are held out."""
         return PortionSum(0.0, 0, {})
 
 
 def bunyip(*, patterns: int, sizes: Sequence[int] = SIZES) -> Bunyip:
-    """What ``"lib.batch.network:bunyip"`` names."""
+    """Return the work named ``"lib.batch.network:bunyip"``."""
     return Bunyip(patterns, sizes)

@@ -1,1 +1,1 @@
-"""The Bunyip experiment: cells that are trained, judged and shown on one page."""
+"""The Bunyip experiment: training, evaluation and one page."""

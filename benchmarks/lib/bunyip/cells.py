@@ -1,11 +1,11 @@
-"""The cells of the Bunyip experiment: so many patterns, a method, a loss; each is one run.
+"""The cells of the Bunyip experiment: a number of patterns, a method, a loss; each cell is one run.
 
 Knows: how a cell changes the recipe, when it is finished, its file. Does not know: errors on held-out sets,
 the page.
 
-A cell is trained by `cotswold.train`, so it can be stopped and killed at any time and goes on from its run's
-checkpoints. It ends when its FLOPs are used, or earlier by the validation set. Its file is written when it
-has ended; with a larger budget it goes on from there.
+`cotswold.train` trains a cell, so it can be stopped or killed at any time, and resumes from the checkpoints
+of its run. A cell ends when it has used its FLOPs, or earlier by validation. Its file is written at its end;
+a larger budget continues it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Method = Literal["cg", "lbfgs"]
 Loss = Literal["squared", "cross_entropy"]
 Frequencies = Literal["natural", "equal"]
 _POINTS = 150
-"""Points of a curve that are kept."""
+"""Number of points kept of a curve."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +39,17 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """That of its directory and file."""
+        """Name of the cell's directory and file."""
         return f"{self.frequencies}-{self.patterns}-{self.method}-{self.loss.replace('_', '-')}"
 
     @property
     def words(self) -> str:
-        """Method and loss, as people say them."""
+        """Method and loss in usual writing."""
         method = {"cg": "CG", "lbfgs": "L-BFGS"}[self.method]
         return f"{method}, {self.loss.replace('_', ' ')}"
 
     def overrides(self) -> dict[str, object]:
-        """What the cell changes in the recipe, which has CG and squared error."""
+        """Return the cell's changes of the recipe, which has CG and squared error."""
         found: dict[str, object] = {}
         if self.method == "lbfgs":
             found |= {"training.method": "lbfgs", "training.beta": None, "training.search": "wolfe"}
@@ -65,7 +65,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Curve:
-    """What a cell did: at each validation iterations, FLOPs, seconds, loss and error there."""
+    """Iterations, FLOPs, seconds, loss and error of a cell at each validation."""
 
     iterations: Sequence[int]
     flops: Sequence[float]
@@ -76,15 +76,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Where the experiment is, and what all cells have alike."""
+    """Directory and common settings of all cells."""
 
     sets: Mapping[Frequencies, Path]
-    """The folders that `cotswold data make japanese-ocr` wrote."""
+    """Folders written by `cotswold data make japanese-ocr`."""
     folder: Path
     flops: float
-    """The budget of a cell."""
+    """Budget of a cell."""
     settings: Mapping[str, object]
-    """More fields of the recipe."""
+    """Other fields of the recipe."""
     threads: int | None = None
 
     def run_folder(self, cell: Cell) -> Path:
@@ -96,8 +96,10 @@ class Experiment:
         return self.folder / "cells" / f"{cell.name}.json"
 
     def advance(self, cell: Cell, flops: float) -> cotswold.Run:
-        """Train a cell until it has used so many FLOPs, or ends earlier. KeyboardInterrupt, with everything
-        saved, where it is interrupted."""
+        """Train a cell until it has used ``flops`` FLOPs or ends.
+
+        After an interruption, everything is saved and KeyboardInterrupt raised.
+        """
         own: dict[str, object] = {
             "data.source": f"{self.sets[cell.frequencies].absolute()}:{cell.patterns}",
             "training.iterations": 1_000_000,
@@ -116,17 +118,17 @@ class Experiment:
         )
 
     def used(self, cell: Cell) -> float:
-        """FLOPs of a cell so far, by its last iteration."""
+        """Return the FLOPs that a cell has used by its last iteration."""
         found = self._run(cell)
         return 0.0 if found is None else float(last(found, "step").get("flops", 0.0))
 
     def ended(self, run: cotswold.Run) -> bool:
-        """Whether a cell's run is at its end, and not only at that of a turn."""
+        """True if a cell's run has ended, and not only a turn of it."""
         found = told(run)
         return run.status == "finished" and (not found["limited"] or found["flops"] >= self.flops)
 
     def begun(self, cell: Cell) -> dict[str, Any] | None:
-        """What there is of a cell that has validated at least once but has no file for this budget."""
+        """Return the state of a cell that was validated but has no file for this budget."""
         run = self._run(cell)
         if run is None or self.kept(cell) is not None or not curve_of(run).iterations:
             return None
@@ -137,7 +139,7 @@ class Experiment:
         return cotswold.Run(folder) if (folder / "recipe.toml").is_file() else None
 
     def kept(self, cell: Cell) -> dict[str, Any] | None:
-        """The file of a cell that has ended with this budget; None where there is something left to do."""
+        """Return the file of a cell that has ended with this budget, or None if there is work left."""
         found = read(self.cell_file(cell))
         ended = found is not None and (found["budget"] >= self.flops or not found["limited"])
         return found if ended else None
@@ -150,7 +152,7 @@ class Experiment:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """A file of a cell; None where there is none."""
+    """Return the contents of a cell's file, or None if it does not exist."""
     if not path.is_file():
         return None
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -158,12 +160,12 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def told(run: cotswold.Run) -> dict[str, Any]:
-    """What the events of a run say: the account, why it ended, the best validation, curves."""
+    """Summarize the events of a run: the account, the reason of its end, the best validation, curves."""
     step, layers = last(run, "step"), last(run, "stack_end")
     end = last(run, "end")
     if float(end.get("flops", 0)) >= float(step.get("flops", 0)):
         account = {"flops": end.get("flops", 0), "seconds": rounded(float(end.get("seconds", 0.0)))}
-    else:  # it was killed, or is being trained
+    else:  # killed, or in training
         account = {"flops": step["flops"], "seconds": rounded(float(step["training_seconds"]))}
     curve = curve_of(run)
     best = min(range(len(curve.losses)), key=curve.losses.__getitem__)
@@ -182,7 +184,7 @@ def told(run: cotswold.Run) -> dict[str, Any]:
 
 
 def curve_of(run: cotswold.Run) -> Curve:
-    """The validations of a run so far."""
+    """Return the validations of a run so far."""
     found = [event for event in run.events if event["kind"] == "validation"]
 
     def numbers(name: str) -> list[float]:
@@ -198,7 +200,7 @@ def curve_of(run: cotswold.Run) -> Curve:
 
 
 def thinned(curve: Curve) -> dict[str, Any]:
-    """A curve of at most some hundred points, the last one among them."""
+    """Return a curve with at most about a hundred points, including the last one."""
     count = len(curve.iterations)
     stride = -(-count // _POINTS) or 1
     chosen = sorted({*range(0, count, stride), count - 1})
@@ -206,7 +208,7 @@ def thinned(curve: Curve) -> dict[str, Any]:
 
 
 def _recipe(run: cotswold.Run) -> dict[str, Any]:
-    """What of the recipe decides how well is learnt."""
+    """Return the fields of the recipe that affect accuracy."""
     recipe = run.recipe
     network = {"output": recipe.network.output, "output_scale": recipe.network.output_scale}
     training = recipe.training.model_dump(
@@ -216,5 +218,5 @@ def _recipe(run: cotswold.Run) -> dict[str, Any]:
 
 
 def last(run: cotswold.Run, kind: str) -> Mapping[str, Any]:
-    """The last event of a kind; empty where there is none."""
+    """Return the last event of a kind, or an empty mapping."""
     return next((event for event in reversed(run.events) if event["kind"] == kind), {})

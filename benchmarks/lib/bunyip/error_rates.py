@@ -1,6 +1,6 @@
-"""Errors of a trained cell on the held-out parts: over all, on common characters, a mean over classes.
+"""Errors of a trained cell on held-out sets: over all samples, over common characters, mean over classes.
 
-Knows: what is wrong how often, for which characters. Does not know: how a cell was trained, the page.
+Knows: errors by character. Does not know: how a cell was trained, the page.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import SourceError
 
 COMMON = 0.4
-"""The share of the data on which the paper gives its error apart (section 7.1)."""
+"""Fraction of the data for which the paper gives a separate error (section 7.1)."""
 PARTS: tuple[Literal["validation", "degradations", "families"], ...] = (
     "validation",
     "degradations",
     "families",
 )
 BANDS = ((1, 2), (3, 9), (10, 99), (100, None))
-"""Originals of a character, from and to."""
+"""Bands of the number of originals of a character, from and to."""
 _SHOWN = 40
-"""Misread samples that are named."""
+"""Number of misread samples listed."""
 
 
 @dataclass(frozen=True)
 class Errors:
-    """What of a part's samples was read wrongly, in shares of 1."""
+    """Misread samples of a held-out set, as fractions of 1."""
 
     samples: int
     error: float
     common: float
-    """Over the samples of the commonest characters, which make 40 % of the training data."""
+    """Error over the samples of the commonest characters, which make 40 % of the training data."""
     mean_over_classes: float
-    """Every character weighs the same, of those that the part has."""
+    """Error with equal weight for every character of the set."""
     rare: Mapping[str, float | None]
-    """By how many originals a character has; None where the part has no sample of such."""
+    """Error by the number of originals of a character; None if the set has no sample of the band."""
     misread: Sequence[tuple[int, str, str]]
-    """Some that were wrong: which sample, what it is, what it was read as."""
+    """Examples of misread samples: index, true character, predicted character."""
 
 
 def judge(run: cotswold.Run, made: JapaneseSet, threads: int | None = None) -> dict[str, object]:
-    """The errors of a run's best network, by its validation, on every held-out part of a set."""
+    """Return the errors of a run's best network (by validation) on every held-out set."""
     found: dict[str, object] = {}
     for part in PARTS:
         predicted = cotswold.predict(run, f"{made.path.absolute()}:{part}", threads=threads, progress=False)
         if predicted.left_out or predicted.classes != made.classes:
             raise SourceError(
-                f"{made.path} and what {run.path} has learnt do not have the same characters, or samples "
-                f"were left out ({', '.join(predicted.left_out[:3]) or 'none'}); judge its own set"
+                f"{made.path} and the network of {run.path} have different characters, or samples "
+                f"were left out ({', '.join(predicted.left_out[:3]) or 'none'}); evaluate it on its own set"
             )
         read = predicted.probabilities.argmax(1).astype(np.int64)
         found[part] = asdict(errors(read, made.held_out_labels(part), made))
@@ -62,7 +62,7 @@ def judge(run: cotswold.Run, made: JapaneseSet, threads: int | None = None) -> d
 
 
 def errors(read: NDArray[np.int64], labels: NDArray[np.int64], made: JapaneseSet) -> Errors:
-    """The errors where a part with these classes was read as those."""
+    """Return the errors of predictions ``read`` of samples with these labels."""
     wrong = read != labels
     originals, names = made.frequencies, made.classes
     common = np.isin(labels, made.commonest(COMMON))

@@ -1,6 +1,6 @@
-"""The experiment as one page: table 1, curves, speed and price, the set and what was misread as images.
+"""The experiment as one page: table 1, curves, speed and price, and images of the set and of misread samples.
 
-Knows: which figures are shown in which words. Does not know: how they were measured, HTML.
+Knows: which figures are shown, and their captions. Does not know: how they were measured, HTML.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from lib.bunyip.error_rates import PARTS
 
 Told = Mapping[str, Any]
 _METHODS = ("CG, squared", "CG, cross entropy", "L-BFGS, squared", "L-BFGS, cross entropy")
-"""Each has a colour of its own on all plots."""
+"""Each method has the same colour on all plots."""
 _COLUMNS = 16
 
 
 def page(found: Told, made: JapaneseSet) -> str:
-    """The whole page as HTML."""
+    """Return the whole page as HTML."""
     cells = found["cells"]
     best = min((_errors(each)["degradations"]["error"] for each in cells), default=None)
     rate = found["account"]["flops_per_second"]
     numbers = [
-        (percent(best) if best is not None else "none yet", "least error, unseen degradations (paper: 33 %)"),
+        (percent(best) if best is not None else "none", "least error, unseen degradations (paper: 33 %)"),
         (
-            f"{rate / 1e9:.0f} GFLOP/s" if rate else "none yet",
-            "sustained here (paper: 163.3 on 196 processors)",
+            f"{rate / 1e9:.0f} GFLOP/s" if rate else "none",
+            "sustained on this machine (paper: 163.3 on 196 processors)",
         ),
         (scaled(found["account"]["flops"], "FLOP"), "used for all cells (paper: 2.35 PFLOP in four hours)"),
-        (f"{len(cells)}", f"cells finished, {len(found['begun'])} going on"),
+        (f"{len(cells)}", f"cells finished, {len(found['begun'])} in progress"),
     ]
     sections = [
         _table_1(found),
@@ -70,8 +70,8 @@ def page(found: Told, made: JapaneseSet) -> str:
             title="The Bunyip experiment",
             lead=(
                 "Machine-printed Japanese, 3203 characters of 20 x 20 grey, by a network 400-480-3203: "
-                "table 1 of Aberdeen, Baxter and Edwards 2000 on a set rendered from typefaces, beside what "
-                "the paper states."
+                "table 1 of Aberdeen, Baxter and Edwards 2000 on a set rendered from typefaces, next to the "
+                "figures of the paper."
             ),
             numbers=numbers,
             problems=[],
@@ -82,7 +82,7 @@ def page(found: Told, made: JapaneseSet) -> str:
 
 
 def drawing(found: Told) -> str:
-    """The curves of all sizes as an SVG of its own."""
+    """Return the curves of all sizes as one SVG."""
     panels = list(_panels(found))
     with mpl.rc_context({"svg.hashsalt": "bunyip", "font.size": 9}):
         canvas = Canvas(figsize=(4.6 * max(1, len(panels)), 3.4), layout="constrained")
@@ -96,7 +96,7 @@ def drawing(found: Told) -> str:
 
 
 def _table_1(found: Told) -> PageSection:
-    """Rows of the paper's table, with a column for each method and loss."""
+    """Return the section with the paper's table and a column for each method and loss."""
     cells = [each for each in found["cells"] if each["frequencies"] == "natural"]
     words = [each for each in _METHODS if any(_words(cell) == each for cell in cells)]
     sizes = sorted({*paper.SIZES, *(each["patterns"] for each in cells)})
@@ -125,21 +125,21 @@ def _table_1(found: Told) -> PageSection:
 
 _LARGE_AND_SMALL = (
     "Large: error on 6,320 scans with degradations that training never shows (fax, photocopies of copies, "
-    "streaks, bent paper). Small: on the validation samples, printed and scanned as the training samples "
-    "are, which is nearest to what the paper calls its test set."
+    "streaks, bent paper). Small: on the validation samples, printed and scanned like the training samples, "
+    "which is the closest to the paper's test set."
 )
 _STOPPED = (
-    "The paper's scans were bought, of books, faxes, newspapers and magazines; these are rendered. So its "
-    "figures stand beside, and are not of the same characters. "
-    "The paper stopped when the error on its test set no longer fell, so its figures are of a set that was "
-    "looked at. Here the validation set decides when a cell ends and which of its networks is kept; the "
-    "others are looked at when the cell has ended, and decide nothing. The paper's cells took about 48 hours "
-    "each on its cluster; those here end after the FLOPs that the next table names, wherever they are then."
+    "The paper's scans of books, faxes, newspapers and magazines were bought; these are rendered, so the "
+    "figures are for different images. "
+    "The paper stopped when the error on its test set no longer fell, so that set influenced "
+    "training. Here the validation set decides when a cell ends and which network is kept. The "
+    "other sets are evaluated after the end of the cell. The paper's cells took about 48 hours "
+    "each on its cluster; the cells here end after the FLOPs in the next table."
 )
 
 
 def _each(found: Told) -> PageSection:
-    """All held-out figures of every finished cell."""
+    """Return the section with all held-out figures of every finished cell."""
     head = [
         "Cell",
         "Used",
@@ -162,17 +162,17 @@ def _each(found: Told) -> PageSection:
         for each in found["cells"]
     ]
     if not rows:
-        return PageSection("Every cell", "cells", [Paragraph("No cell has ended yet.")])
+        return PageSection("Every cell", "cells", [Paragraph("No cell is finished.")])
     return PageSection("Every cell", "cells", [Table(head, rows), Paragraph(_EACH, "note")])
 
 
 _EACH = (
-    "Errors on scans that no cell has learnt from. Degradations: those that training never shows, and so are "
-    "the columns to the right. Families: typefaces that training never shows. Commonest 40 %: the samples of "
-    "the characters that make 40 % of the data; the paper states 5 %. Mean over classes: every character "
-    "weighs the same. 1 or 2 originals: characters with so few scans, of which the paper says that they are "
-    "overfitted. Small figures: on validation samples. Cells that learnt from equal frequencies are judged "
-    "on those of text here."
+    "Errors on scans that no cell has learnt from. Degradations: degradations unseen in training, also in "
+    "the columns to the right. Families: typefaces unseen in training. Commonest 40 %: the samples of "
+    "the characters that make up 40 % of the data; the paper states 5 %. Mean over classes: every character "
+    "has equal weight. 1 or 2 originals: characters with 1 or 2 scans, which the paper calls "
+    "overfitted. Small figures: on validation samples. Cells trained with equal frequencies are evaluated here "
+    "on the frequencies of text."
 )
 
 
@@ -193,20 +193,20 @@ def _curves(found: Told) -> Iterator[PageSection]:
                     f"bunyip-s-{number}", lines, x="seconds", y="error on validation samples", bottom=0, top=1
                 )
             ),
-            f"{title}, against seconds",
+            f"{title}, by seconds",
         )
         for number, (title, lines) in enumerate(_panels(found, "seconds", 1.0))
     ]
     if figures:
         note = (
-            "Error on validation samples. FLOPs are those of value and gradient, as the paper counts them; "
-            "what is computed for validation and by the optimisers is not counted, and its seconds are."
+            "Error on validation samples. FLOPs of value and gradient, as the paper counts them. "
+            "Seconds include validation and the optimiser, FLOPs do not."
         )
         yield PageSection("Learning", "learning", [FigureGrid([*figures, *seconds]), Paragraph(note, "note")])
 
 
 def _panels(found: Told, axis: str = "flops", unit: float = 1e12) -> Iterator[tuple[str, list[Line]]]:
-    """For each size: its title and a line for each method and loss."""
+    """Yield a title for each size, and a line for each method and loss."""
     going_on = {_key(each) for each in found["begun"]}
     cells = [*(each for each in found["cells"] if _key(each) not in going_on), *found["begun"]]
     for frequencies, size in sorted(
@@ -229,11 +229,11 @@ def _panels(found: Told, axis: str = "flops", unit: float = 1e12) -> Iterator[tu
 
 
 def _speed(found: Told) -> PageSection:
-    """The rate that was sustained, counted as the paper does, and what it cost."""
+    """Return the section with the sustained rate, counted like the paper's, and its cost."""
     account, prices = found["account"], found["prices"]
     rate, bought, rented = account["flops_per_second"], account["cents_per_mflops"], account["dollars"]
     rows = [
-        row("", "Here", "The paper"),
+        row("", "This machine", "The paper"),
         row("Sustained", f"{rate / 1e9:.1f} GFLOP/s" if rate else "", "163.3 GFLOP/s"),
         row("Processor", str(found["machine"]["processor"]), "196 Pentium III of 550 MHz"),
         row("FLOPs", scaled(account["flops"], "FLOP"), "2.35 PFLOP"),
@@ -263,11 +263,11 @@ def _speed(found: Told) -> PageSection:
         blocks.append(each)
     blocks.append(
         Paragraph(
-            "Counted as in section 6.2 of the paper: an error takes 2 n_p (n_i + n_o) n_h FLOPs, value and "
+            "Counted as in section 6.2 of the paper: a value takes 2 n_p (n_i + n_o) n_h FLOPs, value and "
             "gradient n_p (4 n_i n_h + 6 n_h n_o), which is "
-            f"{scaled(account['flops_of_a_pattern'], 'FLOP')} a pattern. Every evaluation here asks for the "
-            "gradient. Seconds are the whole time of the runs: validation, line searches, checkpoints. "
-            "Prices are the user's; without one there is no figure.",
+            f"{scaled(account['flops_of_a_pattern'], 'FLOP')} per pattern. Every evaluation here computes the "
+            "gradient. Seconds include validation, line searches and checkpoints. "
+            "The user gives the prices; without a price there is no cost.",
             "note",
         )
     )
@@ -275,16 +275,16 @@ def _speed(found: Told) -> PageSection:
 
 
 def _images(made: JapaneseSet) -> PageSection:
-    """Training patterns, transformed ones, and samples of the held-out parts."""
+    """Return the section with training patterns, transformed patterns, and samples of the held-out sets."""
     some = 8 * _COLUMNS
     first = np.linspace(0, made.originals - 1, _COLUMNS).astype(np.int64)
     variants = (first + made.originals * np.arange(8)[:, None]).reshape(-1)
     shown = [
-        ("Training patterns: scans as they are", made.patterns(np.arange(some))),
-        ("One scan a column, and seven transformed patterns of it", made.patterns(variants)),
-        ("Validation: printed and scanned as in training", made.held_out("validation")[0][:some]),
-        ("Held out: degradations that training never shows", made.held_out("degradations")[0][:some]),
-        ("Held out: families that training never shows", made.held_out("families")[0][:some]),
+        ("Training patterns: untransformed scans", made.patterns(np.arange(some))),
+        ("One scan per column, with seven transformed patterns", made.patterns(variants)),
+        ("Validation: printed and scanned like training samples", made.held_out("validation")[0][:some]),
+        ("Held out: degradations unseen in training", made.held_out("degradations")[0][:some]),
+        ("Held out: families unseen in training", made.held_out("families")[0][:some]),
     ]
     figures = [Figure(_image(samples, title), title) for title, samples in shown]
     rare = int((made.frequencies <= 2).sum())
@@ -292,8 +292,8 @@ def _images(made: JapaneseSet) -> PageSection:
         [
             ("Originals", count(made.originals)),
             ("Characters", count(len(made.classes))),
-            ("Characters with one original or two", count(rare)),
-            ("Characters that make 40 % of the data", count(len(made.commonest()))),
+            ("Characters with one or two originals", count(rare)),
+            ("Characters that make up 40 % of the data", count(len(made.commonest()))),
             ("Families trained on", count(sum(not each["held_out"] for each in made.families))),
             ("Families held out", ", ".join(each["name"] for each in made.families if each["held_out"])),
         ]
@@ -302,7 +302,7 @@ def _images(made: JapaneseSet) -> PageSection:
 
 
 def _misread(cells: Sequence[Told], made: JapaneseSet) -> Iterator[PageSection]:
-    """What the best network reads wrongly."""
+    """Return the section with samples misread by the best network."""
     if not cells:
         return
     best = min(cells, key=lambda each: float(_errors(each)["degradations"]["error"]))
@@ -320,7 +320,7 @@ def _misread(cells: Sequence[Told], made: JapaneseSet) -> Iterator[PageSection]:
 
 
 def _how(found: Told) -> PageSection:
-    """The settings of every cell."""
+    """Return the section with the settings of every cell."""
     head = ["Cell", "Search", "Fraction", "Cycle", "Portion", "Targets", "First\noutputs", "Ended"]
     ended = {_key(each): each for each in found["cells"]}
     rows = [
@@ -329,13 +329,13 @@ def _how(found: Told) -> PageSection:
             *(_text(told[name]) for name in ("search", "fraction", "cycle", "portion")),
             f"{told['low']:g} and {told['high']:g}" if told["loss"] == "squared" else "classes",
             "at random" if told["output_scale"] else "0",
-            _end(each) if key in ended else "goes on",
+            _end(each) if key in ended else "in progress",
         )
         for key, each in {**{_key(each): each for each in found["begun"]}, **ended}.items()
         for told in (each["recipe"],)
     ]
     return PageSection(
-        "Settings", "settings", [Table(head, rows)] if rows else [Paragraph("No cell has begun.")]
+        "Settings", "settings", [Table(head, rows)] if rows else [Paragraph("No cell has started.")]
     )
 
 
@@ -355,7 +355,7 @@ def _percents(told: Told, part: str, name: str) -> TableCell:
 
 
 def _errors(told: Told) -> Told:
-    """Those on the set with natural frequencies, whatever was learnt from."""
+    """Return the errors on the set with natural frequencies, for any training frequencies."""
     found: Told = told["held_out"]["natural"]
     return found
 
@@ -366,7 +366,7 @@ def _words(told: Told) -> str:
 
 
 def _named(told: Told) -> str:
-    """A cell as the first one of its row."""
+    """Return a cell's name for the first column."""
     kind = "" if told["frequencies"] == "natural" else ", equal"
     return f"{count(told['patterns'])}{kind}: {_words(told)}"
 

@@ -1,4 +1,4 @@
-"""The experiment in figures: its cells, the rate that was sustained, what that cost, beside the paper's.
+"""The experiment in figures: its cells, the sustained rate and its cost, next to the paper's figures.
 
 Knows: sums over cells. Does not know: how they were trained, the page.
 """
@@ -19,18 +19,18 @@ Told = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Prices:
-    """What the user says that the machine costs; None for what is not said."""
+    """Prices of the machine as given by the user; None if not given."""
 
     hardware_dollars: float | None = None
     rent_dollars_per_hour: float | None = None
 
 
 def summary(kept: Sequence[Told], begun: Sequence[Told], prices: Prices) -> dict[str, Any]:
-    """Finished cells, those that are unfinished, the account of all of them, and what the paper states."""
+    """Return finished and unfinished cells, their total account, and the paper's figures."""
     price = Price(
         hardware_dollars=prices.hardware_dollars, rent_dollars_per_hour=prices.rent_dollars_per_hour
     )
-    # what is going on beyond its file is the same run, and counts once
+    # a run in progress beyond its file counts once
     names = {name_of(each) for each in begun}
     alone = [each for each in kept if name_of(each) not in names]
     counted = [*alone, *begun]
@@ -58,12 +58,12 @@ def summary(kept: Sequence[Told], begun: Sequence[Told], prices: Prices) -> dict
 
 
 def name_of(told: Told) -> tuple[object, ...]:
-    """What tells a cell from the others."""
+    """Return the fields that identify a cell."""
     return tuple(told[name] for name in ("frequencies", "patterns", "method", "loss"))
 
 
 def row(told: Told) -> dict[str, object]:
-    """A finished cell as a line of a table."""
+    """Return a finished cell as a row of a table."""
     held = told["held_out"]["natural"]
     return {
         "frequencies": told["frequencies"],

@@ -1,1 +1,1 @@
-"""Data servers beside other programs that feed trainers: what is fed, how each case is measured and shown."""
+"""Data servers compared with other loaders that feed trainers: subjects, measurement, plots."""

@@ -1,4 +1,4 @@
-"""The cache of a data server: its bound, and what a hit costs beside a copy of the same bytes.
+"""The cache of a data server: its bound, and the cost of a hit compared with a copy of the same bytes.
 
 Knows: a served store, memcpy. Does not know: pools, trainers.
 """
@@ -18,18 +18,18 @@ from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
 from cotswold.data.service.store import DatasetView, ServedStore
 
 SMALL_BYTES = 16 << 20
-"""The bound of the cache that is filled beyond it."""
+"""Bound of the cache that is filled beyond its bound."""
 _ROUNDS = 5
 
 
 def cached(store: Store, batch: int) -> Document:
-    """Both, as a cell."""
+    """Return both measurements as a cell."""
     return {**hits(store, batch, _ROUNDS), **bound(store, batch, SMALL_BYTES)}
 
 
 def hits(store: Store, batch: int, rounds: int) -> Document:
-    """Seconds of a batch's rows from shards that are all kept, of the same rows taken from one array of the
-    whole set, and of a copy of as many bytes that lie together."""
+    """Return seconds for a batch's rows from cached shards, for the same rows taken from one array of the
+    whole set, and for a copy of as many contiguous bytes."""
     served, split = ServedStore(store, 1 << 40), "train"
     maker, shards = served._maker(str(DatasetView(split)))
     order = Buffered(
@@ -69,8 +69,10 @@ def hits(store: Store, batch: int, rounds: int) -> Document:
 
 
 def bound(store: Store, batch: int, cache_bytes: int) -> Document:
-    """An epoch's batches with a cache that is too small for the set: the most that was kept, the growth of
-    the process's memory."""
+    """Read batches of an epoch with a cache smaller than the set.
+
+    Return the peak size of the cache and the growth of the process's memory.
+    """
     served = ServedStore(store, cache_bytes)
     view, split = str(DatasetView("train")), "train"
     order = Buffered(
@@ -95,5 +97,5 @@ def bound(store: Store, batch: int, cache_bytes: int) -> Document:
 
 
 def _resident() -> int:
-    """Of this process, in bytes."""
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,9 +1,9 @@
 """Measure Cotswold's data servers: ``python -m lib.data_servers.cotswold_servers JSON`` in benchmarks/.
 
-Knows: a pool and its only trainer. Does not know: who asks, what is compared.
+Knows: a pool and its only trainer. Does not know: the caller, the comparison.
 
-The head is a process of its own, as for a run with ``[data] servers = N``, and whoever takes batches has a
-reader, as a run has: its thread asks for them, and keeps some ready.
+The head is a separate process, as for a run with ``[data] servers = N``. The trainer has a reader, as a run
+has, whose thread requests batches and keeps some ready.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from cotswold.host import Token
 from cotswold.training.data.service import head
 
 WINDOW = 8
-"""Requests that are asked ahead, as in a run."""
+"""Number of requests in flight, as in a run."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What is served beside what every rival is told."""
+    """Settings of the servers in addition to those of every loader."""
 
     store: str
     cache_bytes: int
@@ -40,8 +40,8 @@ class Serving:
 
 def main(told: dict[str, object]) -> None:
     """Start a pool, measure, end it."""
-    serving = Serving(**told.pop("serving"))  # type: ignore[arg-type]  # of JSON
-    feeding = Feeding(**told)  # type: ignore[arg-type]  # of JSON
+    serving = Serving(**told.pop("serving"))  # type: ignore[arg-type]  # from JSON
+    feeding = Feeding(**told)  # type: ignore[arg-type]  # from JSON
     store, token = Store(serving.store), Token.new()
     with ExitStack() as held:
         asking = request_settings(WINDOW, 30.0)

@@ -1,8 +1,8 @@
-"""Training while one of two data servers is killed again and again, and while none is.
+"""Training while one of two data servers is killed repeatedly, compared with training without kills.
 
-Knows: a pool, its processes, a trainer that takes epoch after epoch. Does not know: what is compared.
+Knows: a pool, its processes, a trainer that takes epoch after epoch. Does not know: the comparison.
 
-Every batch says which samples it has: what is served has the row of a sample in the place of its label.
+Every batch identifies its samples: the labels are the rows of the samples.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ class Numbered(ServedStore):
     def batches(
         self, view: str, epoch: int, rows: np.ndarray[Any, np.dtype[np.int64]]
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `ServedStore.batches`."""
+        """Return batches like `ServedStore.batches`."""
         samples, _ = super().batches(view, epoch, rows)
         return samples, torch.from_numpy(np.array(rows))
 
 
 def numbered(store: str, cache_bytes: int, varying: str) -> Numbered:
-    """The work of a data server."""
+    """Return the work of a data server."""
     return Numbered(Store(store), cache_bytes, varying)
 
 
 def trained(
     store: Store, varying: str, batch: int, step_seconds: float, seconds: float, every: float
 ) -> Document:
-    """Batches a second of a trainer that takes ``step_seconds`` over each, by one core or a device of its
-    own; ``every`` so many seconds one of two servers is killed, by turns, 0 for never. The last epoch is
-    taken to its end, so that its samples can be counted."""
+    """Return samples per second of a trainer that takes ``step_seconds`` per batch on its own core or device.
+
+    One of two servers in turn is killed every ``every`` seconds, or never if 0. The last epoch is read to its
+    end, so that its samples can be counted.
+    """
     token, had, killed = Token.new(), list[np.ndarray[Any, np.dtype[np.int64]]](), 0
     there = store.splits["train"]
     arguments: dict[str, object] = {
@@ -66,14 +68,14 @@ def trained(
         batches.terms()
         while len(pool.status().servers) < 2:
             time.sleep(0.05)
-        next(iter(batches))  # what the first batch waits for is no part of training
+        next(iter(batches))  # the wait for the first batch is not part of training
         epoch, taken, waited = 1, 0, 0.0
         began = time.monotonic()
         kills = began + every if every else float("inf")
         counted, counted_seconds = 0, 0.0
         while time.monotonic() - began < seconds:
             batches.set_epoch(epoch)
-            had.append(np.zeros(there + 1, np.int64))  # the last for rows that are none
+            had.append(np.zeros(there + 1, np.int64))  # the last counts invalid rows
             now = time.monotonic()
             for _, rows in batches:
                 got = time.monotonic()
@@ -102,17 +104,17 @@ def trained(
 
 
 def _kill_one(pool: DataPool, number: int) -> int:
-    """Kill the next server by turns; how many were killed."""
+    """Kill the next server in turn and return the number killed."""
     pids = [each.pid for each in pool.status().servers if each.pid]
     if len(pids) < 2:
-        return 0  # the last one is not started again yet
+        return 0  # the last killed server has not restarted
     os.kill(pids[number % len(pids)], signal.SIGKILL)
     return 1
 
 
 @contextmanager
 def _serving(pool: DataPool) -> Iterator[None]:
-    """A thread that is the pool's head."""
+    """Run the pool's head in a thread."""
     over = Event()
     thread = Thread(target=lambda: pool.wait(over.is_set), daemon=True)
     thread.start()

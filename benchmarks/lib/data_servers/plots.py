@@ -1,4 +1,4 @@
-"""data-servers.svg: rates a core, memory and waiting of everybody that feeds a trainer.
+"""data-servers.svg: rates per core, memory and waiting time of all loaders that feed a trainer.
 
 Knows: matplotlib, the summary. Does not know: how anything was measured.
 """
@@ -17,15 +17,15 @@ from cotswold.bench.measure import Document
 from lib.data_servers.subject import OURS, SUBJECTS
 
 _PANELS = (
-    ("samples_a_second", "samples a second"),
-    ("samples_a_core_second", "samples a second and core used"),
+    ("samples_a_second", "samples per second"),
+    ("samples_a_core_second", "samples per second and used core"),
     ("memory_mib", "memory of all processes, MiB"),
-    ("waited_at_1_2", "waited, % of the time, at 1/1.2 of its rate"),
+    ("waited_at_1_2", "waiting, % of the time, at 1/1.2 of the rate"),
 )
 
 
 def drawing(found: Document) -> str:
-    """Bars of medians, lines from least to greatest, a row of panels a subject."""
+    """Return bars of medians and lines from least to greatest, with a row of panels for each subject."""
     told: Any = found["summary"]
     machine: Any = found["machine"]
     subjects = list(dict.fromkeys(row["subject"] for row in told["rows"]))
@@ -41,7 +41,7 @@ def drawing(found: Document) -> str:
                 whole = f"{_title(subject)}\n{words}" if column == 0 else words
                 axes.set_title(whole, fontsize=8, loc="left")
         canvas.suptitle(
-            f"Feeding a trainer on {machine['cores']} cores of {machine['processor']}", fontsize=9
+            f"Loaders for a trainer on {machine['cores']} cores of {machine['processor']}", fontsize=9
         )
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

@@ -1,6 +1,6 @@
-"""What is fed: sets and their transforms, and one case in a process of its own.
+"""Subjects: sets with their transforms, and one case in a separate process.
 
-Knows: recipes, stores, how a rival is run. Does not know: which cases there are, what is made of them.
+Knows: recipes, stores, how a loader is run. Does not know: the list of cases, their summary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IN_PROCESS = {
     ALONE: "baselines.in_process",
     "torch DataLoader": "baselines.torch_loader",
 }
-"""Modules that run in the Python of this process."""
+"""Modules that run in this process's Python."""
 ELSEWHERE = {"Ray Data": "baselines.ray_data", "tf.data service": "baselines.tf_data_service"}
 """Modules that run in the Python of ``--baselines``."""
 NEEDS = {"Ray Data": "ray.data", "tf.data service": "tensorflow"}
@@ -58,15 +58,15 @@ class Subject:
 
     @property
     def tables(self) -> str:
-        """The transforms, as JSON."""
+        """Return the transforms as JSON."""
         return json.dumps(TRANSFORMS[self.transform])
 
     def store(self, stores: Path) -> Store:
-        """Its samples."""
+        """Return the set's samples."""
         return open_store(recipe_here(self.recipe, stores, [*PLAIN, *self.overrides]), stores)
 
     def images(self, stores: Path) -> Path:
-        """The training samples in a file of their own, which rivals read."""
+        """Return a file of the training samples, which other loaders read."""
         store = self.store(stores)
         path = stores / f"{store.path.name}.npy"
         if not path.is_file():
@@ -87,17 +87,17 @@ SUBJECTS = {
 
 @dataclass(frozen=True)
 class Bench:
-    """All that cases have in common."""
+    """Settings that all cases share."""
 
     stores: Path
     baselines: Path | None
-    """The Python that has Ray and TensorFlow."""
+    """Path of a Python with Ray and TensorFlow."""
     warm_seconds: float
     seconds: float
     cache_bytes: int = 1 << 30
 
     def fed(self, subject: Subject, who: str, workers: int, pause: float = 0.0) -> Document:
-        """One case. Raises MachineError where it does not end well."""
+        """Measure one case. Raises MachineError if it fails."""
         store = subject.store(self.stores)
         transform = store.transform
         told: Document = asdict(
@@ -118,7 +118,7 @@ class Bench:
         if who in IN_PROCESS:
             found = ran(sys.executable, IN_PROCESS[who], told, self.warm_seconds + self.seconds)
         else:
-            assert self.baselines is not None, "it was looked for"
+            assert self.baselines is not None, "`lacks` was checked"
             found = ran(str(self.baselines), ELSEWHERE[who], told, self.warm_seconds + self.seconds)
         samples, seconds = _number(found, "samples"), _number(found, "seconds")
         return {
@@ -132,7 +132,7 @@ class Bench:
         }
 
     def lacks(self, who: str) -> str:
-        """Why a rival cannot be run here; empty where it can."""
+        """Return the reason why a loader cannot run here, or an empty string."""
         if who in IN_PROCESS:
             return ""
         if self.baselines is None:
@@ -146,7 +146,7 @@ class Bench:
 
 
 def ran(python: str, module: str, told: Mapping[str, object], seconds: float) -> Document:
-    """What a module of benchmarks/ prints as its last line, run by a Python. Raises MachineError."""
+    """Return the last line that a module of benchmarks/ prints in a Python. Raises MachineError."""
     folder, package = Path(__file__).parents[2], Path(cotswold.__file__).parents[1]
     environ = {
         **os.environ,
@@ -168,8 +168,8 @@ def ran(python: str, module: str, told: Mapping[str, object], seconds: float) ->
     except subprocess.TimeoutExpired as error:
         raise MachineError(f"{module} did not end within {seconds + _START_SECONDS:.0f} s") from error
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not lines:  # Ray may fail while it ends
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+    if not lines:  # Ray may fail at its end
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise MachineError(f"{module} ended with exit code {done.returncode}: {last:.300}")
     found: Document = json.loads(lines[-1])
     return found
