@@ -46,7 +46,7 @@ class Cells:
             if kept["settings"] != self._settings:
                 others = _differences(kept["settings"], self._settings)
                 raise UserError(
-                    f"{path} has cells with other settings ({others}); use the same settings, or another --out"
+                    f"{path} has cells with other settings ({others}); use the same ones, or another --out"
                 )
             self.found = kept["cells"]
 

@@ -1,6 +1,6 @@
-"""Lock-free training by processes of a host, beside processes that only compute and PyTorch's own Hogwild.
+"""Lock-free training by processes of a host, compared with isolated processes and PyTorch's Hogwild.
 
-Knows: what each case does, how accuracy is judged. Does not know: the command, tables, where results go.
+Knows: the cases, the evaluation of accuracy. Does not know: the command, tables, where results go.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SHARED = "one copy, no locks"
 COMPUTING = "processes that only compute"
 TORCH = "torch.multiprocessing"
 EXAMPLES_MOMENTUM = 0.5
-"""That of PyTorch's example `mnist_hogwild`."""
+"""Momentum of PyTorch's example `mnist_hogwild`."""
 
 
 class Bench:
-    """A recipe's network and store, as the processes of every case open them."""
+    """A recipe's network and store, opened in the same way by the processes of every case."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path, steps: Steps, processes: int) -> None:
         write_rows(store, "train", rows)
@@ -56,7 +56,7 @@ class Bench:
         }
 
     def speeds(self, rounds: int) -> Document:
-        """Samples a second of all processes together, case by case, in turns."""
+        """Return samples per second of all processes together, by case, alternating."""
         cases = {SHARED: self._shared, COMPUTING: self._computing, TORCH: self._torch}
         found: dict[str, list[float]] = {name: [] for name in cases}
         for number in range(rounds):
@@ -74,7 +74,8 @@ class Bench:
         }
 
     def accuracies(self, seeds: int) -> Document:
-        """Accuracy after equally many samples: one process, which is plain SGD, and several without locks."""
+        """Return accuracies after equal numbers of samples: one process (plain SGD), and several without
+        locks."""
         rows = []
         for seed in range(seeds):
             steps = replace(self.steps, seed=seed)
@@ -113,8 +114,8 @@ class Bench:
         return _together(board.read())
 
     def _torch(self) -> float:
-        """As PyTorch's example: spawned processes, `share_memory`, a `DataLoader` and an optimiser each."""
-        learner = of_recipe(**self._arguments)  # type: ignore[arg-type]  # they are its own
+        """Run PyTorch's example: spawned processes, `share_memory`, a `DataLoader` and an optimiser each."""
+        learner = of_recipe(**self._arguments)  # type: ignore[arg-type]  # its own arguments
         samples = StoreSamples(self.store, "train")
         batch = samples.batch(range(len(samples)))
         assert batch.targets is not None, "a recipe with labels"
@@ -144,12 +145,12 @@ def compute(
     number: int,
     core: int | None,
 ) -> None:
-    """Loss and gradient of the same batches, on weights of its own that stay as they are."""
+    """Compute loss and gradient of the same batches on separate, constant weights."""
     stay_on([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
-    plan = Steps(**steps)  # type: ignore[arg-type]  # asdict of such a one
+    plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict
     shared = SharedParameters.join(nn.Identity(), Place(**place))  # type: ignore[arg-type]  # the same
     board = Board(shared, processes)
     weights = list(learner.module.parameters())
@@ -174,7 +175,7 @@ def as_in_torch(
     ready: object,
     told: object,
 ) -> None:
-    """What each process of PyTorch's example does."""
+    """Run one process of PyTorch's example."""
     stay_on([core])
     torch.set_num_threads(1)
     torch.manual_seed(steps.seed + number)
@@ -183,7 +184,7 @@ def as_in_torch(
     optimizer = optim.SGD(module.parameters(), lr=steps.rate, momentum=EXAMPLES_MOMENTUM)
     loss_of_batch(module(inputs[: steps.batch]), targets[: steps.batch]).backward()  # type: ignore[no-untyped-call]  # torch
     wanted, samples, last = steps.count(processes) * steps.batch, 0, 0.0
-    ready.wait(600)  # type: ignore[attr-defined]  # a barrier, which has no type of its own
+    ready.wait(600)  # type: ignore[attr-defined]  # a barrier has no type
     begun = time.perf_counter()
     while samples < wanted:
         for data, target in loader:
@@ -199,7 +200,7 @@ def as_in_torch(
 
 @torch.no_grad()
 def accuracy(module: nn.Module, samples: StoreSamples, batch: int = 500) -> float:
-    """The part of the samples that are classified rightly."""
+    """Return the fraction of samples classified correctly."""
     module.eval()
     right = 0
     for start in range(0, len(samples), batch):
@@ -217,7 +218,7 @@ def measured(
     rounds: int,
     seeds: int,
 ) -> Document:
-    """Speeds in turns, and accuracies where they are wanted."""
+    """Measure the speeds, alternating, and the accuracies if requested."""
     with TemporaryDirectory() as rows:
         bench = Bench(recipe, store, Path(rows), steps, processes)
         found: Document = {"processes": processes, **bench.speeds(rounds)}
@@ -228,5 +229,5 @@ def measured(
 
 
 def _together(done: Sequence[Done]) -> float:
-    """Samples a second of all: their sum over the seconds of the slowest."""
+    """Return samples per second of all processes: all samples over the seconds of the slowest."""
     return sum(each.samples for each in done) / max(each.seconds for each in done)

@@ -113,4 +113,4 @@ def test_bars_are_judged_by_medians_round_by_round() -> None:
     what = "a trainer's waiting at 1/1.2 of the rate, what taking a batch costs included"
     assert judged[what] == (0.2, False)
     assert judged["training while servers are killed"] == (0.96, True)
-    assert judged["samples twice, lost or strange"] == (0.0, True)
+    assert judged["duplicated, lost or invalid samples"] == (0.0, True)

@@ -171,8 +171,8 @@ _EACH = (
     "the columns to the right. Families: typefaces unseen in training. Commonest 40 %: the samples of "
     "the characters that make up 40 % of the data; the paper states 5 %. Mean over classes: every character "
     "has equal weight. 1 or 2 originals: characters with 1 or 2 scans, which the paper calls "
-    "overfitted. Small figures: on validation samples. Cells trained with equal frequencies are evaluated here "
-    "on the frequencies of text."
+    "overfitted. Small figures: on validation samples. Cells trained with equal frequencies are evaluated "
+    "here on the frequencies of text."
 )
 
 
@@ -265,7 +265,7 @@ def _speed(found: Told) -> PageSection:
         Paragraph(
             "Counted as in section 6.2 of the paper: a value takes 2 n_p (n_i + n_o) n_h FLOPs, value and "
             "gradient n_p (4 n_i n_h + 6 n_h n_o), which is "
-            f"{scaled(account['flops_of_a_pattern'], 'FLOP')} per pattern. Every evaluation here computes the "
+            f"{scaled(account['flops_of_a_pattern'], 'FLOP')} per pattern. Every evaluation computes the "
             "gradient. Seconds include validation, line searches and checkpoints. "
             "The user gives the prices; without a price there is no cost.",
             "note",

@@ -1,6 +1,6 @@
-"""What the cells of the data servers' benchmark say together.
+"""Summary of the cells of the data servers' benchmark.
 
-Knows: names of cells, bars. Does not know: how a cell is measured or drawn.
+Knows: names of cells, bars. Does not know: how a cell is measured or plotted.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from lib.data_servers.subject import ALONE, OURS
 
 WAITED_MOST = 0.02
 OVER_MOST = 0.10
-"""Processor time beyond that of the transforms alone."""
+"""Largest processor time relative to the transforms alone, minus 1."""
 COPY_MOST = 1.0
-"""Time of a hit against that of a copy of the same bytes."""
+"""Largest time of a hit relative to a copy of the same bytes."""
 KILLED_LEAST = 0.95
 _FIGURES = ("samples_a_second", "samples_a_core_second", "memory_mib", "waited")
 Cells = Mapping[str, Document]
 
 
 def of(cells: Cells, *begin: str) -> dict[str, Document]:
-    """Cells by the rest of their names, of those whose names begin so."""
+    """Return the cells whose names begin with ``begin``, by the rest of their names."""
     head = "".join(f"{each}: " for each in begin)
     return {name.removeprefix(head): cell for name, cell in cells.items() if name.startswith(head)}
 
 
 def best_workers(cells: Cells, subject: str, who: str) -> int | None:
-    """The number of workers with which it hands out most; None where it was not tried."""
+    """Return the number of workers with the highest rate, or None if it was not tried."""
     tried = [cell for cell in of(cells, "tune", subject).values() if cell["who"] == who]
     if not tried:
         return None
@@ -37,18 +37,18 @@ def best_workers(cells: Cells, subject: str, who: str) -> int | None:
 
 
 def median_rate(cells: Cells, subject: str, who: str) -> float | None:
-    """Samples a second at its best."""
+    """Return the median of samples per second at the best number of workers."""
     found = [number(each, "samples_a_second") for each in _rounds(cells, "fed", subject, who)]
     return median(found) if found else None
 
 
 def single_rate(cells: Cells, subject: str) -> float:
-    """Samples a second of one data server."""
+    """Return samples per second of one data server."""
     return number(cells[f"tune: {subject}: {OURS}: 1"], "samples_a_second")
 
 
 def summary(cells: Cells) -> Document:
-    """Rows of the tables, and whether each bar is met."""
+    """Return the rows of the tables, and whether each bar is met."""
     names = list(dict.fromkeys(name.split(": ")[1] for name in cells if name.startswith("fed: ")))
     rows = [row for name in names for row in _rows(cells, name)]
     return {
@@ -122,14 +122,14 @@ def _bars(cells: Cells, subjects: Sequence[str]) -> list[Document]:
         starving = _rounds(cells, "starving", subject, OURS)
         if starving:
             waits = [number(each, "waited") for each in starving]
-            what = "a trainer's waiting at 1/1.2 of the rate, what taking a batch costs included"
+            what = "waiting time of a trainer at 1/1.2 of the rate, including the time to take a batch"
             found.append(_bar(f"{subject}: {what}", waits, WAITED_MOST, True))
         cache = [*of(cells, "cache", subject).values()]
         if cache:
             copies = [number(each, "hit_of_copy") for each in cache]
             bounds = [number(each, "of_bound") for each in cache]
-            found.append(_bar(f"{subject}: the cache's most against its bound", bounds, 1.0, True))
-            found.append(_bar(f"{subject}: a hit against a copy of its bytes", copies, COPY_MOST, True))
+            found.append(_bar(f"{subject}: peak size of the cache over its bound", bounds, 1.0, True))
+            found.append(_bar(f"{subject}: time of a hit over that of a copy", copies, COPY_MOST, True))
         killed, quiet = (of(cells, "killed", subject, every) for every in ("20", "0"))
         both = [name for name in killed if name in quiet]
         if both:
@@ -140,13 +140,13 @@ def _bars(cells: Cells, subjects: Sequence[str]) -> list[Document]:
                 for cell in (*killed.values(), *quiet.values())
                 for each in ("twice", "lost", "strange")
             ]
-            found.append(_bar(f"{subject}: training while servers are killed", kept, KILLED_LEAST, False))
-            found.append(_bar(f"{subject}: samples twice, lost or strange", [sum(wrong)], 0.0, True))
+            found.append(_bar(f"{subject}: training rate with kills over rate without", kept, KILLED_LEAST, False))
+            found.append(_bar(f"{subject}: duplicated, lost or invalid samples", [sum(wrong)], 0.0, True))
     return found
 
 
 def _over(cells: Cells, subject: str) -> list[float]:
-    """Round by round."""
+    """Return the excess of processor time, round by round."""
     fed = of(cells, "fed", subject)
     rounds = sorted({name.rpartition(": ")[2] for name in fed})
     pairs = [(fed.get(f"{OURS}: {each}"), fed.get(f"{ALONE}: {each}")) for each in rounds]

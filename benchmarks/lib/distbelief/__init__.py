@@ -1,1 +1,1 @@
-"""Images by untied local filters: how runs are made and judged."""
+"""Images by untied local filters: training and evaluation of runs."""

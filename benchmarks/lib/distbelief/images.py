@@ -1,7 +1,7 @@
-"""Runs of a supervised recipe on stacks, random or learnt, and what they came to.
+"""Runs of a supervised recipe on random or learnt stacks, and their results.
 
-Knows: how a run is trained, its curve, how it is judged; the image and page of all. Does not know: the
-command, rates, which cell comes when.
+Knows: how a run is trained, its curve, how it is evaluated; the plot and page of all runs. Does not know: the
+command, rates, the order of the cells.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lib.predictions.plots import COLOURS, KEPT, STYLE
 
 @dataclass(frozen=True)
 class Arm:
-    """Where the filters come from, and whether they go on learning with labels."""
+    """Origin of the filters, and whether they are tuned with labels."""
 
     learnt: bool
     tuned: bool
@@ -57,7 +57,7 @@ ARMS = {
 
 
 class Images:
-    """A supervised recipe, and the recipe of its filters."""
+    """A supervised recipe and the recipe of its filters."""
 
     def __init__(
         self, recipe: Recipe, filters: str, epochs: float, filter_epochs: float, runs: Path, stores: Path
@@ -66,7 +66,8 @@ class Images:
         self._epochs, self._filter_epochs = epochs, filter_epochs
 
     def filters(self, seed: int) -> Document:
-        """Learn filters without labels; what each stage's objective fell to on validation images."""
+        """Learn filters without labels; return the decrease of each stage's objective on validation images.
+        """
         run = cotswold.train(
             self._filters,
             directory=self._learnt(seed),
@@ -83,8 +84,11 @@ class Images:
         return {"seed": seed, "fall": fall, "seconds": _seconds(run)}
 
     def cell(self, arm: Arm, rate: float, seed: int, *, is_judged: bool = False) -> Document:
-        """Learn with labels; the validation accuracy after the last epoch, and, where the run ``is_judged``,
-        the accuracy of the same parameters on held-out images."""
+        """Train with labels.
+
+        Return the validation accuracy after the last epoch and, if ``is_judged``, the accuracy of the same
+        parameters on held-out images.
+        """
         if arm.learnt and not self._learnt(seed).is_dir():
             self.filters(seed)
         words = [
@@ -111,7 +115,8 @@ class Images:
             "seconds": _seconds(run),
         }
         if is_judged:
-            # the least loss comes long before the best accuracy: without its checkpoint the last is judged
+            # the least loss precedes the best accuracy by far: delete its checkpoint, so that the last is
+            # evaluated
             shutil.rmtree(run.directory.best, ignore_errors=True)
             judged = cotswold.evaluate(run, progress=False)
             assert isinstance(judged, Classification), "a recipe with categories"
@@ -125,7 +130,7 @@ class Images:
 
 
 def _over_classes(found: Classification) -> float:
-    """The mean of the classes' accuracies, those without an image left out."""
+    """Return the mean of the classes' accuracies, without classes that have no image."""
     return float(
         np.mean([each[label] / sum(each) for label, each in enumerate(found.confusion) if sum(each)])
     )
@@ -137,7 +142,7 @@ def _seconds(run: Any) -> float:
 
 
 def lines(found: Mapping[str, Any]) -> list[Line]:
-    """Validation accuracy after each epoch, the mean over seeds of each way."""
+    """Return the validation accuracy after each epoch, as a mean over seeds for each way."""
     drawn = []
     for colour, name in enumerate(ARMS):
         curves = [cell["accuracies"] for key, cell in found["cells"].items() if key.startswith(f"{name};")]
@@ -149,7 +154,7 @@ def lines(found: Mapping[str, Any]) -> list[Line]:
 
 
 def draw_images(found: Mapping[str, Any], folder: Path) -> None:
-    """distbelief-images.svg: validation accuracy after each epoch, every seed."""
+    """Write distbelief-images.svg: validation accuracy of every seed after each epoch."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "distbelief-images"}):
         figure = Canvas(figsize=(5.6, 3.6), layout="constrained")
         axes = figure.add_subplot()
@@ -167,7 +172,7 @@ def draw_images(found: Mapping[str, Any], folder: Path) -> None:
 
 
 def report(found: Mapping[str, Any], folder: Path) -> None:
-    """distbelief-images.html: accuracies, curves, rates that were tried."""
+    """Write distbelief-images.html: accuracies, curves, rates tried."""
     told = found["summary"]
     numbers = [(percent(each["test"]), each["way"]) for each in told["rows"]]
     sections = [_accuracies(told), _curves(found), _rates(found)]
@@ -176,8 +181,8 @@ def report(found: Mapping[str, Any], folder: Path) -> None:
             title="Images by untied local filters",
             lead=(
                 "Three stages of untied local filters, pooling and contrast normalisation, then one logistic "
-                "output a category against all others (Dean et al. 2012, section 5), on Caltech-101: filters "
-                "at random, and filters learnt without labels."
+                "output per category against all others (Dean et al. 2012, section 5), on Caltech-101: "
+                "filters at random, and filters learnt without labels."
             ),
             numbers=numbers,
             problems=[],
@@ -209,7 +214,7 @@ def _accuracies(told: Mapping[str, Any]) -> PageSection:
         each = ", ".join(f"{one:+.1f}" for one in gain["each"])
         blocks.append(
             Paragraph(
-                f"{gain['of']} over {gain['over']}: {gain['points']:+.1f} points ({each}, seed by seed)."
+                f"{gain['of']} over {gain['over']}: {gain['points']:+.1f} points ({each}, by seed)."
             )
         )
     return PageSection("Held-out accuracy", "accuracy", blocks)
@@ -229,7 +234,7 @@ def _curves(found: Mapping[str, Any]) -> PageSection:
 
 
 def _rates(found: Mapping[str, Any]) -> PageSection:
-    """All runs by which a rate was chosen."""
+    """Return the section with the runs that chose the rates."""
     tried: Sequence[tuple[str, Any]] = [
         (key, cell) for key, cell in found["cells"].items() if key.startswith("tune;")
     ]
@@ -242,7 +247,7 @@ def _rates(found: Mapping[str, Any]) -> PageSection:
         )
         for key, cell in tried
     ]
-    note = "Validation accuracy after the last epoch, which decides."
+    note = "Validation accuracy after the last epoch, which decides the choice."
     head = ["", "Rate", "Validation", "Time"]
     blocks: list[Block] = [Table(head, table), Paragraph(note, "note")] if table else []
-    return PageSection("Rates that were tried", "rates", blocks)
+    return PageSection("Rates tried", "rates", blocks)

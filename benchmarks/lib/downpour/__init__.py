@@ -1,1 +1,1 @@
-"""Replicas behind parameter servers: what is measured of them."""
+"""Measurements of replicas behind parameter servers."""

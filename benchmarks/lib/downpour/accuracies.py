@@ -1,6 +1,6 @@
 """Accuracy of replicas: at the best epoch by validation, and after a time with and without kills.
 
-Knows: runs of replicas, judging on validation and test samples. Does not know: the command, rates, cells.
+Knows: runs of replicas, evaluation on validation and test samples. Does not know: the command, rates, cells.
 """
 
 from __future__ import annotations
@@ -26,19 +26,22 @@ from lib.hogwild import accuracy
 
 
 class Accurate:
-    """A recipe of strategy downpour on its store."""
+    """A recipe of strategy downpour with its store."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:
         self._recipe, self._store, self._rows = recipe, store, rows
 
     def recipe(self, workers: int, rate: float, seed: int, *more: str) -> Recipe:
-        """The recipe, changed."""
+        """Return the recipe with changes."""
         words = [f"training.learning_rate={rate}", f"training.seed={seed}", f"cluster.workers={workers}"]
         return parse(dump(self._recipe), overrides=[*words, *more])
 
     def learnt(self, is_synchronous: bool, rate: float, seed: int, epochs: int) -> Document:
-        """One replica without overlap, which is ordinary SGD, or two that do not wait: parameters are kept
-        each epoch, and those with the best validation accuracy are judged on test samples."""
+        """Train one replica without overlap (ordinary SGD) or two asynchronous replicas.
+
+        Parameters are saved each epoch; those with the best validation accuracy are evaluated on test
+        samples.
+        """
         workers, more = (1, ["training.staleness=0"]) if is_synchronous else (2, [])
         recipe = self.recipe(workers, rate, seed, *more)
         epoch = self._store.splits["train"]
@@ -63,7 +66,8 @@ class Accurate:
         }
 
     def after(self, seconds: float, rate: float, seed: int, every: float | None) -> Document:
-        """Two replicas for so long; with ``every``, the older one is killed that often, and started again."""
+        """Train two replicas for some seconds; with ``every``, kill and restart the older one at that
+        interval."""
         recipe, kills = self.recipe(2, rate, seed), 0
         with opened(recipe, self._store, self._rows) as learning:
             learning.go_on()

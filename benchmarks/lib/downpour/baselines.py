@@ -1,6 +1,6 @@
-"""What else trains with two processes of a host: DistributedDataParallel, and torch's Hogwild.
+"""Other training by two processes of a host: DistributedDataParallel, and torch's Hogwild.
 
-Knows: torch.distributed, torch.multiprocessing, pipes, the clock. Does not know: replicas, what is judged.
+Knows: torch.distributed, torch.multiprocessing, pipes, the clock. Does not know: replicas, evaluation.
 """
 
 from __future__ import annotations
@@ -39,49 +39,49 @@ LAST_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Race:
-    """How far everybody learns, and how often the parameters are kept on the way."""
+    """Length of a run, and the interval at which parameters are saved."""
 
     rate: float
     seed: int
     samples: int
-    """Of all processes together."""
+    """Samples of all processes together."""
     kept_every: int
-    """Samples."""
+    """Samples between saved parameters."""
     batch: int
     processes: int = 2
     share: float = 1.0
-    """Of a core, that the second process has."""
+    """Share of a core for the second process."""
     momentum: float = 0.0
 
 
 @dataclass
 class Kept:
-    """The parameters on the way: seconds since the first step, samples, values."""
+    """Parameters saved during a run, with seconds since the first step and samples."""
 
     seconds: list[float] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     vectors: list[NDArray[np.float32]] = field(default_factory=list)
 
     def keep(self, began: float, samples: int, vector: Tensor) -> None:
-        """One more."""
+        """Save one set of parameters."""
         self.seconds.append(time.perf_counter() - began)
         self.samples.append(samples)
         self.vectors.append(vector.numpy().copy())
 
 
 Learn = Callable[["Rank"], Iterator[int]]
-"""Learns, and says after each step how many samples all processes have learnt from, as far as it knows."""
+"""Trains, and yields after each step the number of samples learnt by all processes that it knows of."""
 
 
 @dataclass
 class Rank:
-    """One process of a rival."""
+    """One process of a method."""
 
     number: int
     race: Race
     arguments: Mapping[str, str]
     meeting: str
-    """A file that does not exist yet, where processes meet."""
+    """Path of a file, not yet existing, for the rendezvous."""
     module: nn.Module
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Rank:
         self._loss = loss_of(parse(self.arguments["recipe"]))
 
     def batches(self) -> Iterator[list[int]]:
-        """Its own, of an order that is new each epoch."""
+        """Yield this process's batches, in a new order each epoch."""
         count, epoch = len(self._patterns), 0
         while True:
             chance = torch.Generator().manual_seed(1000 * self.race.seed + epoch)
@@ -100,14 +100,14 @@ class Rank:
             epoch += 1
 
     def loss(self, network: nn.Module, numbers: list[int]) -> Tensor:
-        """The mean loss of these samples."""
+        """Return the mean loss of these samples."""
         batch = self._patterns.batch(numbers)
         found: Tensor = self._loss(network(batch.inputs), require_targets(batch.targets))
         return found
 
 
 def data_parallel(rank: Rank) -> Iterator[int]:
-    """SGD on gradients that are averaged, step by step."""
+    """Train by SGD on gradients that are averaged at every step."""
     race = rank.race
     distributed.init_process_group(
         "gloo", init_method=f"file://{rank.meeting}", rank=rank.number, world_size=race.processes
@@ -118,7 +118,7 @@ def data_parallel(rank: Rank) -> Iterator[int]:
 
 
 def hogwild(rank: Rank) -> Iterator[int]:
-    """Each process steps on the parameters that all share, without locks, with a momentum of its own."""
+    """Train each process on shared parameters without locks, with its own momentum."""
     race = rank.race
     optimizer = optim.SGD(rank.module.parameters(), lr=race.rate, momentum=race.momentum)
     return _steps(rank, rank.module, optimizer, 1)
@@ -138,7 +138,7 @@ RIVALS: Mapping[str, Learn] = {"DistributedDataParallel": data_parallel, "torch 
 
 
 def race_of(name: str, race: Race, arguments: Mapping[str, str]) -> Kept:
-    """What a rival's processes have kept."""
+    """Return the parameters saved by the processes of a method."""
     context = multiprocessing.get_context("spawn")
     learned = context.Value("q", 0)
     module = in_replica(**arguments).network
@@ -158,9 +158,9 @@ def race_of(name: str, race: Race, arguments: Mapping[str, str]) -> Kept:
             for pipe in pipes:
                 pipe.send(True)
             found, *_ = [_heard(pipe, name, DONE_SECONDS) for pipe in pipes]
-        for pipe in pipes:  # nobody goes while another one may still wait for it
+        for pipe in pipes:  # a process may exit only when no other waits for it
             pipe.send(True)
-    assert isinstance(found, Kept), "the first one keeps"
+    assert isinstance(found, Kept), "rank 0 saves"
     return found
 
 
@@ -169,8 +169,8 @@ def _heard(pipe: Connection[object, object], name: str, seconds: float) -> objec
         if pipe.poll(seconds):
             return pipe.recv()
     except EOFError as error:
-        raise MachineError(f"a process of {name} has ended; what it printed is above") from error
-    raise MachineError(f"a process of {name} has said nothing for {seconds:g} s; run it on a quiet machine")
+        raise MachineError(f"a process of {name} exited; its output is above") from error
+    raise MachineError(f"a process of {name} was silent for {seconds:g} s; use an idle machine")
 
 
 def _end(process: BaseProcess) -> None:
@@ -182,7 +182,7 @@ def _end(process: BaseProcess) -> None:
 
 @contextmanager
 def slowed(pid: int, share: float) -> Iterator[None]:
-    """A process at a share of a core; the whole of it for 1."""
+    """Limit a process to a share of a core; 1 for no limit."""
     if share >= 1:
         yield
         return
@@ -218,7 +218,7 @@ def _serve(
         if counts_all:
             samples = own
         else:
-            with learned.get_lock():  # type: ignore[attr-defined]  # of multiprocessing, without types
+            with learned.get_lock():  # type: ignore[attr-defined]  # multiprocessing has no types
                 learned.value += own - before  # type: ignore[attr-defined]  # the same
                 samples, before = learned.value, own  # type: ignore[attr-defined]  # the same
         if number == 0 and samples >= race.kept_every * (len(kept.seconds) + 1):

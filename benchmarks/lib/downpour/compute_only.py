@@ -1,4 +1,4 @@
-"""Processes that compute the same batches, each by itself: nothing travels, no weight changes.
+"""Isolated processes that compute the same batches: no communication, no weight changes.
 
 Knows: pipes, the clock, the work of a replica. Does not know: replicas, servers.
 """
@@ -20,7 +20,7 @@ from cotswold.training.async_sgd.replica_task import in_replica
 
 
 class Computing:
-    """So many processes of one thread, which compute when they are asked to."""
+    """Processes of one thread each, which compute on request."""
 
     def __init__(self, processes: int, arguments: Mapping[str, str], batch: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -39,7 +39,7 @@ class Computing:
             pipe.recv()
 
     def rate(self, seconds: float, meanwhile: Callable[[], object] = lambda: None) -> float:
-        """Samples a second of all together; ``meanwhile`` is called until they are done."""
+        """Return samples per second of all processes together; call ``meanwhile`` until they finish."""
         for pipe in self._pipes:
             pipe.send(seconds)
         rates: list[float] = []

@@ -1,7 +1,7 @@
 """Figure 4 of Dean et al. 2012: one network from one warm start by SGD, Downpour and Sandblaster.
 
-Knows: how each is run for a time, processor time, accuracies of what was kept. Does not know: the command,
-rates, which cell comes when, images.
+Knows: how each method runs for a time, processor time, accuracies of saved parameters. Does not know: the
+command, rates, the order of the cells, plots.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from lib.processor_time import Used
 from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 LOOKS = 24
-"""At the parameters, in a run."""
+"""Number of times that a run saves its parameters."""
 JUDGED_MOST = 5_000
-"""Samples of each split, evenly spaced."""
+"""Number of evaluated samples of each split, evenly spaced."""
 SPLITS = {"train": "train", "validation": "validation", "test": "held-out"}
 
 
@@ -51,10 +51,10 @@ class Way:
     """`sgd` or `adagrad` on the servers; `lbfgs` for Sandblaster."""
     processes: int
     rates: Sequence[float] = ()
-    """That it is tuned over."""
+    """Rates to choose from."""
 
     def of(self, text: str, seed: int, *more: str) -> Recipe:
-        """A recipe of strategy downpour, learnt this way."""
+        """Return a recipe of strategy downpour, changed to train this way."""
         workers, seeded = f"cluster.workers={self.processes}", f"training.seed={seed}"
         if self.rule != "lbfgs":
             endless = ["training.epochs=1000000", "training.warm_start=0"]
@@ -75,17 +75,18 @@ WAYS = {
 
 
 class Experiment:
-    """A recipe on its store, from a warm start."""
+    """A recipe with its store, from a warm start."""
 
     def __init__(self, text: str, store: Store, rows: Path, warm_samples: int, seconds: float) -> None:
-        """``text``: a recipe of strategy downpour; ``warm_samples``: of plain SGD by one replica first."""
+        """``text`` is a recipe of strategy downpour; ``warm_samples`` are samples of plain SGD by one
+        replica."""
         self._text, self._store, self._rows, self._seconds = text, store, rows, seconds
         self._warm_samples = warm_samples
         self._warm: dict[int, Tensor] = {}
         self._accuracies = Accuracies(parse(text), store)
 
     def warm(self, seed: int) -> Tensor:
-        """The parameters from which everybody begins: the same bits each time."""
+        """Return the initial parameters of all ways: the same bits each time."""
         if seed not in self._warm:
             words = ("training.staleness=0", "training.learning_rate=0.2")
             recipe = WAYS["SGD, one replica"].of(self._text, seed, *words)
@@ -97,7 +98,7 @@ class Experiment:
         return self._warm[seed]
 
     def cell(self, way: Way, rate: float, seed: int) -> Document:
-        """Accuracies on the way, seconds, and processor time of all processes."""
+        """Return accuracies during a run, seconds, and processor time of all processes."""
         warm = self.warm(seed)
         if way.rule == "lbfgs":
             kept, used, steps = self._sandblaster(way.of(self._text, seed), warm)
@@ -161,7 +162,7 @@ class Experiment:
     def simulated(
         self, way: Way, replicas: int, rate: float, seed: int, times: Mapping[str, float], samples: int
     ) -> Document:
-        """Held-out accuracy against simulated seconds, of more replicas than there are cores."""
+        """Return held-out accuracy by simulated seconds, with more replicas than cores."""
         recipe = way.of(self._text, seed)
         torch.set_num_threads(1)
         work = in_replica(**arguments(recipe, self._store, self._rows))
@@ -185,7 +186,7 @@ class Experiment:
 
 
 class Accuracies:
-    """The part of the samples of each split that a network classifies rightly."""
+    """Fraction of the samples of each split that a network classifies correctly."""
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
         self._flat = FlatParameters(supervised_network(recipe, store.outputs).eval())
@@ -193,7 +194,7 @@ class Accuracies:
 
     @torch.no_grad()
     def of(self, parameters: Tensor, splits: Sequence[str] = tuple(SPLITS)) -> Mapping[str, float]:
-        """By the names in `SPLITS`."""
+        """Return the fractions by the names in `SPLITS`."""
         self._flat.vector.copy_(parameters)
         found = {}
         for split, patterns in self._patterns.items():

@@ -1,7 +1,7 @@
-"""A network as large as wished, trained by one replica and one server for some steps: time, bytes, memory.
+"""A network of any size, trained by one replica and one server for some steps: time, bytes, memory.
 
-Knows: a recipe of two equal layers, what processes have in memory, recorded traffic. Does not know: the
-command, which network is the largest.
+Knows: a recipe of two equal layers, the memory of processes, recorded traffic. Does not know: the command,
+which network is the largest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FORMS = {
     "factors": ("training.send=factors",),
     "deltas": ("training.rule=deltas",),
 }
-"""What is pushed, and how a recipe says so."""
+"""Forms of a push, with the fields of the recipe for each."""
 FEATURES, CLASSES, SAMPLES = 64, 10, 4_096
 FLOAT_BYTES = 4
 SERVER_BYTES = 900_000_000
-"""Of the weights on one server: what a replica pulls of a server is one message, of 1 GiB at most."""
+"""Most bytes of weights per server: a replica's pull from a server is one message of at most 1 GiB."""
 LOOK_SECONDS = 0.05
 RECIPE = """
 name = "two-layers"
@@ -47,23 +47,23 @@ shard_kilobytes = 16384, record_traffic = true }}
 
 
 class _TooLargeError(Exception):
-    """A network takes more memory than it may."""
+    """A network takes more memory than its limit."""
 
 
 def units_for(room_bytes: float, bytes_a_weight: float) -> int:
-    """Units of each of two layers whose weights take so much, in whole sixteens."""
+    """Return the width of each of two layers whose weights fit in the memory, a multiple of sixteen."""
     return max(16, isqrt(int(max(0.0, room_bytes) / bytes_a_weight)) // 16 * 16)
 
 
 def weights_of(units: int) -> int:
-    """All parameters of the network."""
+    """Return the number of parameters of the network."""
     return units * (FEATURES + units + CLASSES) + 2 * units + CLASSES
 
 
 def measured(form: str, units: int, batch: int, steps: int, most_bytes: float = inf) -> Document:
-    """One network: seconds a step, bytes a step, the peak of all processes.
+    """Measure one network: seconds per step, bytes per step, the peak memory of all processes.
 
-    A network whose processes come above ``most_bytes`` is stopped at once, and is there with its peak alone.
+    A network whose processes exceed ``most_bytes`` is stopped at once; its result has only its peak.
     """
     found: Document = {"sends": form, "units": units, "parameters": weights_of(units), "batch": batch}
     with TemporaryDirectory() as name, watched(most_bytes) as memory, suppress(_TooLargeError):
@@ -72,7 +72,7 @@ def measured(form: str, units: int, batch: int, steps: int, most_bytes: float = 
 
 
 def _trained(form: str, units: int, batch: int, steps: int, folder: Path, memory: Memory) -> Document:
-    """Raises _TooLargeError."""
+    """Train the network; raises _TooLargeError."""
     rng = np.random.default_rng(0)
     source = folder / "vectors.npy"
     np.save(source, rng.standard_normal((SAMPLES, FEATURES), np.float32))
@@ -106,7 +106,7 @@ def _trained(form: str, units: int, batch: int, steps: int, folder: Path, memory
 
 
 def bytes_of(traffic: Recorded) -> tuple[float, float]:
-    """Bytes of a push and of a pull, the mean of all; without what a message says besides."""
+    """Return the mean bytes of a push and of a pull, without the headers of messages."""
     sizes = {shard.number: shard.stop - shard.start for shard in traffic.shards}
     pushes = [event for session in traffic.sessions for event in session if event.is_push]
     pulls = [event for session in traffic.sessions for event in session if not event.is_push]
@@ -116,7 +116,8 @@ def bytes_of(traffic: Recorded) -> tuple[float, float]:
 
 
 def _pushed(event: Event, traffic: Recorded, sizes: dict[int, int]) -> int:
-    """Numbers of a push: of factors the activations once a tensor, and the error terms of its rows."""
+    """Return the numbers in a push; with factors, a tensor's activations count once, plus the error terms of
+    its rows."""
     of = {shard.number: shard for shard in traffic.shards}
     total, seen = 0, set[str]()
     examples: Sequence[int] = event.examples or (0,) * len(event.shards)
@@ -134,7 +135,7 @@ def _pushed(event: Event, traffic: Recorded, sizes: dict[int, int]) -> int:
 
 @dataclass
 class Memory:
-    """Of this process and all that it has started, in bytes; what they share counts once."""
+    """Memory of this process and all its descendants in bytes; shared memory counts once."""
 
     peak_bytes: int
     most_bytes: float = inf
@@ -142,18 +143,18 @@ class Memory:
 
     @property
     def is_over(self) -> bool:
-        """Whether it ever was more than it may be."""
+        """True if the peak ever exceeded the limit."""
         return self.peak_bytes > self.most_bytes
 
     def check(self) -> None:
-        """Raises _TooLargeError where it was."""
+        """Raise _TooLargeError if the peak exceeded the limit."""
         if self.is_over:
             raise _TooLargeError
 
 
 @contextmanager
 def watched(most_bytes: float = inf) -> Iterator[Memory]:
-    """Look at memory some times a second."""
+    """Sample the memory several times per second."""
     memory = Memory(tree_bytes(), most_bytes)
 
     def look() -> None:
@@ -170,7 +171,7 @@ def watched(most_bytes: float = inf) -> Iterator[Memory]:
 
 
 def tree_bytes() -> int:
-    """What this process and its descendants have in memory now: proportional set sizes."""
+    """Return the current memory of this process and its descendants: proportional set sizes."""
     parents: dict[int, list[int]] = {}
     for place in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""Images of what replicas do: accuracy against their number, against time, speed against cores.
+"""Plots of replicas: accuracy by number of replicas, accuracy by time, speed by cores.
 
 Knows: matplotlib. Does not know: how anything was measured or simulated.
 """
@@ -19,7 +19,7 @@ NAMES = {"sgd": "SGD, fixed rate", "momentum": "momentum 0.9", "adagrad": "Adagr
 
 
 def draw_staleness(found: Mapping[str, Any], recipe: str, folder: Path) -> None:
-    """staleness.svg: accuracy against the number of simulated replicas, each rule at its best rate."""
+    """Write staleness.svg: accuracy by number of simulated replicas, each rule at its best rate."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "staleness"}):
         figure, axes = _axes()
         for (rule, name), colour, mark in zip(NAMES.items(), COLOURS, MARKS, strict=False):
@@ -36,7 +36,7 @@ def draw_staleness(found: Mapping[str, Any], recipe: str, folder: Path) -> None:
 
 
 def draw_figure_4(found: Mapping[str, Any], folder: Path) -> None:
-    """downpour-vs-sandblaster.svg: accuracy against seconds and processor time; time to an accuracy against
+    """Write downpour-vs-sandblaster.svg: accuracy by seconds and processor time; time to an accuracy by
     cores, measured and simulated."""
     told = found["summary"]
     if not told["rows"]:
@@ -72,7 +72,7 @@ def draw_figure_4(found: Mapping[str, Any], folder: Path) -> None:
 
 
 def draw_adam_figures(found: Mapping[str, Any], folder: Path) -> None:
-    """adam-figures.svg: connections a second against cores, samples a second against replicas."""
+    """Write adam-figures.svg: connections per second by cores, samples per second by replicas."""
     with mpl.rc_context({**STYLE, "svg.hashsalt": "adam-figures"}):
         figure = Figure(figsize=(8.3, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
@@ -83,7 +83,7 @@ def draw_adam_figures(found: Mapping[str, Any], folder: Path) -> None:
             [row[name] for row in found["figure 8"]],
             color=COLOURS[0],
             linestyle="--",
-            label="as many times as cores",
+            label="proportional to cores",
         )
         left.plot(
             [row["cores"] for row in here],
@@ -92,10 +92,10 @@ def draw_adam_figures(found: Mapping[str, Any], folder: Path) -> None:
             marker="o",
             label="measured",
         )
-        left.set(xlabel="cores: processes on one copy", ylabel="billion connections a second")
+        left.set(xlabel="cores: processes on one copy", ylabel="billion connections per second")
         lines = [
-            ("measured", "measured, with the server on the same cores", COLOURS[0], "-"),
-            ("simulated", "simulated: a core each, one host", COLOURS[1], "--"),
+            ("measured", "measured, server on the same cores", COLOURS[0], "-"),
+            ("simulated", "simulated: one core each, one host", COLOURS[1], "--"),
             ("simulated_10_gigabit", "simulated: 10 Gbit/s to the server", COLOURS[2], "--"),
         ]
         for key, label, colour, line in lines:
@@ -103,7 +103,7 @@ def draw_adam_figures(found: Mapping[str, Any], folder: Path) -> None:
             x, y = [row["replicas"] for row in own], [row[key] for row in own]
             mark = "o" if line == "-" else ""
             right.plot(x, y, color=colour, linestyle=line, marker=mark, label=label)
-        right.set(xlabel="replicas", ylabel="samples a second")
+        right.set(xlabel="replicas", ylabel="samples per second")
         for axes in (left, right):
             axes.set(xscale="log", yscale="log")
             axes.grid(color=INK, alpha=0.2)

@@ -1,6 +1,6 @@
-"""Replicas of a recipe on real processes, as `strategy = "downpour"` opens them, and what they do in a time.
+"""Replicas of a recipe on real processes, opened as `strategy = "downpour"` opens them, and their speed.
 
-Knows: how replicas are opened, their processor time, what counted. Does not know: cells, rivals.
+Knows: how replicas are opened, their processor time, counted samples. Does not know: cells, other methods.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from lib.processor_time import Used
 WORK = "cotswold.training.async_sgd.replica_task"
 POLL_SECONDS = 0.05
 _LATEST_SECONDS = 60.0
-"""So long it is awaited that anything counts."""
+"""Seconds to wait for the first counted sample."""
 
 
 def arguments(recipe: Recipe, store: Store, rows: Path) -> dict[str, str]:
-    """What the work of a replica is made from; writes the rows where they are not there yet."""
+    """Return the arguments of a replica's work; write the rows if they do not exist."""
     write_rows(store, "train", rows)
     return {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())}
 
@@ -42,8 +42,10 @@ def opened(
     vectors: Mapping[str, Tensor] | None = None,
     run: Path | None = None,
 ) -> Iterator[Replicas]:
-    """Replicas that are all there, and paused; ``vectors``: what they begin with; ``run``: the folder for
-    traffic, where the recipe wants it recorded."""
+    """Yield started, paused replicas.
+
+    ``vectors`` are initial values; ``run`` is the folder of traffic, if the recipe records it.
+    """
     processes = ForkServer((*PRELOADED, WORK))
     given = arguments(recipe, store, rows)
     try:
@@ -61,7 +63,7 @@ def opened(
 def proceed_until(
     replicas: Replicas, holds: Callable[[], bool], look: Callable[[], object] = lambda: None
 ) -> None:
-    """Let replicas learn until something holds, or the training is over; ``look`` is called now and then."""
+    """Run replicas until a condition holds or the training ends; call ``look`` at intervals."""
     while not holds() and not replicas.is_over:
         replicas.proceed(POLL_SECONDS)
         look()
@@ -70,8 +72,10 @@ def proceed_until(
 def stretch(
     replicas: Replicas, seconds: float, look: Callable[[], object] = lambda: None
 ) -> tuple[float, Document]:
-    """Samples a second that count, in so many seconds, or more where nothing does; and processor time, a step
-    of all replicas."""
+    """Run for some seconds, or longer if no sample counts.
+
+    Return counted samples per second, and the processor time of a step of all replicas.
+    """
     steps = 0
     replicas.proceed(0.0)
     ledger = replicas.ledger

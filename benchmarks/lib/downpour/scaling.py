@@ -1,6 +1,6 @@
-"""Speed against the number of processes: on one copy of the weights, and as replicas; here and simulated.
+"""Speed by number of processes: on one copy of the weights, and as replicas; measured here and simulated.
 
-Knows: Hogwild, replicas, simulated ones without gradients. Does not know: the command, images.
+Knows: Hogwild, replicas, simulated replicas without gradients. Does not know: the command, plots.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from lib.simulated_replicas import Learning, Machines, SimulatedReplicas
 
 SETTLING_SECONDS = 2.0
 SIMULATED_STEPS = 200
-"""Of each replica."""
+"""Simulated steps of each replica."""
 
 
 class Growing:
-    """A recipe of strategy downpour on its store."""
+    """A recipe of strategy downpour with its store."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path, seconds: float) -> None:
         self._recipe, self._store, self._rows, self._seconds = recipe, store, rows, seconds
         self._rate: float | None = None
-        """Samples a second of one process, as far as it is known."""
+        """Samples per second of one process, or None before the first measurement."""
 
     def on_one_copy(self, processes: int) -> Document:
-        """Billions of connections a second: those of the network times samples a second."""
+        """Return billions of connections per second: the network's connections times samples per second."""
         words = arguments(self._recipe, self._store, self._rows)
         connections = in_replica(**words).flops[0] / 2
         batch = self._recipe.training.batch_size
@@ -54,7 +54,7 @@ class Growing:
         }
 
     def replicas(self, count: int) -> Document:
-        """Samples a second of replicas behind one server, and the processor time of a step."""
+        """Return samples per second of replicas behind one server, and the processor time of a step."""
         recipe = parse(dump(self._recipe), overrides=[f"cluster.workers={count}"])
         with opened(recipe, self._store, self._rows) as learning:
             learning.go_on()
@@ -71,7 +71,7 @@ class Growing:
 
 
 class Nothing:
-    """Work of one parameter and no data: what matters is when steps are done."""
+    """Work of one parameter without data: only the times of steps matter."""
 
     flops = (0, 0)
     patterns = 1 << 30
@@ -81,12 +81,12 @@ class Nothing:
         self.parameters = torch.zeros(1)
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
-        """No gradient."""
+        """Return an empty sum without a gradient."""
         return PortionSum(0.0, len(samples), {})
 
 
 def simulated_speed(replicas: int, batch: int, step_seconds: float, server_seconds: float) -> float:
-    """Samples a second where every replica and the server have a core of their own, with the usual speeds."""
+    """Return samples per second if every replica and the server have their own cores, at the usual speeds."""
     machines = Machines(replicas, step_seconds, 0.0, travel_seconds=0.0, apply_seconds=server_seconds)
     learning = Learning(Pace(1), 1.0, SIMULATED_STEPS * replicas)
     last = SimulatedReplicas(Nothing(), machines, learning).run(lambda moment: None, learning.samples)

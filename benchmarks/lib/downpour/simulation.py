@@ -1,6 +1,6 @@
-"""Simulated replicas on a recipe: accuracy after equal samples, and on the way.
+"""Simulated replicas on a recipe: accuracy after equal samples, and during training.
 
-Knows: recipes, judging, simulated replicas. Does not know: the command, rates, which cell comes when.
+Knows: recipes, evaluation, simulated replicas. Does not know: the command, rates, the order of the cells.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 RULES: dict[str, Rule] = {"sgd": Sgd(), "momentum": Momentum(0.9), "adagrad": Adagrad()}
 JUDGED = 5
-"""Times on the way, and at the end."""
+"""Number of evaluations during a run, besides the final one."""
 Watch = Callable[[Document], object]
-"""Hears each entry of the way."""
+"""Receives each entry of the curve."""
 
 
 class Simulating:
-    """A recipe's network on its store, learnt by simulated replicas."""
+    """A recipe's network with its store, trained by simulated replicas."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:
         torch.set_num_threads(1)
@@ -36,12 +36,12 @@ class Simulating:
         self._judge = Evaluator.of_recipe(recipe, store)
 
     def work(self, seed: int) -> ReplicaTask:
-        """A network with the first values of a seed."""
+        """Return a network with the initial values of a seed."""
         text = self._arguments["recipe"].replace(
             f"seed = {self._recipe.training.seed}\n", f"seed = {seed}\n", 1
         )
         work = in_replica(**{**self._arguments, "recipe": text})
-        torch.manual_seed(seed)  # dropout, which in a replica draws anew
+        torch.manual_seed(seed)  # for dropout, which draws new masks in a replica
         return work
 
     def cell(
@@ -53,9 +53,9 @@ class Simulating:
         is_tested: bool = True,
         watch: Watch = lambda entry: None,
     ) -> Document:
-        """Accuracy on validation samples and, where it ``is_tested``, on test samples; the way there, with so
-        many entries; staleness. ``loss`` is of validation samples, ``learnt`` of the samples that were learnt
-        since the entry before."""
+        """Return accuracy on validation samples and, if ``is_tested``, on test samples, the curve with
+        ``judged`` entries, and staleness. ``loss`` is over validation samples; ``learnt`` is the training
+        loss since the entry before."""
         work = self.work(learning.seed)
         simulation = SimulatedReplicas(work, machines, learning)
         way: list[Document] = []
@@ -92,5 +92,5 @@ class Simulating:
 
 
 def _finite(loss: float | None) -> float | None:
-    """None where there is none, or it has run away."""
+    """Return the loss, or None if it is missing or has diverged."""
     return rounded(loss) if loss is not None and abs(loss) < 1e30 else None

@@ -1,6 +1,6 @@
-"""Two replicas undisturbed, one of them slowed, and one killed now and then.
+"""Two replicas: undisturbed, with one slowed, and with one killed at intervals.
 
-Knows: quotas, signals, what each is compared with. Does not know: the command, what is written down.
+Knows: quotas, signals, the reference of each case. Does not know: the command, how results are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KILLS = 2
 
 
 class Speeds:
-    """Replicas that stay while everything is measured; use in a ``with`` statement."""
+    """Replicas that live while all cases are measured; use in a ``with`` statement."""
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
         self._recipe, self._store = recipe, store
@@ -47,14 +47,14 @@ class Speeds:
 
     @property
     def replicas(self) -> Replicas:
-        """Opened when they are needed first."""
+        """Return the replicas, opened at first use."""
         if self._replicas is None:
             self._replicas = self._open.enter_context(opened(self._recipe, self._store, self._rows))
             self._replicas.go_on()
         return self._replicas
 
     def two(self, seconds: float) -> Document:
-        """Beside as many processes that only compute, while the replicas have nothing to do."""
+        """Compare with as many isolated processes, which run while the replicas are paused."""
         replicas = self.replicas
         if self._computing is None:
             words = arguments(self._recipe, self._store, self._rows)
@@ -73,11 +73,13 @@ class Speeds:
         }
 
     def slowed(self, share: float, seconds: float) -> Document:
-        """One replica at a share of its speed, beside the sum of both: of each as it is beside the other."""
+        """Slow one replica to a share of its speed, and compare with the sum of both speeds, each measured
+        next to the other."""
         replicas = self.replicas
         replicas.proceed(SETTLING_SECONDS)
         whole, _ = stretch(replicas, seconds)
-        # the quota is of a core; a replica that shares two cores with a server has less than one
+        # the quota is a share of a whole core; a replica that shares two cores with a server has less than
+        # one
         victim = next(iter(replicas.replicas.values()))
         with CpuQuota(share) as quota:
             quota.add(victim)
@@ -93,7 +95,7 @@ class Speeds:
         }
 
     def killed(self, every: float) -> Document:
-        """A replica killed every so many seconds, in the middle of each, and started again."""
+        """Kill a replica in the middle of each interval of ``every`` seconds; it restarts."""
         replicas = self.replicas
         replicas.proceed(SETTLING_SECONDS)
         whole, _ = stretch(replicas, KILLS * every)
@@ -115,7 +117,7 @@ class Speeds:
 
 
 def kill_one(replicas: Replicas) -> None:
-    """The one that has lived longest."""
+    """Kill the oldest replica."""
     victim = next(iter(replicas.replicas.values()), None)
     if victim is not None:
         os.kill(victim, signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""How long until so many validation samples are classified rightly: replicas, and their rivals.
+"""Time to a validation accuracy: replicas and other methods.
 
-Knows: races, judging what was kept. Does not know: the command, rates, what is written down.
+Knows: runs, evaluation of saved parameters. Does not know: the command, rates, how results are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STRIDE = 4
 
 
 def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accuracy: float) -> Document:
-    """Seconds to an accuracy on validation samples; nothing is judged while anybody learns."""
+    """Return seconds to an accuracy on validation samples; evaluation starts after training has ended."""
     overrides = [f"training.seed={race.seed}", f"training.learning_rate={race.rate}"]
     if race.momentum:
         overrides += ["training.rule=momentum", f"training.momentum={race.momentum}"]
@@ -53,7 +53,7 @@ def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accur
 
 
 def replicas(recipe: Recipe, store: Store, rows: Path, race: Race) -> Kept:
-    """What the servers had on the way; a slow replica is the second."""
+    """Return the servers' parameters during a run; the second replica is the slow one."""
     kept = Kept()
     with opened(recipe, store, rows) as learning:
         victim = list(learning.replicas.values())[-1]
@@ -71,9 +71,9 @@ def replicas(recipe: Recipe, store: Store, rows: Path, race: Race) -> Kept:
 
 
 def first(count: int, judged: Callable[[int], float], accuracy: float) -> tuple[int | None, float]:
-    """The first place with such an accuracy, and the best that was seen; None where there is none.
+    """Return the first place that reaches the accuracy, or None, and the best accuracy seen.
 
-    Every fourth place is judged, then those before the first of them that has it.
+    Every fourth place is evaluated, then the places before the first that reaches it.
 
     >>> first(9, lambda place: [0, 0, 0.9, 0.95, 0.9, 0.9, 0.9, 1, 1][place], 0.95)
     (3, 1)

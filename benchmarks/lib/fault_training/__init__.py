@@ -1,1 +1,1 @@
-"""Faults of every kind while a network is trained on several hosts, and what is audited afterwards."""
+"""Faults of every kind during training on several hosts, and the audit afterwards."""

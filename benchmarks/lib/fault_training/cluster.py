@@ -1,10 +1,10 @@
-"""A cluster of parameter servers on hosts that are namespaces, set up by the commands that people use.
+"""A cluster of parameter servers on hosts that are namespaces, started with the commands that users run.
 
-Knows: the words of `cotswold cluster start`, `worker` and `train`, etcd, which process plays which role. Does
+Knows: the options of `cotswold cluster start`, `worker` and `train`, etcd, which process has which role. Does
 not know: faults, what is measured.
 
-Every host has three networks, for administration, updates and replication, a small disk, processes and /tmp
-of its own. All see one folder, as machines that share a file system do. etcd asks for certificates.
+Every host has three networks (administration, updates and replication), a small disk, its own processes and
+/tmp. All hosts see one folder, like machines that share a file system. etcd requires certificates.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lib.fault_training.plan import Places, Role
 from lib.fault_training.primaries import Acting
 
 ADMINISTRATION, UPDATES, REPLICATION = range(3)
-"""The networks: interfaces eth0, eth1, eth2."""
+"""Indices of the networks: interfaces eth0, eth1, eth2."""
 NETWORKS = ("administration", "updates", "replication")
 HEAD_PORT, PORT = 6379, 7400
 _DISK_MIB = 512
@@ -39,28 +39,29 @@ _GONE_SECONDS = 20.0
 _LOOK_SECONDS = 0.1
 _PROGRAM = (sys.executable, "-m", "cotswold")
 _CORES = 4
-"""That a host lends, more than there are: so replicas are placed there, and not with the head."""
+"""Cores that a replica's host offers, more than exist, so that replicas are placed there and not with the
+head."""
 _HEADS = "gcs_server"
 TALLY = "tally"
-"""The folder of the run that counts: its replica is nobody's target."""
+"""Folder of the counting run, whose replica is never a target."""
 
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What is to stand there."""
+    """Layout of a site."""
 
     places: Places
     folder: Path
-    """Of this site alone; all hosts see it."""
+    """Folder of this site, visible to all hosts."""
     shared: Sequence[Path]
-    """What they see besides."""
+    """Other paths visible to all hosts."""
     copies: int = 3
     servers: int = 1
-    """On each host that has any."""
+    """Servers on each host that runs any."""
 
 
 class Site:
-    """It stands inside a `with` block; at its end whatever is left is killed."""
+    """A running cluster, inside a `with` block; all remaining processes are killed at its end."""
 
     def __init__(self, plan: SitePlan, say: Callable[[str], None]) -> None:
         self.plan, self._say = plan, say
@@ -72,7 +73,7 @@ class Site:
         self.training: subprocess.Popen[bytes] | None = None
         self.tally: subprocess.Popen[bytes] | None = None
         self.ended: dict[str, int] = {}
-        """Exit codes of what ended by itself or was asked to, by what it was."""
+        """Exit codes of programs that ended by themselves or on request, by name."""
         token = plan.folder / "token"
         plan.folder.mkdir(parents=True)
         token.write_text(secrets.token_hex(32))
@@ -108,15 +109,15 @@ class Site:
 
     @property
     def controllers(self) -> str:
-        """Where they are, as runs name them."""
+        """Addresses of the controllers, as runs name them."""
         return ",".join(f"{self.hosts.address(host)}:{PORT}" for host in self.places.keepers)
 
     def station_folder(self, host: int) -> Path:
-        """Where the supervisor of a host writes."""
+        """Folder of the supervisor of a host."""
         return self.disks[host].folder / "cluster"
 
     def train(self, run: Path, stores: Path, overrides: Sequence[str]) -> None:
-        """Begin to train; until `stop_training`."""
+        """Start to train, until `stop_training`."""
         given = [
             "training.strategy=downpour",
             f'cluster.parameter_servers="{self.controllers}"',
@@ -130,13 +131,13 @@ class Site:
         self.training = self._start(self.places.trainer, words, "train")
 
     def count(self, run: Path) -> None:
-        """Begin to count beside the training, in another run on the same parameter servers."""
+        """Start to count during the training, in another run on the same parameter servers."""
         words = [sys.executable, "-m", "lib.fault_training.tally", str(run)]
         words += ["--parameter-servers", self.controllers]
         self.tally = self._start(self.places.trainer, words, "tally")
 
     def stop_training(self) -> None:
-        """Have both runs saved and ended."""
+        """Save and end both runs."""
         runs = {"train": self.training, "tally": self.tally}
         for process in filter(None, runs.values()):
             process.send_signal(signal.SIGTERM)
@@ -145,7 +146,7 @@ class Site:
                 self._await_end(name, each)
 
     def close_down(self) -> list[str]:
-        """Ask everybody to end, as a person would; what is still there afterwards, in words."""
+        """Send SIGTERM to all programs; return descriptions of the processes that are left."""
         for process in (*self._stations.values(), *self._lent.values()):
             process.send_signal(signal.SIGTERM)
         for host, process in self._stations.items():
@@ -159,7 +160,7 @@ class Site:
         return left
 
     def left(self) -> list[str]:
-        """Processes that are on the hosts, in words."""
+        """Describe the processes that run on the hosts."""
         return [
             f"host {host}: {pid} {words_of(pid)}"
             for host in range(self.places.hosts)
@@ -167,7 +168,7 @@ class Site:
         ]
 
     def players(self, role: Role, host: int) -> list[int]:
-        """The processes that play a role on a host now."""
+        """Return the processes with a role on a host."""
         if role == "etcd":
             pid = self.etcd.pid(list(self.places.keepers).index(host))
             return [] if pid is None else [pid]
@@ -181,14 +182,14 @@ class Site:
         ]
 
     def bytes_passed(self) -> list[dict[str, int]]:
-        """What each host has sent so far, by network."""
+        """Return the bytes that each host has sent so far, by network."""
         return [
             {name: each.sent_bytes for name, each in zip(NETWORKS, self.hosts.traffic_of(host), strict=True)}
             for host in range(self.places.hosts)
         ]
 
     def _keep_logs(self) -> None:
-        """Of what was on disks, which are gone soon."""
+        """Keep the logs of disks before they are deleted."""
         for host, disk in enumerate(self.disks):
             there = [disk.folder / "etcd" / "etcd.log", *self.station_folder(host).rglob("*.jsonl")]
             for file in [*there, *self.station_folder(host).rglob("*.log")]:
@@ -198,16 +199,16 @@ class Site:
                     shutil.copyfile(file, kept)
 
     def acting(self) -> Acting:
-        """Asks servers for whom they speak, from where the training is."""
+        """Return a client that asks servers for their primaries, from the host of the training."""
         namespace = self.hosts.namespace(self.places.trainer)
         return Acting(namespace, self.controllers, self._token.read_text().strip())
 
     def tls(self, host: int) -> Tls:
-        """What a host shows to etcd."""
+        """Return the certificates of a host for etcd."""
         own = self._shown[host]
         return Tls(own.authority, own.certificate, own.key)
 
-    # --- how it begins ---
+    # --- start ---
 
     def _certificates(self) -> dict[int, Certificate]:
         authority = Authority(self.plan.folder / "certificates")
@@ -262,7 +263,7 @@ class Site:
         while word not in log.read_text():
             if process.poll() is not None or time.monotonic() > deadline:
                 said = log.read_text().strip().splitlines()[-3:]
-                raise MachineError(f"the {name} of host {host} did not come up: {' / '.join(said)}")
+                raise MachineError(f"the {name} of host {host} did not start: {' / '.join(said)}")
             time.sleep(_LOOK_SECONDS)
 
     def _await_end(self, name: str, process: subprocess.Popen[bytes]) -> None:
@@ -275,7 +276,7 @@ class Site:
 
 
 def words_of(pid: int) -> str:
-    """The words of a process; "" for one that has ended."""
+    """Return the command line of a process, or "" for one that has exited."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -283,7 +284,7 @@ def words_of(pid: int) -> str:
 
 
 def _log_of(pid: int) -> Path:
-    """The file to which a process prints: the roles of a run and of a station have one each."""
+    """Return the file that a process prints to: the roles of a run and of a station have one each."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/fd/1").readlink()
     return Path()

@@ -1,6 +1,6 @@
-"""Faults made and healed on a site, one at a time.
+"""Inject and heal the faults of a site, one at a time.
 
-Knows: signals, links, disks, members of etcd. Does not know: which fault comes when, what comes of it.
+Knows: signals, links, disks, members of etcd. Does not know: the order of the faults, their effects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Heal = Callable[[], None]
 
 
 def inject(site: Site, fault: Fault) -> tuple[str, Heal]:
-    """Make a fault: what was done, in words, and what heals it."""
+    """Inject a fault; return a description and the function that heals it."""
     others = [host for host in range(site.places.hosts) if host != fault.host]
     match fault.kind:
         case "kill" | "stop":
@@ -27,10 +27,10 @@ def inject(site: Site, fault: Fault) -> tuple[str, Heal]:
             disk = site.disks[fault.host]
             free = disk.free_bytes
             disk.fill()
-            return f"the last {free >> 20} MiB of the disk of host {fault.host} are taken", disk.empty
+            return f"filled the last {free >> 20} MiB of the disk of host {fault.host}", disk.empty
         case "slow":
             site.hosts.slow(fault.host, _SLOW)
-            return f"the links of host {fault.host} have {_SLOW}", lambda: site.hosts.slow(fault.host, None)
+            return f"limited host {fault.host} to {_SLOW}", lambda: site.hosts.slow(fault.host, None)
         case "cut":
             for other in others:
                 site.hosts.cut(fault.host, other)
@@ -44,9 +44,9 @@ def inject(site: Site, fault: Fault) -> tuple[str, Heal]:
 
 
 _CUTS = {
-    "cut": "nothing comes to host {0} or goes from it",
-    "deafen": "nothing comes to host {0}; what it says is heard",
-    "mute": "nothing goes from host {0}; it hears the others",
+    "cut": "host {0} neither sends nor receives",
+    "deafen": "host {0} receives nothing, but sends",
+    "mute": "host {0} sends nothing, but receives",
 }
 
 
@@ -62,22 +62,22 @@ def _signalled(site: Site, fault: Fault) -> tuple[str, Heal]:
     pid = pids[0]
     if fault.kind == "stop":
         _send(pid, signal.SIGSTOP)
-        return f"process {pid} stands still", lambda: _send(pid, signal.SIGCONT)
+        return f"stopped process {pid}", lambda: _send(pid, signal.SIGCONT)
     if fault.role == "etcd":
         at = list(site.places.keepers).index(fault.host)
         site.etcd.kill(at)
-        return f"process {pid} was killed; it is started again", lambda: site.etcd.start(at)
+        return f"killed process {pid}, to be restarted", lambda: site.etcd.start(at)
     _send(pid, signal.SIGKILL)
-    return f"process {pid} was killed", lambda: None
+    return f"killed process {pid}", lambda: None
 
 
 def _send(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError):  # it has been ended by who watches it
+    with suppress(ProcessLookupError):  # its supervisor may have ended it
         os.kill(pid, number)
 
 
 def revive(site: Site) -> list[int]:
-    """Start members of etcd that have ended, as whoever supervises them does; which of them."""
+    """Restart members of etcd that have exited, as a supervisor does; return their indices."""
     ended = [at for at in range(len(site.places.keepers)) if site.etcd.pid(at) is None]
     for at in ended:
         site.etcd.start(at)

@@ -1,6 +1,6 @@
-"""What is seen of a run and of its cluster while they go on: samples that count, and who leads which bucket.
+"""Observations of a run and its cluster while they work: counted samples, and the primary of each bucket.
 
-Knows: the status of a run, the state of controllers as etcd has it. Does not know: faults, verdicts.
+Knows: the status of a run, the controllers' metadata in etcd. Does not know: faults, verdicts.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _BUCKETS = "bucket/"
 
 @dataclass
 class Seen:
-    """What was seen so far; times are seconds of `time.time`."""
+    """Observations so far; times are seconds of `time.time`."""
 
     samples: list[tuple[float, int]] = field(default_factory=list)
-    """How many counted, and when that was written."""
+    """Counted samples, with the time of the report."""
     replicas: list[tuple[float, int]] = field(default_factory=list)
-    """How many computed."""
+    """Number of replicas that computed, with the time."""
     leads: dict[tuple[str, int], set[str]] = field(default_factory=dict)
-    """Who was primary of a bucket in a term."""
+    """Servers that were primary of a bucket in a term."""
     fewest: list[tuple[float, int]] = field(default_factory=list)
-    """The least number of members that any bucket had."""
+    """Least number of members of any bucket, with the time."""
     looks: int = 0
-    """How often the state of the controllers was read."""
+    """Number of reads of the controllers' metadata."""
 
 
 class Watcher:
-    """Looks on; to be asked to `look` again and again."""
+    """Observes a run; call `look` repeatedly."""
 
     def __init__(self, site: Site, run: Path) -> None:
         self._site, self._status, self.seen = site, run / "status.json", Seen()
@@ -51,22 +51,22 @@ class Watcher:
         self._looked = 0.0
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop observing."""
         self._state.close()
 
     def look(self) -> None:
-        """See what is new, if it is time."""
+        """Read the newest state, if it is time."""
         if time.monotonic() - self._looked < LOOK_SECONDS:
             return
         self._looked = time.monotonic()
         with suppress(MachineError):
             self._see_run(read_status(self._status))
-        with suppress(CotswoldError):  # no member may be reached from here now
+        with suppress(CotswoldError):  # possibly no member is reachable now
             self._see_groups(self._groups())
 
     @property
     def samples(self) -> int:
-        """That count, as far as is known."""
+        """Number of counted samples, as far as known."""
         return self.seen.samples[-1][1] if self.seen.samples else 0
 
     def _groups(self) -> list[Group]:

@@ -1,12 +1,13 @@
-"""Who stands on which host, and which faults befall whom: a schedule from a seed.
+"""Roles of the hosts, and the schedule of faults drawn from a seed.
 
-Knows: roles, kinds of faults, what must not fall at the same time. Does not know: processes, how a fault is
-made.
+Knows: roles, kinds of faults, which faults exclude each other. Does not know: processes, how a fault is
+injected.
 
-What the system promises to survive, and no more: one fault at a time, healed before the next; so at most
-one member of etcd of three, one controller of three, one host with copies. The trainer's own process is no
-target, and its host is not cut off: the coordinator must stay. Ray's head is killed once, late, for what it
-knew of machines dies with it: a replica that ends afterwards is not started again, so none is killed then.
+The schedule covers what the system promises to survive: one fault at a time, healed before the next. So at
+most one of three members of etcd, one of three controllers, and one host with copies is affected. The
+trainer's process is no target, and its host is not cut off, because the coordinator must stay. Ray's head is
+killed once, late, because its knowledge of machines dies with it: a replica that exits afterwards is not
+restarted, so no replica is killed then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cotswold.errors import UserError
 
 Role = Literal["server", "controller", "etcd", "replica", "head"]
 Kind = Literal["kill", "stop", "cut", "deafen", "mute", "fill", "slow"]
-"""`cut`: nothing comes or goes; `deafen`: it is heard, and hears nobody; `mute`: the opposite."""
+"""`cut`: no messages in or out; `deafen`: messages out only; `mute`: messages in only."""
 KINDS: dict[Kind, tuple[Role, ...]] = {
     "kill": ("server", "controller", "etcd", "replica", "head"),
     "stop": ("server", "controller", "etcd", "replica", "head"),
@@ -35,52 +36,52 @@ _Drawn = tuple[Kind, Role, int]
 HOSTS_LEAST, HOSTS_MOST = 4, 6
 _MAJORITY = 3
 _HEAD_DIES_AFTER = 0.75
-"""Of the schedule."""
+"""Fraction of the schedule after which Ray's head is killed."""
 _SECONDS = (3.0, 8.0)
-"""A fault lasts so long at least and at most, and never more than this part of the interval."""
+"""Shortest and longest duration of a fault; it is also limited to `_PART` of the interval."""
 _PART = 0.6
 
 
 @dataclass(frozen=True)
 class Places:
-    """Which hosts have what; host numbers."""
+    """Roles of the hosts, by host number."""
 
     hosts: int
 
     def __post_init__(self) -> None:
         if not HOSTS_LEAST <= self.hosts <= HOSTS_MOST:
             raise UserError(
-                f"--hosts {self.hosts}: three have etcd and controllers, and one at least is beside them; "
+                f"--hosts {self.hosts}: three run etcd and controllers, and at least one does not; "
                 f"give {HOSTS_LEAST} to {HOSTS_MOST}"
             )
 
     @property
     def keepers(self) -> Sequence[int]:
-        """Those of the members of etcd, and of the controllers."""
+        """Hosts of etcd members and controllers."""
         return range(_MAJORITY)
 
     @property
     def servers(self) -> Sequence[int]:
-        """Those with parameter servers: all but the last."""
+        """Hosts of parameter servers: all but the last."""
         return range(self.hosts - 1)
 
     @property
     def head(self) -> int:
-        """That of Ray's head."""
+        """Host of Ray's head."""
         return 0
 
     @property
     def replicas(self) -> Sequence[int]:
-        """Those that are lent for replicas."""
+        """Hosts of replicas."""
         return range(self.hosts - 2, self.hosts)
 
     @property
     def trainer(self) -> int:
-        """That of `cotswold train`."""
+        """Host of `cotswold train`."""
         return self.hosts - 2
 
     def of(self, role: Role) -> Sequence[int]:
-        """The hosts where a role is played."""
+        """Return the hosts of a role."""
         if role == "server":
             return self.servers
         if role == "replica":
@@ -90,37 +91,37 @@ class Places:
 
 @dataclass(frozen=True)
 class Fault:
-    """One of a schedule."""
+    """One fault of a schedule."""
 
     at: float
-    """Seconds after the first could have been."""
+    """Seconds from the start."""
     kind: Kind
     role: Role
     host: int
     seconds: float
-    """Until it is healed; a process that was killed is started again so late, where nobody else does so."""
+    """Seconds until the fault is healed; a killed process without a supervisor is restarted then."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.role} on host {self.host}"
 
 
 def named(words: str) -> tuple[Kind, Role]:
-    """The fault that is called so, as in ``kill server``; raises UserError."""
+    """Return the fault of a name, as in ``kill server``; raise UserError if it is unknown."""
     for kind, roles in KINDS.items():
         for role in roles:
             if words == f"{kind} {role}":
                 return kind, role
     known = ", ".join(f"{kind} {role}" for kind, roles in KINDS.items() for role in roles)
-    raise UserError(f"--fault {words!r} is none; these are: {known}")
+    raise UserError(f"--fault {words!r} is unknown; choose from: {known}")
 
 
 def schedule(
     places: Places, seed: int, interval: float, seconds: float, only: Sequence[tuple[Kind, Role]] = ()
 ) -> list[Fault]:
-    """One fault an interval, the first after one; every kind of every role, or of ``only`` those, before any
-    comes again."""
+    """Return one fault per interval, starting after the first interval. Every kind of every role, or of
+    ``only``, comes once before any comes again."""
     if not interval > 0:
-        raise UserError(f"--interval {interval:g} is no time between faults; give more than 0 s")
+        raise UserError(f"--interval {interval:g} must be greater than 0 s")
     chance = random.Random(seed)
     count = max(1, int(seconds / interval) - 1)
     head_dies = round(_HEAD_DIES_AFTER * count)
@@ -135,7 +136,7 @@ def schedule(
 
 
 def _drawn(places: Places, chance: random.Random, only: Sequence[tuple[Kind, Role]]) -> Iterator[_Drawn]:
-    """Kinds and roles in an order by chance, again and again, each time on another host."""
+    """Yield kinds and roles in endless random permutations, each on a random host."""
     while True:
         pairs = list(only) or [(kind, role) for kind, roles in KINDS.items() for role in roles]
         chance.shuffle(pairs)

@@ -1,6 +1,6 @@
-"""fault-training.svg: samples a second over time, with faults and without, each fault marked.
+"""fault-training.svg: samples per second over time, with and without faults, each fault marked.
 
-Knows: matplotlib, what a training said. Does not know: how anything was measured.
+Knows: matplotlib, the result of a training. Does not know: how anything was measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COLOURS = {
 
 
 def drawing(found: Document) -> str:
-    """A panel for each training with faults, over the one without of the same round."""
+    """Return a panel for each training with faults, over the training without faults of the same round."""
     trainings: Any = found["trainings"]
     machine: Any = found["machine"]
     disturbed = [each for each in trainings if each["is_fire"]]
@@ -45,7 +45,7 @@ def drawing(found: Document) -> str:
             _line(axes, one["series"], "#2b6cb0", "with faults")
             _faults(axes, one["faults"])
             axes.set_xlabel("seconds")
-            axes.set_ylabel("samples a second")
+            axes.set_ylabel("samples per second")
             axes.set_ylim(bottom=0)
             axes.legend(loc="lower right", frameon=False)
             for side in ("top", "right"):
@@ -62,7 +62,7 @@ def drawing(found: Document) -> str:
 
 
 def rates(series: Sequence[Sequence[float]], window: float = _WINDOW_SECONDS) -> list[tuple[float, float]]:
-    """Samples a second over the last ``window`` seconds, at each moment that was seen."""
+    """Return samples per second over the last ``window`` seconds, at each observation."""
     found, first = [], 0
     for when, count in series:
         while series[first][0] < when - window:

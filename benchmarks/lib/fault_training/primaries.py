@@ -1,7 +1,7 @@
-"""Which server has spoken for which bucket, from when until when, as servers say themselves.
+"""Intervals in which each server acted as primary of a bucket, as the servers report them.
 
-Knows: reports of servers, by the clock that all hosts of this machine have. Does not know: what controllers
-wrote down, verdicts.
+Knows: reports of servers, by the clock that all hosts of this machine share. Does not know: the controllers'
+metadata, verdicts.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _WAIT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Spell:
-    """A server has said something to clients for a bucket in a term, for the first time and the last."""
+    """The first and last reply of a server to clients for a bucket in a term."""
 
     bucket: str
     term: int
     server: str
     first: float
-    """Seconds of `time.monotonic`, as the next."""
+    """Seconds of `time.monotonic`, as in `last`."""
     last: float
 
 
 class Acting:
-    """Asks all servers again and again, in a thread; use in a ``with`` statement."""
+    """Asks all servers repeatedly, in a thread; use in a ``with`` statement."""
 
     def __init__(self, namespace: Path, controllers: str, token: str) -> None:
-        """``namespace``: of the host from which they are asked."""
+        """Prepare to ask from the host with this ``namespace``."""
         self._namespace, self._controllers, self._token = namespace, controllers.split(","), token
         self._spells: dict[tuple[str, int, str], Spell] = {}
         self._is_over = threading.Event()
@@ -59,7 +59,7 @@ class Acting:
 
     @property
     def spells(self) -> list[Spell]:
-        """Those that are known so far."""
+        """Return the intervals known so far."""
         return list(self._spells.values())
 
     def _ask(self) -> None:
@@ -70,7 +70,7 @@ class Acting:
             addresses: dict[str, str] = {}
             while not self._is_over.is_set():
                 began = time.monotonic()
-                with suppress(CotswoldError):  # nobody leads, or none is reached from here, now
+                with suppress(CotswoldError):  # possibly no leader, or none reachable, now
                     addresses = {
                         each.name: each.address for each in operator.status().servers if each.address
                     }
@@ -89,7 +89,7 @@ class Acting:
 
 
 def at_once(spells: Iterable[Spell]) -> list[str]:
-    """Each time in which two servers spoke for a bucket, in words."""
+    """Describe each time at which two servers acted as primary of one bucket."""
     of: dict[str, list[Spell]] = {}
     for each in spells:
         of.setdefault(each.bucket, []).append(each)

@@ -1,6 +1,6 @@
-"""One training on a site, with faults or without: what was seen, what befell whom, what was audited.
+"""One training on a site, with or without faults: observations, injected faults, audits.
 
-Knows: when faults are due, when it is over, who is asked afterwards. Does not know: how faults are made, how
+Knows: the schedule of faults, the end of training, the audits. Does not know: how faults are injected, how
 trainings are compared.
 """
 
@@ -32,15 +32,15 @@ _SAY_SECONDS = 5.0
 _EVALUATE_SECONDS = 300.0
 _STOPPED = 128 + 15
 _WANTED = {"train": (_STOPPED,), TALLY: (_STOPPED,), f"machine {0}": (0, 1)}
-"""Exit codes: a run that is stopped says so, and Ray's head may have been killed."""
+"""Accepted exit codes: a stopped run reports the signal, and Ray's head may have been killed."""
 _TAKEN = ("elected", "revived")
-"""What is told where another server goes on with a bucket because one has failed."""
+"""Events about another server that continues a bucket after a failure."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What is to be done; ``faults``: None for none."""
+    """Settings of one training; without an ``interval`` there are no faults."""
 
     places: Places
     folder: Path
@@ -52,17 +52,17 @@ class Training:
     interval: float | None = None
     seed: int = 0
     only: Sequence[tuple[Kind, Role]] = ()
-    """Faults that may be; all by default."""
+    """Faults that may occur [all]."""
 
     def schedule(self) -> list[Fault]:
-        """The faults."""
+        """Return the schedule of faults."""
         if self.interval is None:
             return []
         return schedule(self.places, self.seed, self.interval, self.seconds, self.only)
 
 
 def trained(training: Training, say: Say) -> Document:
-    """Set a site up, train, make faults, audit, and take all away again."""
+    """Set up a site, train, inject faults, audit, and remove the site."""
     run = training.folder / "run"
     plan = SitePlan(training.places, training.folder / "site", _shared(training), training.copies)
     with Site(plan, say) as site:
@@ -81,7 +81,7 @@ def trained(training: Training, say: Say) -> Document:
         left = site.close_down()
         ended = dict(site.ended)
     window = (began, began + training.seconds)
-    say("judging on test images")
+    say("evaluating on test images")
     return {
         "seconds": training.seconds,
         "samples_a_second": rounded(_samples_at(watcher.seen, window[1]) / training.seconds),
@@ -108,11 +108,11 @@ def trained(training: Training, say: Say) -> Document:
 
 @dataclass
 class _Befell:
-    """A fault that was made."""
+    """An injected fault."""
 
     fault: Fault
     when: float
-    """In seconds of `time.time`."""
+    """Time of the injection in seconds of `time.time`."""
     words: str
     heal: Heal | None
     healed: float = math.nan
@@ -130,7 +130,7 @@ def _first_samples(site: Site, watcher: Watcher) -> float:
 
 
 def _burning(training: Training, site: Site, watcher: Watcher, began: float, say: Say) -> list[_Befell]:
-    """Until the time is over; everything is healed at the end, also after an exception."""
+    """Inject faults until the time is over; heal all of them at the end, also after an exception."""
     faults, befell, said = training.schedule(), list[_Befell](), 0.0
     try:
         while (now := time.time() - began) < training.seconds:
@@ -172,22 +172,22 @@ def _check_training(site: Site) -> None:
         assert each is not None, "it was started"
         if each.poll() is not None:
             said = (site.plan.folder / f"{name}-{site.places.trainer}.log").read_text().strip().splitlines()
-            raise MachineError(f"{name} ended by itself: {' / '.join(said[-3:])}")
+            raise MachineError(f"{name} exited unexpectedly: {' / '.join(said[-3:])}")
 
 
 def _progress(training: Training, watcher: Watcher, befell: Sequence[_Befell], now: float) -> str:
     fault = f"; {befell[-1].fault}: {befell[-1].words}" if _is_burning(befell) else ""
     return (
         f"{now:.0f} of {training.seconds:.0f} s: {watcher.samples:,} samples, "
-        f"{watcher.samples / max(now, 1.0):,.0f} a second, {len(befell)} faults{fault}"
+        f"{watcher.samples / max(now, 1.0):,.0f} per second, {len(befell)} faults{fault}"
     )
 
 
-# --- what came of it ---
+# --- results ---
 
 
 def _samples_at(seen: Seen, when: float) -> float:
-    """Samples that counted at a moment, between what was seen before and after it."""
+    """Return the samples counted at a moment, interpolated between observations."""
     before = [each for each in seen.samples if each[0] <= when]
     after = [each for each in seen.samples if each[0] > when]
     if not before:
@@ -199,7 +199,7 @@ def _samples_at(seen: Seen, when: float) -> float:
 
 
 def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[str, Any]]) -> Document:
-    """A fault, with what the cluster said of it, ``until`` the next."""
+    """Return a fault with the cluster's events about it until the next fault."""
     fault = befell.fault
     near = [each for each in events if befell.when <= float(each["time"]) < until]
     over = [float(each["time"]) - befell.when for each in near if each["kind"] in _TAKEN]
@@ -222,7 +222,7 @@ def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[st
 
 
 def _longest_pause(seen: Seen, begin: float, end: float) -> float:
-    """The longest time in which no sample counted, as far as was seen."""
+    """Return the longest observed time without a counted sample."""
     pause, since, before = 0.0, begin, _samples_at(seen, begin)
     for when, count in seen.samples:
         if begin < when <= end:
@@ -253,11 +253,11 @@ def _audits(
 
 
 def _tested(run: Path, stores: Path) -> Document:
-    """The part of the test images that are right at the end, and its error by chance."""
+    """Return the fraction of test images classified correctly at the end, and its standard error."""
     words = [sys.executable, "-m", "cotswold", "evaluate", str(run), "--stores", str(stores), "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=_EVALUATE_SECONDS, check=False)
     if done.returncode:
-        raise MachineError(f"the run cannot be judged: {done.stderr.strip().splitlines()[-1:]}")
+        raise MachineError(f"the run cannot be evaluated: {done.stderr.strip().splitlines()[-1:]}")
     confusion = json.loads(done.stdout)["confusion"]
     count = sum(map(sum, confusion))
     right = sum(row[place] for place, row in enumerate(confusion)) / count

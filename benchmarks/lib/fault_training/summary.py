@@ -1,6 +1,6 @@
-"""Trainings with and without faults, compared.
+"""Comparison of trainings with and without faults.
 
-Knows: what a training said, the bars. Does not know: how anything was made, tables, images.
+Knows: the results of trainings, the bars. Does not know: how anything was measured, tables, plots.
 """
 
 from __future__ import annotations
@@ -14,14 +14,18 @@ from cotswold.bench.measure import Document, rounded
 
 THROUGHPUT_BAR = 0.90
 FAILOVER_BAR = 0.95
-"""Of a minute in which a server dies, or stands still, and nothing else."""
+"""Least throughput, relative to training without faults, of a minute in which only one server is killed or
+stopped."""
 _ERRORS = 3.0
-"""So many times the error of a difference is noise."""
+"""Multiple of the standard error up to which a difference counts as noise."""
 
 
 def verdicts(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float = THROUGHPUT_BAR) -> list[Document]:
-    """A row for each thing that must hold; ``quiet`` and ``disturbed``: trainings without and with faults;
-    ``bar``: the least part of the samples a second."""
+    """Return a row for each audit.
+
+    ``quiet`` and ``disturbed`` are trainings without and with faults; ``bar`` is the least relative
+    throughput.
+    """
     found = [_throughput(quiet, disturbed, bar), _accuracy(quiet, disturbed)] if quiet and disturbed else []
     for name in dict.fromkeys(each["audit"] for one in disturbed for each in one["audits"]):
         own = [each for one in disturbed for each in one["audits"] if each["audit"] == name]
@@ -31,7 +35,8 @@ def verdicts(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float = THROUG
 
 
 def failovers(disturbed: Sequence[Any]) -> list[Document]:
-    """Of each kind of fault: how often, how soon others took over, the rate of the seconds around it."""
+    """Return for each kind of fault: its number, the times until other servers took over, the rate around it.
+    """
     rows = []
     faults = [fault for one in disturbed for fault in one["faults"]]
     for kind, role in dict.fromkeys((each["kind"], each["role"]) for each in faults):
@@ -55,12 +60,13 @@ def failovers(disturbed: Sequence[Any]) -> list[Document]:
 def _throughput(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float) -> Document:
     before, during = (mean(one["samples_a_second"] for one in some) for some in (quiet, disturbed))
     part = during / before
-    words = f"{during:,.0f} of {before:,.0f} samples a second: {part:.3f}"
+    words = f"{during:,.0f} of {before:,.0f} samples per second: {part:.3f}"
     return _row("throughput with faults", words, f">= {bar:g}", part >= bar)
 
 
 def _accuracy(quiet: Sequence[Any], disturbed: Sequence[Any]) -> Document:
-    """Noise is that of counting right answers, and that between trainings where there are several."""
+    """Compare accuracies; noise combines the error of counting and, with several trainings, their variance.
+    """
     apart = [mean(one["test"]["right"] for one in some) for some in (quiet, disturbed)]
     counting = sum(mean(one["test"]["error"] ** 2 for one in some) / len(some) for some in (quiet, disturbed))
     between = sum(

@@ -1,12 +1,11 @@
-"""A training whose parameters are counts: each number of them is how many steps the servers took.
+"""A training whose parameters count the steps of the servers.
 
-Knows: a module whose gradient is one everywhere, how runs are begun, what a checkpoint holds. Does not know:
-faults, hosts.
+Knows: a module whose gradient is one everywhere, how runs are started, the contents of a checkpoint. Does not
+know: faults, hosts.
 
-Each batch has as many samples as any other, and moves each parameter by -1, a whole number as float32 has
-all of them up to 2^24. So when all is over the parameters say how many batches each shard has learnt,
-whatever befell the servers that had it: an update that was lost, or counted twice, is another number than
-that of the ledger.
+All batches have the same number of samples, and each batch moves each parameter by -1, exactly in float32 up
+to 2^24. So at the end the parameters show how many batches each shard has learnt, after any faults of its
+servers: an update that was lost or counted twice makes a number that differs from the ledger's.
 
     python -m lib.fault_training.tally RUN --parameter-servers 10.0.0.1,10.0.0.2
 """
@@ -35,24 +34,24 @@ SHARD = SHARD_KILOBYTES * 1024 // 4
 _SHARDS = 64
 _BUCKETS = 32
 _STEP_SECONDS = 0.04
-"""That a batch takes a replica: so it does not disturb what is trained beside it."""
+"""Seconds of a batch, long enough not to disturb the main training."""
 
 
 class Counts(nn.Module):
-    """Each sample's output is the sum of all parameters."""
+    """A module whose output for each sample is the sum of all parameters."""
 
     def __init__(self) -> None:
         super().__init__()
         self.counts = nn.Parameter(torch.zeros(_SHARDS * SHARD))
 
     def forward(self, samples: Tensor) -> Tensor:
-        """(samples, 1) of anything to (samples,)."""
+        """Map (samples, 1) of any values to (samples,)."""
         time.sleep(_STEP_SECONDS)
         return self.counts.sum().expand(samples.shape[0])
 
 
 def output(found: Tensor, _: Tensor) -> Tensor:
-    """The loss: the mean of (samples,) outputs, whose gradient is 1 for each parameter."""
+    """Return the loss: the mean of (samples,) outputs, whose gradient is 1 for each parameter."""
     return found.mean()
 
 
@@ -85,8 +84,8 @@ def count(run: Path, parameter_servers: str) -> int:
 
 
 def counts_are_exact(run: Path) -> Verdict:
-    """Each parameter is the number of batches that the ledger has counted, and at most those more that the
-    ledger calls torn."""
+    """Check that each parameter equals the number of batches counted by the ledger, plus at most the batches
+    that the ledger calls torn."""
     account = _account(last_checkpoint(run))
     learnt, torn = account["counted"], account["torn"]
     found = _batches(run)
@@ -105,7 +104,7 @@ def _account(state: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _batches(run: Path) -> list[float]:
-    """By shard; a shard whose parameters differ gives each number that is in it."""
+    """Return the batches of each shard; a shard with different parameters gives each distinct value."""
     newest = sorted((run / "checkpoints").iterdir())[-1]
     (counts,) = (each for file in newest.glob("*.safetensors") for each in load_file(file).values())
     return [float(-each) for shard in torch.split(counts, SHARD) for each in set(shard.tolist())]
@@ -117,7 +116,7 @@ def _said(counts: list[float]) -> str:
 
 
 def main() -> None:
-    """The words of the command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("run", type=Path)
     parser.add_argument("--parameter-servers", required=True)

@@ -1,1 +1,1 @@
-"""What a parameter server, a controller and an endpoint do with messages that are wrong."""
+"""Fuzzing of a parameter server, a controller and an endpoint with invalid messages."""

@@ -1,6 +1,6 @@
-"""A controller that leads: two servers, a run with three buckets, and a state in memory.
+"""Target: a leading controller with three servers, a run of three buckets, and a metadata store in memory.
 
-Knows: the process of a controller, what it must do afterwards. Does not know: how messages are made.
+Knows: the process of a controller, its invariants. Does not know: how messages are made.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ _PREFIX = "p" * PREFIX_BYTES_MAX
 
 
 class StillState:
-    """A state that answers at once."""
+    """A metadata store that replies at once."""
 
     def __init__(self) -> None:
         self.items: dict[str, str] = {}
         self._answers: list[Callable[[], None]] = []
 
     def fileno(self) -> int:
-        """Nobody waits for it."""
+        """Return -1: no thread waits for the store."""
         return -1
 
     def submit(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
-        """Do it, and answer when that is taken."""
+        """Execute a request; `take` delivers the reply."""
         if isinstance(wish, Read):
             found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
         else:
             try:
                 checked_transaction(wish.compare, wish.put, _PREFIX)
             except ValueError as error:
-                raise BrokenError(f"the state does not take what is to be put: {error}") from error
+                raise BrokenError(f"the metadata store rejects a put: {error}") from error
             found = all(self.items.get(key) == text for key, text in wish.compare)
             for key, text in wish.put if found else ():
                 self._put(key, text)
@@ -64,14 +64,14 @@ class StillState:
         self.items[key] = text
 
     def take(self) -> None:
-        """Answer."""
+        """Deliver the replies."""
         answers, self._answers = self._answers, []
         for each in answers:
             each()
 
 
 class ControllerVictim(Victim):
-    """That controller."""
+    """The controller as a target."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class ControllerVictim(Victim):
         self._role._attend(Received(sender, message))
 
     def turn(self) -> None:
-        """As its process goes on."""
+        """Advance as the controller's process does."""
         role, now = self._role, time.monotonic()
         role._deliver(role._machine.tick(now))
         role._machine.take_events()
@@ -118,10 +118,10 @@ class ControllerVictim(Victim):
     def _begin(self) -> None:
         deadline = time.monotonic() + 60
         self.turn()
-        self._machine.election._since = float("-inf")  # nobody has led for long
+        self._machine.election._since = float("-inf")  # no leader for a long time
         while not self._machine.leads(time.monotonic()):
             if time.monotonic() > deadline:
-                raise BrokenError("it does not lead")
+                raise BrokenError("the controller does not become leader")
             self.turn()
         for server in SERVERS:
             self._beat(server)
@@ -165,7 +165,7 @@ class ControllerVictim(Victim):
         ]
 
     def scene(self, random: Random) -> list[tuple[str, Any]]:
-        """A run of a long name, or whose description is wrong, or long."""
+        """Return the creation of a run with a long name, or with an invalid or long description."""
         number = random.randrange(1 << 20)
         run = random.choice((f"drawn{number}", f"{number}" * 100, "\u20ac" * 130, "r" * 300))
         chance = random.random()
@@ -173,33 +173,33 @@ class ControllerVictim(Victim):
         return [(MASTER, m.Create(run, text, (f"{run}/0000", f"{run}/0001"), 1))]
 
     def attend(self, letter: Received) -> None:
-        """As its process does."""
+        """Handle a message as the controller's process does."""
         if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def guarded(self) -> object:
-        """What only servers, supervisors and whoever operates them may change."""
+        """Return the state that only servers, supervisors and operators may change."""
         machine = self._machine
         servers = {name: (each.has_exited, each.is_alive) for name, each in machine.servers.of.items()}
         return machine.election.epoch, dict(machine.groups), machine.unsettled, servers
 
     def check(self) -> None:
-        """It leads, gives leases, and knows no more servers than there may be."""
+        """Check that the controller leads, grants leases, and knows no more servers than allowed."""
         machine = self._machine
         if not machine.leads(time.monotonic()):
-            raise BrokenError("it leads no more")
+            raise BrokenError("the controller lost leadership")
         if len(machine.servers.of) > _MOST_SERVERS:
-            raise BrokenError(f"it knows {len(machine.servers.of)} servers")
+            raise BrokenError(f"the controller knows {len(machine.servers.of)} servers")
         leases, known = self._post.sent["LeaseGrant"], machine.servers.of.get(SERVERS[0])
         if known is None or known.has_exited or machine._state.elections.blocks_lease(SERVERS[0]):
-            return  # it is waited for: it says first what it has
+            return  # the server must report its disk first
         self._beat(SERVERS[0])
         if self._post.sent["LeaseGrant"] == leases:
             raise BrokenError("a server gets no lease")
 
     def counts(self) -> Counter[str]:
-        """By kind."""
+        """Return the refused messages by kind."""
         return self.refused + self._endpoint.refused
 
     def close(self) -> None:
-        """It has nothing that is to be given back."""
+        """Do nothing: the target has no resources."""

@@ -1,6 +1,7 @@
-"""An endpoint with a good peer, a bad one that has proved itself, callers, thieves, and bytes at its port.
+"""Target: an endpoint with a good peer, a bad peer with the token, callers, impostors, and raw bytes at its
+port.
 
-Knows: frames of the transport, raw sockets. Does not know: what messages mean.
+Knows: frames of the transport, raw sockets. Does not know: the meaning of messages.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from .victim import BrokenError, Victim
 
 _SECONDS = 10.0
 _LINGER_MS = 5_000
-"""Of a caller: for longer than it takes to be refused."""
+"""Linger of a caller's socket, longer than a refusal takes."""
 _KINDS = (DATA, HELLO, MEMORY, WELCOME, GONE, REFUSAL, b"?", b"\0", b"")
 _MESSAGE_BYTES = 1 << 20
 _MOST_PEERS, _MOST_DESCRIPTORS = 40, 600
@@ -37,7 +38,7 @@ KNOWN, CALLER, THIEF, STRANGER = "known", "caller", "thief", "stranger"
 
 
 class EndpointVictim(Victim):
-    """That endpoint, by *hmac* on the loopback."""
+    """The endpoint as a target, with *hmac* on the loopback."""
 
     words = ("one", "good", "bad", "third", "no name", "")
 
@@ -48,12 +49,12 @@ class EndpointVictim(Victim):
         self._good, self._bad = Endpoint(self._token, "good"), Endpoint(self._token, "bad")
         self._context = zmq.Context()
         self._said: list[list[bytes]] = []
-        """Frames that were right, to be said again."""
+        """Valid frames, to be repeated."""
         self._numbers = 0
         self.check()
 
     def next(self, making: Making, random: Random) -> Said:
-        """Frames by somebody."""
+        """Return frames from a random sender."""
         who = random.choice((KNOWN, KNOWN, KNOWN, KNOWN, CALLER, THIEF, STRANGER))
         if self._said and random.random() < 0.1:
             return Said(who, None, tuple(random.choice(self._said)))
@@ -96,7 +97,7 @@ class EndpointVictim(Victim):
         return packed
 
     def hear(self, said: Said) -> None:
-        """Somebody says these frames."""
+        """Send the frames as their sender."""
         {KNOWN: self._known, CALLER: self._caller, THIEF: self._thief, STRANGER: self._stranger}[said.sender](
             list(said.buffers)
         )
@@ -147,27 +148,27 @@ class EndpointVictim(Victim):
         deadline = time.monotonic() + _SECONDS
         while not condition():
             if time.monotonic() > deadline:
-                raise BrokenError("a peer that makes no mistakes is not answered")
+                raise BrokenError("a correct peer gets no reply")
             self._serve()
 
     def attend(self, letter: Received) -> None:
-        """It has none."""
+        """Do nothing: the endpoint has no role."""
 
     def turn(self) -> None:
-        """It goes on by itself."""
+        """Do nothing: the endpoint works by itself."""
 
     def guarded(self) -> object:
-        """Nothing."""
+        """Return None: there is no protected state."""
         return None
 
     def check(self) -> None:
-        """A good peer is answered, whatever others say; nothing grows."""
+        """Check that the endpoint serves a good peer in spite of other senders, and that nothing grows."""
         self._numbers += 1
         deadline = time.monotonic() + _SECONDS
         came: object = None
         while came != {"number": self._numbers}:
             if time.monotonic() > deadline:
-                raise BrokenError("a peer that makes no mistakes is not heard")
+                raise BrokenError("a correct peer's messages do not arrive")
             if not self._good.has("one"):
                 self._good.connect("one", self._one.address)
             self._good.send("one", {"number": self._numbers}, [bytes(100)])
@@ -175,29 +176,29 @@ class EndpointVictim(Victim):
             came = event.header if isinstance(event, Message) else None
             self._good.receive(0.0)
         if len(self._one.peers) > _MOST_PEERS:
-            raise BrokenError(f"it has {len(self._one.peers)} peers")
-        # what callers close may take a while
+            raise BrokenError(f"the endpoint has {len(self._one.peers)} peers")
+        # callers' sockets may close late
         while len(list(Path("/proc/self/fd").iterdir())) > _MOST_DESCRIPTORS:
             if time.monotonic() > deadline:
-                raise BrokenError("descriptors are left behind")
+                raise BrokenError("file descriptors leak")
             self._serve()
         head = DATA + bytes((PROTOCOL,))
         self._said = [[head + msgpack.packb([{"number": self._numbers}, []])]]
 
     def counts(self) -> Counter[str]:
-        """By kind."""
+        """Return the refused messages by kind."""
         return Counter(self._one.refused)
 
     def close(self) -> None:
-        """All end: first those who call, for ZeroMQ aborts where a socket is closed in the moment in which a
-        message of several frames that is half under way breaks off (libzmq, issue 3442)."""
+        """Close all endpoints, the callers first: ZeroMQ aborts if a socket is closed at the moment in which
+        a partly sent message of several frames breaks off (libzmq, issue 3442)."""
         for each in (self._good, self._bad, self._one):
             each.close(0.0)
         self._context.destroy(0)
 
 
 def _fit(values: list[object]) -> list[object]:
-    """What msgpack takes of these."""
+    """Return the values that msgpack accepts."""
     found = []
     for each in values:
         with contextlib.suppress(OverflowError, TypeError, ValueError):

@@ -1,7 +1,6 @@
-"""Messages that are nearly right, and such as are not: by the types of their fields, from a seed.
+"""Messages made from the types of their fields and a seed, nearly valid or invalid.
 
-Knows: types of fields, words that mean something to whoever hears them. Does not know: who hears, what is
-true.
+Knows: types of fields, words that mean something to the receiver. Does not know: the receiver, its state.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import msgpack
 
 from cotswold.wire.codec import AnyMessage, encode
 
-Encoded = Any  # what msgpack knows
+Encoded = Any  # values of msgpack
 _ABSURD = (-(1 << 63), -1, 0, 1, 2, 3, 255, 1 << 31, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 _FLOATS = (0.0, -1.0, 1e-300, 1e300, float("inf"), float("-inf"), float("nan"), 0.5)
 _LENGTHS = (0, 1, 3, 4, 31, 32, 33, 64, 1000, 70_000)
 _WRONG = 0.02
-"""How often a value is of another type."""
+"""Probability of a value of another type."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """A message as it came: its fields, and buffers."""
+    """A received message: its fields, and buffers."""
 
     sender: str
     fields: Encoded
@@ -34,7 +33,7 @@ class Said:
 
 
 def exactly(sender: str, message: AnyMessage) -> Said:
-    """A message as it is."""
+    """Return a message unchanged."""
     packed, given = encode(message)
     header, buffers = msgpack.unpackb(packed, strict_map_key=False), [bytes(each) for each in given]
     if "message" in header:
@@ -43,22 +42,22 @@ def exactly(sender: str, message: AnyMessage) -> Said:
 
 
 class Making:
-    """Messages to somebody to whom ``words`` mean something."""
+    """Generator of messages to a target to which ``words`` mean something."""
 
     def __init__(self, random: Random, words: Sequence[str], numbers: Sequence[int]) -> None:
         self._random, self._words, self._numbers = random, tuple(words), tuple(numbers)
 
     def plain(self) -> Encoded:
-        """Anything that is a message's, or not."""
+        """Return a random value, of a message or not."""
         return self._anything() if self._random.random() < 0.7 else self._leaf(str)
 
     def of_kind(self, sender: str, kind: type) -> Said:
-        """A message of a class, with whatever fields."""
+        """Return a message of a class with random fields."""
         buffers: list[bytes] = []
         return Said(sender, self._class(kind, buffers), tuple(buffers))
 
     def nearly(self, sender: str, message: AnyMessage) -> Said:
-        """A right message, of which a field or two are different; now and then none."""
+        """Return a valid message with up to two fields changed."""
         exact = exactly(sender, message)
         said, buffers = exact.fields, list(exact.buffers)
         hints = get_type_hints(type(message))
@@ -73,7 +72,7 @@ class Making:
         return Said(sender, said, tuple(buffers))
 
     def _changed(self, said: Encoded, hint: Any, buffers: list[bytes]) -> Encoded:
-        """Another value; or a list with another item, one more, one less."""
+        """Return another value, or a list with an item changed, added or removed."""
         if isinstance(said, list) and said and self._random.random() < 0.7:
             found = list(said)
             place = self._random.randrange(len(found))

@@ -1,6 +1,6 @@
-"""A parameter server with a bucket of which it is the primary, one of which it is not, and one that it lacks.
+"""Target: a parameter server that is primary of one bucket, secondary of another, and lacks a third.
 
-Knows: the process of such a server, what it must do afterwards. Does not know: how messages are made.
+Knows: the process of such a server, its invariants. Does not know: how messages are made.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ CLIENT, MASTER = f"replica-1.{RUN}", f"coordinator.{RUN}"
 ADDRESS = str(Address("host", 1, "challenge", "ipc:///tmp/nowhere", "tcp://127.0.0.1:1", "hmac"))
 _LEASE_SECONDS = 1e6
 _SPOKE = 8
-"""Of so many servers it may remember that they spoke."""
+"""Number of servers whose messages the target may remember."""
 
 
 class KeeperVictim(Victim):
-    """That server, with a replica's session of each bucket."""
+    """The server as a target, with a replica's session of each bucket."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class KeeperVictim(Victim):
         self.kinds = (*m.MESSAGES, *beginning.MESSAGES)
         self.templates = self._templates()
 
-    # --- a server that works ---
+    # --- a working server ---
 
     def _tell(self, sender: str, message: Any) -> None:
         self._role._attend(Received(sender, message))
@@ -141,7 +141,8 @@ class KeeperVictim(Victim):
         return m.Prepare(bucket, 1, -1, 1, 1, change, ("x",), numbers)
 
     def scene(self, random: Random) -> list[tuple[str, Any]]:
-        """A run whose description is wrong, and what follows where it is believed: a bucket with updates."""
+        """Return messages about a run with an invalid description, and its updates if the server believes it.
+        """
         run = f"drawn{random.randrange(1 << 20)}"
         bucket, shards = f"{run}/0000", self._shards[LED]
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
@@ -164,15 +165,15 @@ class KeeperVictim(Victim):
             (client, m.BucketEnvelope(bucket, 1, m.PullNewer(run, 1, 1, shards, versions))),
         ]
 
-    # --- what it does with what is wrong ---
+    # --- reaction to invalid messages ---
 
     def attend(self, letter: Received) -> None:
-        """As its process does."""
+        """Handle a message as the server's process does."""
         if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def turn(self) -> None:
-        """As its process does; what is to be on its disk is."""
+        """Advance as the server's process does, with every save confirmed."""
         if self._role._heard >= 8:
             self._role._go_on()
             self._role._tick(time.monotonic())
@@ -180,11 +181,11 @@ class KeeperVictim(Victim):
                 self._machine.saved(number)
 
     def is_stranger(self, sender: str) -> bool:
-        """Whether somebody is no controller; its coordinator may have said that it is one."""
+        """True if a sender is no controller; the server's coordinator may have named it as one."""
         return sender in self.strangers and sender not in self._role._controllers
 
     def guarded(self) -> object:
-        """What only controllers may change."""
+        """Return the state that only controllers may change."""
         machine = self._machine
         copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
         return (
@@ -196,18 +197,18 @@ class KeeperVictim(Victim):
         )
 
     def check(self) -> None:
-        """It has no copies but of buckets that are described; whoever may asks is answered."""
+        """Check that the server has copies of described buckets only, and answers authorized requests."""
         machine, role = self._machine, self._role
         runs: Mapping[str, Description] = role._runs._of
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
-            raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
+            raise BrokenError(f"the server has copies of {sorted(machine.copies.keys() - known)[:3]}")
         if len(machine._neighbours.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
-            raise BrokenError("it remembers everybody who ever spoke")
+            raise BrokenError("the server remembers every sender")
         self._check_pull()
 
     def _check_pull(self) -> None:
-        """Where it leads a bucket, a pull is answered."""
+        """Check that a pull is answered if the server leads the bucket."""
         copy = self._machine.copies.get(LED)
         if copy is None or copy.role is not Role.PRIMARY or copy.fence > copy.group.term:
             return
@@ -215,20 +216,20 @@ class KeeperVictim(Victim):
         self._role._go_on()
         answers = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         self._pulls -= 1
-        copy.committed = copy.state.index  # as if others had all
+        copy.committed = copy.state.index  # as if the secondaries had confirmed everything
         pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
         self._tell(CLIENT, m.BucketEnvelope(LED, copy.group.term, pull))
         self._role._go_on()
         after = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         if copy.is_acting(time.monotonic()) and after == answers:
-            raise BrokenError("a pull is not answered")
+            raise BrokenError("a pull gets no reply")
 
     def counts(self) -> Counter[str]:
-        """By kind."""
+        """Return the refused messages by kind."""
         found = self.refused + self._endpoint.refused
         for copy in self._machine.copies.values():
             found.update({f"update: {kind}": count for kind, count in copy.state.updates.refused.items()})
         return found
 
     def close(self) -> None:
-        """It has nothing that is to be given back."""
+        """Do nothing: the target has no resources."""

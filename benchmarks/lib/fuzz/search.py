@@ -1,6 +1,6 @@
-"""A hunt: lives of victims, what was refused, and what broke one, so that it can be said again.
+"""The search for failures: lifetimes of targets, refused messages, and messages that broke one, for a replay.
 
-Knows: seeds, lives, files of what was said. Does not know: who is told what.
+Knows: seeds, lifetimes, files of messages. Does not know: the targets, their messages.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .making import Making, Said
 from .victim import Victim
 
 _CHECKED = 50
-"""After so many messages it is looked whether all is as it must be."""
+"""Number of messages between checks of the target."""
 Make = Callable[[], Victim]
 
 
 @dataclass
 class Found:
-    """What came of a hunt."""
+    """Result of a search."""
 
     lives: int = 0
     messages: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     broken: str = ""
-    """What broke a victim; empty where nothing did."""
+    """Failure of a target, or an empty string."""
     said: list[Said] = field(default_factory=list)
-    """What that one was told, to the last."""
+    """All messages to the failed target."""
 
 
 def life(make: Make, seed: str, messages: int, found: Found) -> bool:
-    """Tell a new victim so many messages; whether it is well."""
+    """Send a number of messages to a new target; return True if the target passes its checks."""
     victim, random = make(), Random(seed)
     making = Making(random, victim.words, victim.numbers)
     said: list[Said] = []
@@ -48,7 +48,7 @@ def life(make: Make, seed: str, messages: int, found: Found) -> bool:
             if number % _CHECKED == 0:
                 victim.check()
         victim.check()
-    except Exception:  # whatever it is: that is what is hunted for
+    except Exception:  # any exception is a failure of the target
         found.broken, found.said = traceback.format_exc(), said
     finally:
         victim.close()
@@ -58,13 +58,13 @@ def life(make: Make, seed: str, messages: int, found: Found) -> bool:
 
 
 def replay(make: Make, said: list[Said]) -> str:
-    """Tell a new victim the same; what broke it, empty where nothing did."""
+    """Send the same messages to a new target; return its failure, or an empty string."""
     victim = make()
     try:
         for each in said:
             victim.hear(each)
         victim.check()
-    except Exception:  # whatever it is
+    except Exception:  # any exception is a failure of the target
         return traceback.format_exc()
     finally:
         victim.close()
@@ -72,22 +72,22 @@ def replay(make: Make, said: list[Said]) -> str:
 
 
 def write(path: Path, kind: str, seed: str, found: Found) -> None:
-    """What broke a victim, in a file."""
+    """Write the messages that broke a target to a file."""
     said = [list(astuple(each)) for each in found.said]
     packed = msgpack.packb({"kind": kind, "seed": seed, "broken": found.broken, "said": said})
     path.write_bytes(packed)
 
 
 def read(path: Path) -> tuple[str, list[Said]]:
-    """The kind of victim, and what it was told."""
+    """Return the kind of the target and its messages from a file."""
     found: Mapping[str, object] = msgpack.unpackb(path.read_bytes(), strict_map_key=False)
     said = found["said"]
-    assert isinstance(said, list), f"{path} is no file of a hunt"
+    assert isinstance(said, list), f"{path} is no file of messages"
     return str(found["kind"]), [Said(sender, fields, tuple(buffers)) for sender, fields, buffers in said]
 
 
 def hunt(make: Make, kind: str, seed: int, seconds: float, messages: int = 1000) -> Found:
-    """As many lives as there is time for, one at least, until one ends badly."""
+    """Run lifetimes for some seconds, at least one, until a target fails."""
     found, deadline = Found(), time.monotonic() + seconds
     while True:
         if not life(make, f"{kind} {seed} {found.lives}", messages, found) or time.monotonic() >= deadline:

@@ -1,6 +1,6 @@
-"""What is common to whoever is told what is wrong: a post that keeps nothing, and what must be so afterwards.
+"""Parts that all targets share: a messenger that keeps nothing, and the protected state.
 
-Knows: endpoints and posts as roles see them. Does not know: any role, sockets.
+Knows: endpoints and messengers as roles see them. Does not know: any role, sockets.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cotswold.wire.validation import MalformedError
 from .making import Making, Said, exactly
 
 _SCENES = 0.01
-"""How often several messages are said that follow from each other."""
+"""Probability of a scene: several messages that depend on each other."""
 
 
 class BrokenError(Exception):
-    """Something is not as it must be."""
+    """A target violates an invariant."""
 
 
 class StillEndpoint:
-    """An endpoint whose messages go nowhere, once they are written."""
+    """An endpoint that encodes messages and drops them."""
 
     def __init__(self, address: str) -> None:
         self.address, self.key = address, ""
@@ -37,76 +37,76 @@ class StillEndpoint:
         self.connected: set[str] = set()
 
     def connect(self, peer: str, address: str) -> None:
-        """As an endpoint does with what it is told."""
-        Address.parsed(address).way  # noqa: B018  # it raises
+        """Check the address and record the peer."""
+        Address.parsed(address).way  # noqa: B018  # raises
         self.connected.add(peer)
 
     def has(self, peer: str) -> bool:
-        """Whether somebody was connected."""
+        """True if a peer was connected."""
         return peer in self.connected
 
     def keep(self, peer: str) -> None:
-        """Its name is its own."""
+        """Do nothing: names are not reused."""
 
     def keep_answers_of(self, peer: str) -> None:
-        """It calls nobody first."""
+        """Do nothing: no peer calls first."""
 
     def vouch(self, peer: str, pair: str) -> None:
-        """Nobody comes in who could prove anything."""
+        """Do nothing: no peer proves its identity."""
 
     def watch(self, descriptor: int) -> None:
-        """Nothing comes."""
+        """Do nothing: no messages arrive."""
 
     def waiting_bytes(self, peer: str) -> int:
-        """Everybody reads."""
+        """Return 0: every peer reads."""
         return 0
 
     def send(self, *message: object) -> bool:
-        """It is gone."""
+        """Drop a message."""
         return True
 
 
 class StillPost:
-    """A post whose letters are written, and go nowhere."""
+    """A messenger that encodes messages and drops them."""
 
     def __init__(self, endpoint: StillEndpoint) -> None:
         self.endpoint = endpoint
         self.sent: Counter[str] = Counter()
 
     def send(self, to: str, message: AnyMessage) -> bool:
-        """Write it."""
+        """Encode a message."""
         Packing(message).packed()
         self.sent[type(message).__name__] += 1
         return True
 
     def deliver(self, sends: Iterable[Send]) -> None:
-        """Write them."""
+        """Encode messages."""
         for each in sends:
             self.send(each.to, each.message)
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
-        """Connect to them."""
+        """Connect to peers."""
         for name, address in peers:
             self.endpoint.connect(name, address)
 
 
 def _somebody(random: Random) -> str:
-    """Who was never heard of."""
+    """Return an unknown name."""
     return f"s{random.randrange(1 << 30)}"
 
 
 class Victim(ABC):
-    """Somebody who is told what is wrong."""
+    """A target of invalid messages."""
 
     words: Sequence[str]
-    """That mean something to it."""
+    """Words that mean something to the target."""
     numbers: Sequence[int] = (0, 1, 2, 3, 4, 5, 7, 32, 64)
     templates: Sequence[tuple[str, AnyMessage]]
-    """Senders, and what they may say."""
+    """Senders, and messages that they may send."""
     strangers: Sequence[str]
-    """Who may say nothing of what changes others' things."""
+    """Senders that may not change protected state."""
     free: tuple[type, ...] = ()
-    """Messages that whoever has the token may say."""
+    """Messages that every holder of the token may send."""
     kinds: Sequence[type]
 
     def __init__(self) -> None:
@@ -114,11 +114,11 @@ class Victim(ABC):
         self._coming: deque[Said] = deque()
 
     def scene(self, random: Random) -> list[tuple[str, AnyMessage]]:
-        """Messages that follow from each other, with something wrong deep inside."""
+        """Return messages that depend on each other, with an error deep inside."""
         return []
 
     def next(self, making: Making, random: Random) -> Said:
-        """What it is told next."""
+        """Return the next message."""
         if not self._coming and random.random() < _SCENES:
             self._coming.extend(exactly(*each) for each in self.scene(random))
         if self._coming:
@@ -134,7 +134,7 @@ class Victim(ABC):
         return making.of_kind(sender, random.choice(self.kinds))
 
     def hear(self, said: Said) -> None:
-        """What has come; raises BrokenError, and whatever a mistake raises."""
+        """Deliver a message; raises BrokenError, or any error of the target."""
         try:
             messages = decode({"message": said.fields}, said.buffers)
         except MalformedError as error:
@@ -145,33 +145,33 @@ class Victim(ABC):
             before = self.guarded() if is_stranger else None
             self.attend(Received(said.sender, each))
             if before is not None and self.guarded() != before:
-                raise BrokenError(f"what {said.sender} says has changed what is not its own")
+                raise BrokenError(f"a message of {said.sender} changed protected state")
             self.turn()
 
     @abstractmethod
     def attend(self, letter: Received) -> None:
-        """A message that could be read."""
+        """Handle a message that was decoded."""
 
     @abstractmethod
     def turn(self) -> None:
-        """It goes on."""
+        """Advance the target."""
 
     def is_stranger(self, sender: str) -> bool:
-        """Whether somebody may change nothing that is not its own."""
+        """True if a sender may not change protected state."""
         return sender in self.strangers
 
     @abstractmethod
     def guarded(self) -> object:
-        """What no stranger may change."""
+        """Return the protected state."""
 
     @abstractmethod
     def check(self) -> None:
-        """It does as before, and keeps no more than it may; raises BrokenError."""
+        """Check that the target works and keeps no more data than allowed; raise BrokenError otherwise."""
 
     @abstractmethod
     def counts(self) -> Counter[str]:
-        """What it has refused, by kind."""
+        """Return the refused messages by kind."""
 
     @abstractmethod
     def close(self) -> None:
-        """It is needed no more."""
+        """Release the target's resources."""
