@@ -197,11 +197,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--before", type=Path, help="the `src` of the older tree")
-    parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="the newer `src`")
+    parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="the newer one")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument(
-        "--case", action="append", choices=[*CASES], help="may be given again [all]"
-    )
+    parser.add_argument("--case", action="append", choices=[*CASES], help="may be given again [all]")
     parser.add_argument("--out", type=Path, help="directory for before_after.json")
     parser.add_argument("--serve", choices=[*CASES], help=argparse.SUPPRESS)
     words = parser.parse_args()

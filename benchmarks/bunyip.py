@@ -182,9 +182,7 @@ def _settings(given: list[str] | None) -> dict[str, object]:
     for each in given or ():
         name, mark, value = each.partition("=")
         if not mark:
-            raise UserError(
-                f"--set {each} has no value; write FIELD=VALUE, as in training.fraction=0.25"
-            )
+            raise UserError(f"--set {each} has no value; write FIELD=VALUE, as in training.fraction=0.25")
         try:
             found[name] = tomllib.loads(f"value = {value}")["value"] if value else None
         except tomllib.TOMLDecodeError:

@@ -1,12 +1,13 @@
-"""Processes of one host that learn on one copy of the weights, without locks (Hogwild; Chilimbi et al. 2014).
+"""Training by processes of one host on one copy of the weights, without locks (Hogwild; Chilimbi et al.
+2014).
 
-Knows: what each process computes and writes, how processes begin together and are watched. Does not know:
-networks, where samples come from, servers.
+Knows: the work and the shared lines of each process, their common start, their supervision. Does not know:
+networks, the origin of samples, servers.
 
-Each process takes batches of its own, and adds its steps to the shared weights while others read and write
-them (Niu et al. 2011; Chilimbi et al. 2014, section 3.2.2). A number may be read between two writes, and one
-of two steps may be lost where both meet in it; so results differ from run to run, but with one process they
-have the bits of plain SGD.
+Each process takes its own batches and adds its steps to the shared weights while others read and write them
+(Niu et al. 2011; Chilimbi et al. 2014, section 3.2.2). A number may be read between two writes, and one of
+two concurrent steps on a number may be lost. So results differ from run to run, but one process has the bits
+of plain SGD.
 """
 
 from __future__ import annotations
@@ -49,26 +50,26 @@ from cotswold.training.losses import Loss, loss_of
 from cotswold.training.strategies.supervised import require_targets
 
 POLL_SECONDS = 1e-3
-"""How often a process looks whether all are ready, and the driver whether they are done."""
+"""Seconds between checks: of a process for the start, and of the driver for the end."""
 _AHEAD = 4
-"""Batches that a process knows: that which it computes, and those of which it asks data servers ahead."""
+"""Number of batches that a process requests in advance from data servers, including the current one."""
 
 
 class Learner(Protocol):
-    """What a process learns, made in each by a factory: a module, and its loss on samples by number."""
+    """A module, and its loss on samples by index, made in each process by a factory."""
 
     @property
     def module(self) -> nn.Module:
-        """The module, with the same first values in every process."""
+        """The module, with the same initial values in every process."""
         ...
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
         ...
 
     def loss(self, numbers: Sequence[int]) -> Tensor:
-        """The mean loss of these samples at the module's present weights, ready for ``backward``."""
+        """Return the mean loss of these samples at the current weights, ready for ``backward``."""
         ...
 
 
@@ -77,27 +78,27 @@ class Steps:
     """The plain steps of a run, of all processes together."""
 
     samples: int
-    """How many are learnt from, in whole batches; every process takes an equal part."""
+    """Samples to learn from, in whole batches; every process takes an equal part."""
     batch: int = 100
     rate: float = 0.05
     schedule: Schedule = "constant"
     warmup: float = 0.0
-    """Each process follows the schedule by its own steps."""
+    """Fraction of each process's steps that warm up."""
     seed: int = 0
-    """Of the order of samples: a new one each epoch."""
+    """Seed of the order of samples, which is new each epoch."""
 
     def count(self, processes: int) -> int:
-        """Steps of one process; raises UserError where there are none."""
+        """Return the steps of one process; raise UserError if there are none."""
         if min(processes, self.batch, self.samples // (self.batch * max(processes, 1))) < 1:
             raise UserError(
-                f"{self.samples} samples are no batch of {self.batch} for each of {processes} "
+                f"{self.samples} samples give no batch of {self.batch} to each of {processes} "
                 "processes; give more"
             )
         return self.samples // (self.batch * processes)
 
     def numbers(self, step: int, there: int) -> list[int]:
-        """The samples of one of all batches, counted from 0 over all processes; ``there`` is how many there
-        are. An epoch leaves out what makes no whole batch."""
+        """Return the samples of a batch, with batches counted from 0 over all processes; ``there`` is the
+        number of samples. An epoch leaves out an incomplete last batch."""
         batches = max(there // self.batch, 1)
         epoch, place = divmod(step, batches)
         order = _order(self.seed, epoch, there)
@@ -107,17 +108,17 @@ class Steps:
 
 @dataclass(frozen=True)
 class Done:
-    """What one process has done."""
+    """Work done by one process."""
 
     samples: int
     seconds: float
-    """From when all were ready to its last step."""
+    """Seconds from the common start to the last step."""
     loss: float
-    """Of its last batch."""
+    """Loss of the last batch."""
 
     @property
     def rate(self) -> float:
-        """Samples a second."""
+        """Samples per second."""
         return self.samples / self.seconds if self.seconds else 0.0
 
 
@@ -128,17 +129,17 @@ def train(
     processes: int,
     watch: Callable[[Sequence[Done]], object] = lambda done: None,
 ) -> tuple[nn.Module, list[Done]]:
-    """Train by so many processes; the module as they leave it, and what each has done.
+    """Train by a number of processes; return the trained module and the work of each process.
 
-    ``factory`` is ``"module:function"``, which makes the `Learner` from ``arguments`` (what JSON can say) in
-    every process; ``watch`` is told what was done, some times a second. The processes are pinned, one a core,
-    and end with this one, however that ends. Raises MachineError where one of them ends before it is done.
+    ``factory`` is ``"module:function"``, which makes the `Learner` from ``arguments`` (JSON values) in every
+    process. ``watch`` receives the work so far, several times per second. The processes are pinned, one per
+    core, and end with this one, even if it is killed. Raises MachineError if a process exits before its end.
     """
     count = steps.count(processes)
     cores = dealt_cores(processes)
     learner = learner_of(factory, arguments)
     if learner.samples < steps.batch:
-        raise UserError(f"{learner.samples} samples are no batch of {steps.batch}; take smaller ones")
+        raise UserError(f"{learner.samples} samples give no batch of {steps.batch}; use a smaller batch")
     module = learner.module
     with staying_on(cores):
         shared = SharedParameters(module, extra_bytes=board_bytes(processes))
@@ -178,20 +179,20 @@ def learn(
     processes: int,
     core: int | None,
 ) -> None:
-    """What each process does: `train` calls it there."""
+    """Run in each process, started by `train`."""
     stay_on([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(factory, arguments)
-    plan = Steps(**steps)  # type: ignore[arg-type]  # asdict of such a one
-    # on its own copy of the weights: what is made and compiled at first use is made before the clock starts
+    plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict
+    # on a private copy of the weights: preparation and compilation at first use precede the clock
     learner.loss(plan.numbers(number, learner.samples)).backward()  # type: ignore[no-untyped-call]  # torch
     learner.module.zero_grad()
     shared = SharedParameters.join(learner.module, Place(**place))  # type: ignore[arg-type]  # the same
     board = Board(shared, processes)
     weights = [each for each in learner.module.parameters() if each.requires_grad]
     count = plan.count(processes)
-    torch.manual_seed(plan.seed + number)  # each leaves out others, where there is dropout
+    torch.manual_seed(plan.seed + number)  # each process has its own dropout
     board.await_go(number)
     begun = time.perf_counter()
     for step in range(count):
@@ -205,7 +206,7 @@ def learn(
 
 
 def take_step(loss: Tensor, weights: Sequence[Tensor], rate: float) -> None:
-    """w ← w - rate · gradient, in place, whoever else writes there."""
+    """Update w ← w - rate · gradient in place, while other processes may write too."""
     gradients = torch.autograd.grad(loss, weights, allow_unused=True)
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
@@ -214,54 +215,54 @@ def take_step(loss: Tensor, weights: Sequence[Tensor], rate: float) -> None:
 
 
 class Board:
-    """What processes say of themselves behind the shared weights, each in a cache line of its own."""
+    """Status of the processes behind the shared weights, each in its own cache line."""
 
     def __init__(self, shared: SharedParameters, processes: int) -> None:
         rows = torch.frombuffer(shared.extra, dtype=torch.float64).view(processes + 1, -1)
         self._begin, self._lines = rows[0], rows[1:]
 
     def await_go(self, number: int) -> None:
-        """Say that a process is ready, and wait for all."""
+        """Report that a process is ready, and wait for the start."""
         self._lines[number, 0] = 1
         while not self._begin[0]:
             time.sleep(POLL_SECONDS)
 
     def ready(self) -> bool:
-        """Whether all processes are."""
+        """True if all processes are ready."""
         return bool(self._lines[:, 0].all())
 
     def go(self) -> None:
-        """Have all begin."""
+        """Start all processes."""
         self._begin[0] = 1
 
     def write(self, number: int, samples: int, seconds: float, loss: float) -> None:
-        """What a process has done."""
+        """Record the work of a process."""
         line = self._lines[number]
         line[2], line[3] = seconds, loss
         line[1] = samples
 
     def done(self, samples: int) -> bool:
-        """Whether every process has done so many."""
+        """True if every process has learnt from ``samples`` samples."""
         return bool((self._lines[:, 1] >= samples).all())
 
     def read(self) -> list[Done]:
-        """What each has done so far."""
+        """Return the work of each process so far."""
         return [Done(int(samples), seconds, loss) for _, samples, seconds, loss, *_ in self._lines.tolist()]
 
 
 def board_bytes(processes: int) -> int:
-    """Bytes of a board."""
+    """Return the bytes of a board."""
     return ALIGNED_BYTES * (processes + 1)
 
 
 def wait_for(
     processes: Sequence[Process], is_so: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None
 ) -> None:
-    """Wait until something is so; raises MachineError where a process fails before."""
+    """Wait until a condition holds; raise MachineError if a process fails before."""
     while not is_so():
         for process in processes:
             if process.code() not in (None, 0):
-                raise MachineError(f"{process.name} {process.why()}; the others were ended")
+                raise MachineError(f"{process.name} {process.why()}; the other processes were stopped")
         meanwhile()
         time.sleep(10 * POLL_SECONDS)
 
@@ -274,7 +275,7 @@ def _await_ends(processes: Sequence[Process]) -> None:
 
 
 def learner_of(factory: str, arguments: Mapping[str, object]) -> Learner:
-    """The learner that ``"module:function"`` makes."""
+    """Return the learner made by ``"module:function"``."""
     return cast(Learner, import_function(factory)(**arguments))
 
 
@@ -284,45 +285,47 @@ def _order(seed: int, epoch: int, there: int) -> NDArray[np.int64]:
 
 
 class RecipeLearner:
-    """The layers of a recipe over the training samples of its store."""
+    """The layers of a recipe with the training samples of its store."""
 
     def __init__(self, module: nn.Module, samples: IndexedSamples, loss: Loss) -> None:
         self.module, self._samples, self._loss = module.train(), samples, loss
 
     @property
     def samples(self) -> int:
-        """How many samples there are to learn from."""
+        """Number of training samples."""
         return len(self._samples)
 
     @property
     def is_fed(self) -> bool:
-        """Whether data servers make the samples."""
+        """True if data servers make the samples."""
         return isinstance(self._samples, WorkerSamples)
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """As `FedWork.expect`; nothing is asked for where samples are at hand."""
+        """Prefetch like `FedWork.expect`; local samples need no request."""
         if isinstance(self._samples, WorkerSamples):
             self._samples.expect(batches)
 
     @property
     def is_starved(self) -> bool:
-        """Whether it waits for samples now."""
+        """True while the learner waits for samples."""
         return isinstance(self._samples, WorkerSamples) and self._samples.is_starved
 
     def loss(self, numbers: Sequence[int]) -> Tensor:
-        """The mean loss of these samples."""
+        """Return the mean loss of these samples."""
         batch = self._samples.batch(numbers)
         return self._loss(self.module(batch.inputs), require_targets(batch.targets))
 
 
 def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> RecipeLearner:
-    """From a recipe's text, its store, and maybe a folder where `patterns.write_rows` has put the samples, so
-    that the processes have one copy of them; or the `PoolPlace` of data servers that make them, which the
-    token in the environment opens."""
+    """Make the learner from a recipe's text and its store.
+
+    ``rows`` is a folder of samples written by `patterns.write_rows`, of which all processes share one copy;
+    ``pool`` is the `PoolPlace` of data servers instead, opened with the token in the environment.
+    """
     read, opened = recipes.parse(recipe), Store(store)
     if augmentation_of(read, opened) is not None:
         raise RecipeError(
-            "these steps learn from samples as they are; leave data.augment out, or use strategy downpour "
+            "lock-free steps do not support data.augment; remove it, or use strategy downpour "
             "with cluster.processes"
         )
     samples: IndexedSamples

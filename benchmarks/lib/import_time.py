@@ -1,4 +1,4 @@
-"""How soon the library and the command are there.
+"""Start-up time of the library and the command.
 
 Knows: processes and the clock. Does not know: what is imported.
 """
@@ -21,7 +21,7 @@ _ASK = "import sys, cotswold; print('torch' in sys.modules)"
 
 
 def import_times(rounds: int) -> Document:
-    """Seconds of a Python that does nothing, one that imports, and the command's help, round by round."""
+    """Return seconds of a Python that does nothing, of an import, and of the command's help, round by round."""
     samples = interleaved({name: _run(words) for name, words in COMMANDS.items()}, rounds)
     answer = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True).stdout
     return {

@@ -1,4 +1,4 @@
-"""A batch on ranks whose messages are late, with one micro-batch under way and with several.
+"""A batch on ranks with slow messages, with one micro-batch in flight and with several.
 
 Knows: a network, hosts with slow links, what is timed. Does not know: the command, tables, where results go.
 """
@@ -23,17 +23,17 @@ from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches
 
 @dataclass(frozen=True)
 class Subject:
-    """What is computed: images of a batch, over a grid whose ranks have a host each."""
+    """Images of a batch on a grid of ranks with separate hosts."""
 
     grid: str
     rate: str
-    """Of the links."""
+    """Rate of the links."""
     images: int
     rounds: int
 
 
 def network() -> nn.Sequential:
-    """The layers of `adam-mnist` (Chilimbi et al. 2014, section 4)."""
+    """Return the layers of `adam-mnist` (Chilimbi et al. 2014, section 4)."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 10, 5, padding=2),
@@ -52,7 +52,7 @@ def network() -> nn.Sequential:
 
 
 def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
-    """Cut the network, once for each number of micro-batches."""
+    """Partition the network, once for each number of micro-batches."""
     rank.kept.update(
         {str(each): ConcurrentMicrobatches(network(), Grid.parse(subject.grid), each) for each in counts}
     )
@@ -62,8 +62,10 @@ def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
 
 
 def batch(rank: Rank, count: int) -> tuple[float, float]:
-    """Value and gradient of a batch in so many micro-batches: seconds, and how many of them this rank
-    computed, the kernel's work for it included."""
+    """Compute value and gradient of a batch in ``count`` micro-batches.
+
+    Return the seconds, and the processor seconds of this rank, including system time.
+    """
     copies: ConcurrentMicrobatches = rank.kept[str(count)]
     images, classes = rank.kept["images"], rank.kept["classes"]
 
@@ -81,14 +83,14 @@ def batch(rank: Rank, count: int) -> tuple[float, float]:
 
 
 def measured(subject: Subject, counts: Sequence[int]) -> Document:
-    """Images a second, and how much of their time ranks were idle, by micro-batches under way."""
+    """Return images per second and the idle fraction of ranks, by micro-batches in flight."""
     seconds: dict[str, list[float]] = {str(each): [] for each in counts}
     idle: dict[str, list[float]] = {str(each): [] for each in counts}
     grid = Grid.parse(subject.grid)
     with Hosts(grid.size, subject.rate) as hosts, RankPool(grid.size, hosts=hosts) as pool:
         pool.call(prepare, subject, counts)
         for each in counts:
-            pool.call(batch, each)  # which connects the ranks
+            pool.call(batch, each)  # connects the ranks
         for _ in range(subject.rounds):
             for each in counts:
                 found = pool.call(batch, each)

@@ -1,6 +1,6 @@
-"""MNIST, or images of the same shape where it is not at hand.
+"""MNIST, or random images of the same shape if MNIST is not available.
 
-Knows: the idx format, where COTSWOLD_DATA points. Does not know: networks.
+Knows: the idx format, the directory COTSWOLD_DATA. Does not know: networks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = {"train": 60_000, "t10k": 10_000}
 
 
 def source(folder: Path) -> Path:
-    """Where MNIST is, or drawn images in ``folder``."""
+    """Return the folder of MNIST, or of random images in ``folder``."""
     root = os.environ.get("COTSWOLD_DATA")
     if root is not None and (Path(root) / "mnist").is_dir():
         return Path(root) / "mnist"
@@ -29,14 +29,14 @@ def source(folder: Path) -> Path:
 
 
 def recipe_here(name: str, folder: Path, overrides: list[str]) -> Recipe:
-    """A recipe; adam-mnist, where MNIST is not at hand, on drawn images, and called so."""
+    """Return a recipe; without MNIST, adam-mnist uses random images and is renamed."""
     if name == "adam-mnist" and (found := source(folder)).name != "mnist":
         overrides = [f"data.source={found}", "name=adam-mnist-drawn", *overrides]
     return recipes.load(name, overrides)
 
 
 def draw(folder: Path, sizes: dict[str, int] = SIZES) -> None:
-    """Write ten classes of 28 x 28 grey images, a pattern of chance each with noise, as idx files."""
+    """Write ten classes of 28 x 28 grey images, a random pattern each with noise, as idx files."""
     if (folder / "t10k-labels-idx1-ubyte.gz").is_file():
         return
     folder.mkdir(parents=True, exist_ok=True)

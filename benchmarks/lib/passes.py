@@ -1,6 +1,6 @@
-"""The passes of the selectivity test beside the forward pass alone.
+"""The passes of the selectivity test, compared with the forward pass alone.
 
-Knows: a network of a recipe, the two passes and when each begins and ends. Does not know: sources, accuracy.
+Knows: a network of a recipe, the two passes and their times. Does not know: sources, accuracy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAST_ACCEPTED = 0.9
 
 @dataclass
 class _Images:
-    """Random images in memory, positives first, as `evaluate` streams them; notes when a pass runs."""
+    """Random images in memory, positives first, as `evaluate` streams them; records the time of each pass."""
 
     batches: list[tuple[Tensor, Tensor]]
     seconds: list[float] = field(default_factory=list)
@@ -36,7 +36,7 @@ class _Images:
 
 
 def evaluation_passes(recipe: Recipe, part: MapName, count: int, rounds: int) -> Document:
-    """Images a second of forward alone and of each pass, round by round, on the same images."""
+    """Return images per second of forward alone and of each pass, round by round, on the same images."""
     network = build_stacks(recipe).eval()
     respond = StackLayers(network, top_layers(network, part))
     images = _Images(_drawn(recipe, count))

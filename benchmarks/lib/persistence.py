@@ -1,7 +1,7 @@
-"""Replicas whose servers keep what they know on disk beside the same ones whose servers do not.
+"""Replicas whose servers save their state on disk, compared with replicas whose servers do not.
 
-Knows: how both are opened, who learns when, what is compared. Does not know: the command, what is written
-down.
+Knows: how both are opened, the order of training, the comparison. Does not know: the command, how results are
+kept.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ from lib.downpour.replicas import opened, stretch
 LEAST_WANTED = 0.97
 SETTLING_SECONDS = 1.0
 _SELDOM_SECONDS = 60.0
-"""With one copy and no disks servers are of another kind: these have disks, and write to them so seldom. Of
-what is on no disk the run keeps an account, which would grow, and take longer, where nothing is written."""
+"""Seconds between writes of one-copy servers "without disks", which have disks too: without a disk the run
+would keep a growing log, which takes more time."""
 _SILENCE_SECONDS = 600.0
-"""Nobody listens to the replicas whose turn it is not."""
+"""Limit of silence, long enough for the paused replicas, which no program reads."""
 
 
 class Persisting:
-    """Two sets of replicas, which learn by turns; use in a ``with`` statement."""
+    """Two sets of replicas, which train alternately; use in a ``with`` statement."""
 
     def __init__(self, recipe: Recipe, store: Store, folder: Path | None, flush_seconds: float) -> None:
-        """``folder``: where the disks are, on the disk that counts; the system's own for temporary files
-        where it is None."""
+        """``folder`` is on the measured disk [the system's folder for temporary files]."""
         self._recipe, self._store = recipe, store
         self._folder, self._flush_seconds = folder, flush_seconds
         self._open = ExitStack()
@@ -49,7 +48,8 @@ class Persisting:
         self._open.close()
 
     def cell(self, copies: int, seconds: float) -> Document:
-        """Samples a second with disks, without, without and with, each for so long; and what that took."""
+        """Measure samples per second with disks, without, without and with, for ``seconds`` each; return the
+        rates and the processor time."""
         saving, plain = self._opened(copies)
         rates: dict[str, list[float]] = {"with": [], "without": []}
         used: dict[str, Document] = {}

@@ -1,4 +1,4 @@
-"""persistence.svg: of each number of copies the share of samples a second that is left with disks.
+"""persistence.svg: throughput with disks relative to throughput without, by number of copies.
 
 Knows: matplotlib, the cells. Does not know: how anything was measured.
 """
@@ -16,7 +16,7 @@ from cotswold.bench.measure import Document
 
 
 def drawing(found: Document) -> str:
-    """A dot a round, a line for the median, and the bar."""
+    """Return a plot with a dot per round, a line for the median, and the bar."""
     told, machine, cells = (found[name] for name in ("summary", "machine", "cells"))
     summary: Any = told
     rounds: Any = cells
@@ -34,7 +34,7 @@ def drawing(found: Document) -> str:
         axes.set_xticks(
             range(len(summary)), [f"{copies} {'copy' if copies == '1' else 'copies'}" for copies in summary]
         )
-        axes.set_ylabel("samples a second with disks,\npart of those without")
+        axes.set_ylabel("samples per second with disks,\nrelative to those without")
         axes.set_title(f"{of['cores']} cores of {of['processor']}", fontsize=8, loc="left")
         buffer = io.StringIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})

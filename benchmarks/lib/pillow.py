@@ -1,6 +1,6 @@
-"""What Pillow alone needs to decode and resize the images of a source.
+"""Decoding and resizing of a source's images by Pillow alone.
 
-Knows: a source, processes. Does not know: preparation, stores. It imports little, for every process that
+Knows: a source, processes. Does not know: preparation, stores. It imports little, because every process that
 starts imports it.
 """
 
@@ -20,7 +20,7 @@ _size: tuple[int, int]
 
 
 def pillow_alone(source: Source, size: tuple[int, int], jobs: int, count: int) -> int:
-    """Decode the first ``count`` images to ``size`` (height, width); how many of them could be read."""
+    """Decode the first ``count`` images to ``size`` (height, width); return the number of readable images."""
     chunks = [range(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
     if jobs == 1:
         _begin(source, size)
@@ -40,7 +40,7 @@ def _resized(indices: Sequence[int]) -> int:
 
 
 def _one(index: int, height: int, width: int) -> bool:
-    """Draft and resize to the whole size, the centre cut out, as `prepare` wants it."""
+    """Draft and resize to the whole size with a centre crop, as `prepare` does."""
     try:
         with _source.read(index) as image:
             image.draft("RGB", (width, height))
@@ -50,6 +50,6 @@ def _one(index: int, height: int, width: int) -> bool:
             x, y = (across - width / scale) / 2, (down - height / scale) / 2
             box = (max(x, 0.0), max(y, 0.0), min(across - x, across), min(down - y, down))
             colours.resize((width, height), Image.Resampling.BICUBIC, box=box)
-    except Exception:  # decoders meet damaged files with every kind of exception; `prepare` counts them
+    except Exception:  # decoders raise every kind of exception for damaged files; `prepare` counts them
         return False
     return True

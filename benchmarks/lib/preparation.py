@@ -1,6 +1,6 @@
-"""`prepare` beside Pillow alone on the same files and as many processes.
+"""`prepare` compared with Pillow alone on the same files, with as many processes.
 
-Knows: both ways, the start of their processes included. Does not know: what preparation does.
+Knows: both, including the start of their processes. Does not know: what preparation does.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def preparing(
     rounds: int,
     progress: Progress | None = None,
 ) -> Document:
-    """Images a second of both, round by round; every store is thrown away.
+    """Return images per second of both, round by round; every store is deleted.
 
-    The first round warms the file cache and does not count. Raises SourceError where nothing can be read.
+    The first round warms the file cache and does not count. Raises SourceError if no image can be read.
     """
     preparation = Preparation(size=size)
     count = min(len(source), limit or len(source))
@@ -49,7 +49,7 @@ def preparing(
         if progress is not None:
             progress(number + 1, rounds + 1)
     if decoded == 0:
-        raise SourceError("not one image can be read, so there is no rate to measure; give readable ones")
+        raise SourceError("no image of the source can be read; use a source with readable images")
     return {
         "images": count,
         "broken": summary.broken,

@@ -1,6 +1,6 @@
-"""How soon a process is there that has torch, and how soon its death is heard.
+"""Start time of a process that has torch, and time until its death is reported.
 
-Knows: the fork server and the clock. Does not know: what the processes would do.
+Knows: the fork server and the clock. Does not know: the work of the processes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HEARD = "a worker killed: until its death is heard"
 
 
 def processes(rounds: int) -> Document:
-    """Seconds of each, round by round in turns."""
+    """Return the seconds of each case, alternating round by round."""
     server = ForkServer(["torch"])
     try:
         server.start(Call("first", "torch:get_num_threads")).end()
@@ -37,7 +37,7 @@ def processes(rounds: int) -> Document:
         }
         waiting: list[object] = []
         samples = interleaved(cases, rounds)
-        samples[HEARD] = heard[-rounds:]  # without its start
+        samples[HEARD] = heard[-rounds:]  # without the start of the worker
     finally:
         server.close()
     return {

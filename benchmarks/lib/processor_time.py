@@ -1,4 +1,4 @@
-"""Processor time of processes and their threads, as the kernel counts it.
+"""Processor time of processes and their threads, as counted by the kernel.
 
 Knows: /proc. Does not know: what the threads do.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def thread_seconds(pid: int) -> dict[int, float]:
-    """Seconds on a core of each thread that is there; none for a process that is gone."""
+    """Return seconds on a core of each existing thread; empty for a process that has exited."""
     found = {}
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -27,11 +27,11 @@ class Used:
         self._before = {pid: thread_seconds(pid) for pid in pids}
 
     def seconds(self) -> float:
-        """Of all threads of all processes."""
+        """Return the seconds of all threads of all processes."""
         return sum(sum(threads.values()) for threads in self._threads())
 
     def beside_the_busiest(self) -> float:
-        """Of all threads but the busiest one of each process, which is the one that computes."""
+        """Return the seconds of all threads except the busiest of each process, which computes."""
         return sum(sum(threads.values()) - max(threads.values(), default=0.0) for threads in self._threads())
 
     def _threads(self) -> list[dict[int, float]]:

@@ -1,6 +1,6 @@
-"""One rank of `benchmarks/reduction.py`: does what it is told on a line, and says on a line how long it took.
+"""One rank of `benchmarks/reduction.py`: reads requests, one per line, and prints the seconds of each.
 
-Knows: endpoints, plans, Gloo. Does not know: hosts, rounds, what is compared.
+Knows: endpoints, plans, Gloo. Does not know: hosts, rounds, the comparison.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ TIMEOUT_SECONDS = 120.0
 
 
 def vector_of(rank: int, count: int) -> Vector:
-    """The vector of a rank."""
+    """Return the vector of a rank."""
     return np.random.default_rng(rank).standard_normal(count).astype(np.float32)
 
 
 def say(words: object) -> None:
-    """One line to whoever started this rank."""
+    """Print one line to the parent process."""
     print(json.dumps(words), flush=True)
 
 
 def connect(endpoint: Endpoint, addresses: dict[str, str]) -> None:
-    """Connect with all others, and see that all messages pass."""
+    """Connect to all other ranks, and check that all messages arrive."""
     for name, address in addresses.items():
         if name != endpoint.name:
             endpoint.connect(name, address)
@@ -45,13 +45,16 @@ def connect(endpoint: Endpoint, addresses: dict[str, str]) -> None:
     while missing:
         event = endpoint.receive(TIMEOUT_SECONDS)
         if event is None or isinstance(event, Lost):
-            raise SystemExit(f"{endpoint.name} heard nothing of {missing}: {event}")
+            raise SystemExit(f"{endpoint.name} received nothing from {missing}: {event}")
         missing.discard(getattr(event, "sender", ""))
     endpoint.flush(TIMEOUT_SECONDS)
 
 
 def main() -> None:
-    """Rank, ranks, address of the host, file in which Gloo's ranks meet, elements."""
+    """Serve requests.
+
+    Arguments: rank, number of ranks, address of the host, rendezvous file of Gloo, elements.
+    """
     rank, ranks, host, store, count = sys.argv[1:]
     mine, world, length = int(rank), int(ranks), int(count)
     torch.set_num_threads(1)

@@ -1,14 +1,14 @@
-"""Replicas that are not at hand, event by event, with real gradients: what staleness does to accuracy.
+"""Simulated replicas, event by event, with real gradients: the effect of staleness on accuracy.
 
-Knows: when pulls, steps and pushes happen in simulated time, gradients at the parameters that were there.
-Does not know: messages, deaths, how anything is counted (see `simulate.protocols.replicas`).
+Knows: pulls, steps and pushes in simulated time, gradients at the parameters of that time. Does not know:
+messages, failures, counting (see `simulate.protocols.replicas`).
 
-A replica begins a step with the newest parameters that have reached it, and computes for its own time. Then
-its push and its next pull set out, and the next step begins at once, unless the push before is still under
-way; without overlap it waits, first for the push, then for the pull. The server applies pushes in the order
-in which they arrive, one after the other, by the arithmetic of the real one; a pull gets what is applied when
-it arrives. So one replica without overlap is SGD, to the bit. With overlap a replica computes its next step
-from parameters without its last: staleness is about twice the number of the others.
+A replica starts a step with the newest parameters that it has received, and computes for its own time. Then
+it sends its push and its next pull, and starts the next step at once, unless the previous push is still in
+flight. Without overlap it waits first for the push, then for the pull. The server applies pushes in order of
+arrival, one after the other, with the arithmetic of the real server. A pull returns the parameters at its
+arrival. So one replica without overlap is SGD, to the bit. With overlap, a replica computes its next step
+from parameters without its last push: staleness is about twice the number of the other replicas.
 """
 
 from __future__ import annotations
@@ -37,74 +37,75 @@ Vector = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Machines:
-    """Replicas and a server in simulated time; raises UserError for what cannot be."""
+    """Replicas and a server in simulated time; raises UserError for invalid settings."""
 
     replicas: int
     step_seconds: float = 1.0
-    """Of a median replica: to compute a batch."""
+    """Seconds that a median replica computes on a batch."""
     speeds: float = 0.3
-    """σ of the logarithms of replicas' seconds a step, which are normal; 0 for equal replicas."""
+    """σ of the normal logarithms of replicas' seconds per step; 0 for equal replicas."""
     jitter: float = 0.1
-    """The same of one replica's steps."""
+    """σ of the logarithms of one replica's steps."""
     travel_seconds: float = 0.1
-    """A message, one way."""
+    """Seconds of a message, one way."""
     apply_seconds: float = 0.0
-    """That the server takes for a push; the next one waits."""
+    """Seconds of the server per push; the next push waits."""
     seed: int = 0
-    """Draws speeds."""
+    """Seed of the speeds."""
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
-            raise UserError(f"{self.replicas} replicas; simulate at least one")
+            raise UserError(f"replicas must be at least 1, got {self.replicas}")
         if not self.step_seconds > 0:
-            raise UserError(f"steps of {self.step_seconds} s; they take more than 0")
+            raise UserError(f"step_seconds must be greater than 0, got {self.step_seconds}")
         for name in ("speeds", "jitter", "travel_seconds", "apply_seconds"):
             if getattr(self, name) < 0:
-                raise UserError(f"{name} = {getattr(self, name)}; it is at least 0")
+                raise UserError(f"{name} must be at least 0, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True)
 class Learning:
-    """What replicas do, and for how long."""
+    """Work and length of a simulation."""
 
     pace: Pace
     """Batch, n_fetch and n_push."""
     rate: float
-    """The greatest one."""
+    """Largest rate of the schedule."""
     samples: int
-    """That are applied before the simulation ends."""
-    rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
+    """Number of applied samples that ends the simulation."""
+    rule: Rule = Sgd()  # noqa: RUF009  # frozen
     warm_samples: int = 0
-    """One replica learns by itself first."""
+    """Samples that one replica learns alone first."""
     seed: int = 0
-    """Deals samples."""
-    schedule: SampleSchedule = SampleSchedule()  # noqa: RUF009  # it is frozen
-    """The rate of a push, by the place of its first sample, as servers have it."""
+    """Seed of the order of samples."""
+    schedule: SampleSchedule = SampleSchedule()  # noqa: RUF009  # frozen
+    """Rate of a push by the place of its first sample, as on servers."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a simulation is."""
+    """State of a simulation."""
 
     seconds: float
-    """Simulated."""
+    """Simulated seconds."""
     samples: int
-    """Applied."""
+    """Applied samples."""
     busy_seconds: float
-    """Of all replicas: the steps that were begun."""
+    """Seconds of all replicas' started steps."""
     parameters: Tensor
-    """``(size,)``, live."""
+    """Live parameters, ``(size,)``."""
     loss: float | None = None
-    """Mean over the samples that were computed since the moment before, as they were learnt; None of none."""
+    """Mean loss over the samples computed since the last moment, at the time of learning; None without
+    samples."""
 
 
 class SimulatedReplicas:
-    """One simulation; `run` is it."""
+    """One simulation; `run` executes it."""
 
     def __init__(self, work: ReplicaWork, machines: Machines, learning: Learning) -> None:
-        """The work's parameters are the first ones, and change; nobody else may use it."""
+        """Start from the work's parameters, which the simulation changes; no other code may use the work."""
         self.staleness = StalenessHistogram()
-        """Of the pushes that were applied: how many others came in between."""
+        """Histogram of applied pushes by the number of other pushes between pull and push."""
         self._work, self._machines, self._learning = work, machines, learning
         self._weights: Vector = work.parameters.numpy().copy()
         self._kept = [np.zeros_like(self._weights) for _ in learning.rule.keeps]
@@ -115,15 +116,16 @@ class SimulatedReplicas:
             machines.speeds * self._chance.standard_normal(machines.replicas)
         )
         self._copy: tuple[int, Vector] | None = None
-        """Of the weights at a version, which those who pull it share."""
+        """Copy of the weights of a version, shared by all replicas that pull it."""
         self._version = self._samples = self._handed = 0
         self._losses, self._computed = 0.0, 0
-        """Of samples since the last moment: the sum, and how many."""
+        """Sum of losses and number of samples since the last moment."""
         self._server_free = self._busy = 0.0
         self._replicas = [_Replica(self, number) for number in range(machines.replicas)]
 
     def run(self, watch: Callable[[Moment], object], every: int) -> Moment:
-        """Until all samples are applied; ``watch`` is told before the first, and about every so many."""
+        """Run until all samples are applied; call ``watch`` before the first, and about every ``every``
+        samples."""
         told = 0
         watch(self._now())
         self._replicas[0].begin()
@@ -153,7 +155,7 @@ class SimulatedReplicas:
     # --- the server ---
 
     def _pulled(self) -> tuple[int, Vector]:
-        """The newest version, and a copy of its weights."""
+        """Return the newest version and a copy of its weights."""
         if self._copy is None or self._copy[0] != self._version:
             self._copy = (self._version, self._weights.copy())
         return self._copy
@@ -196,14 +198,14 @@ class SimulatedReplicas:
         loop.after(machines.travel_seconds, arrive)
 
     def _batch(self) -> tuple[int, int]:
-        """Places of the next samples, of one epoch."""
+        """Return the places of the next samples, within one epoch."""
         start = self._handed
         end = (start // self._work.patterns + 1) * self._work.patterns
         self._handed = min(end, start + self._learning.pace.batch)
         return start, self._handed
 
     def _seconds(self, number: int) -> float:
-        """Of a replica's next step."""
+        """Draw the seconds of a replica's next step."""
         drawn = float(self._speeds[number] * np.exp(self._machines.jitter * self._chance.standard_normal()))
         self._busy += drawn
         return drawn
@@ -218,18 +220,18 @@ class SimulatedReplicas:
 
 @dataclass
 class _Push:
-    """Steps that are added up."""
+    """Accumulated steps."""
 
     version: int
-    """Of the weights of the first step."""
+    """Version of the weights of the first step."""
     place: int
-    """Of the first sample."""
+    """Place of the first sample."""
     gradient: Vector
     samples: int = 0
 
 
 class _Replica:
-    """One replica: what it has, and what it does next."""
+    """One replica: its parameters and its next action."""
 
     def __init__(self, simulation: SimulatedReplicas, number: int) -> None:
         self._simulation, self._number = simulation, number
@@ -238,11 +240,11 @@ class _Replica:
         self._sum: _Push | None = None
         self._steps = self._since_pull = 0
         self._closed: _Push | None = None
-        """A push that waits for the one before it; no step is taken meanwhile."""
+        """A push that waits for the previous one; meanwhile the replica takes no step."""
         self._is_pulling = self._is_pushing = self._is_stepping = False
 
     def begin(self) -> None:
-        """Pull, then step without end."""
+        """Pull, then step endlessly."""
         self._fetch()
 
     def _fetch(self) -> None:
@@ -254,7 +256,7 @@ class _Replica:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Pull and step, where that may be now."""
+        """Pull and step, if allowed now."""
         overlap = self._pace.overlap
         is_due = self._since_pull >= self._pace.n_fetch and not self._is_pulling
         if is_due and (overlap or not self._is_pushing):

@@ -102,8 +102,7 @@ class Trained:
             for split in ("validation", "test"):
                 if not store.splits.get(split):
                     raise UserError(
-                        f"{self._recipe.name} has no {split} samples; add data.splits or "
-                        f"data.{split}=0.1"
+                        f"{self._recipe.name} has no {split} samples; add data.splits or data.{split}=0.1"
                     )
             self._store = store
         return self._store

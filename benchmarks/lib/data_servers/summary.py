@@ -140,7 +140,7 @@ def _bars(cells: Cells, subjects: Sequence[str]) -> list[Document]:
                 for cell in (*killed.values(), *quiet.values())
                 for each in ("twice", "lost", "strange")
             ]
-            found.append(_bar(f"{subject}: training rate with kills over rate without", kept, KILLED_LEAST, False))
+            found.append(_bar(f"{subject}: training rate with kills over without", kept, KILLED_LEAST, False))
             found.append(_bar(f"{subject}: duplicated, lost or invalid samples", [sum(wrong)], 0.0, True))
     return found
 

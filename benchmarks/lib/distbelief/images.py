@@ -66,8 +66,7 @@ class Images:
         self._epochs, self._filter_epochs = epochs, filter_epochs
 
     def filters(self, seed: int) -> Document:
-        """Learn filters without labels; return the decrease of each stage's objective on validation images.
-        """
+        """Learn filters without labels; return the decrease of each stage's objective on validation images."""
         run = cotswold.train(
             self._filters,
             directory=self._learnt(seed),
@@ -213,9 +212,7 @@ def _accuracies(told: Mapping[str, Any]) -> PageSection:
     for gain in told["gains"]:
         each = ", ".join(f"{one:+.1f}" for one in gain["each"])
         blocks.append(
-            Paragraph(
-                f"{gain['of']} over {gain['over']}: {gain['points']:+.1f} points ({each}, by seed)."
-            )
+            Paragraph(f"{gain['of']} over {gain['over']}: {gain['points']:+.1f} points ({each}, by seed).")
         )
     return PageSection("Held-out accuracy", "accuracy", blocks)
 

@@ -88,14 +88,13 @@ def no_sample_is_torn(state: Mapping[str, Any], events: Sequence[Mapping[str, An
     died = sum(each["kind"] == "cluster_lost" for each in events)
     holds = torn == 0 and (died > 0 or len(versions) == 1)
     words = (
-        f"{torn} samples torn, {died} replicas died; {len(state['versions'])} shards received {_said(versions)}"
+        f"{torn} samples torn, {died} replicas died; {len(state['versions'])} shards got {_said(versions)}"
     )
     return Verdict("every push is in every shard", holds, f"{words} updates each")
 
 
 def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Check that no bucket had two primaries in one term, by the controllers' metadata and by their events.
-    """
+    """Check that no bucket had two primaries in one term, by the controllers' metadata and by their events."""
     leads = {(display_name(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
     told = [each for event in events if (each := _LEADS.match(str(event.get("sentence", ""))))]
     for each in told:

@@ -1,1 +1,1 @@
-"""A stack on the disk beside its computing and the disk's own rate."""
+"""A stack on disk, compared with its computation and the disk's own rate."""

@@ -1,6 +1,6 @@
-"""A group of processes with a limit on its memory.
+"""A group of processes with a memory limit.
 
-Knows: control groups of both versions. Does not know: what runs in a group.
+Knows: control groups of both versions. Does not know: the processes of a group.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class MemoryGroup:
     version: int
 
     def join(self) -> None:
-        """Put this process into the group; what it takes from now on counts."""
+        """Move this process into the group; memory allocated from now on counts."""
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
 
     @property
     def peak_bytes(self) -> int | None:
-        """The most memory that the group ever had, cached files among it; None where nobody counts it."""
+        """Peak memory of the group, including cached files, or None if the kernel does not count it."""
         name = "memory.max_usage_in_bytes" if self.version == 1 else "memory.peak"
         try:
             return int((self.path / name).read_text())
@@ -37,9 +37,9 @@ class MemoryGroup:
 
 @contextmanager
 def memory_group(limit_bytes: int, root: Path = ROOT) -> Iterator[MemoryGroup | None]:
-    """A new group beside this process's own, removed at the end; None where none can be made.
+    """Yield a new group next to this process's group, or None if none can be made; remove it at the end.
 
-    Processes that joined must have ended by then.
+    Processes that joined must have exited by then.
     """
     group = _made(limit_bytes, root)
     try:
@@ -62,7 +62,7 @@ def _made(limit_bytes: int, root: Path) -> MemoryGroup | None:
         try:
             for name in limits:
                 file = path / name
-                if not file.exists():  # no such controller here
+                if not file.exists():  # no such controller
                     raise FileNotFoundError(file)
                 file.write_text(str(limit_bytes))
             if version == 2 and (path / "memory.swap.max").exists():

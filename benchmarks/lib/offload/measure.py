@@ -1,10 +1,10 @@
-"""A stack that is larger than the memory it may use: the time of an update beside computing and the disk.
+"""A stack larger than its memory limit: the time of an update compared with computation and disk.
 
-Knows: which stack, which limit, what is compared with what. Does not know: the command line.
+Knows: the stack, the limit, the comparison. Does not know: the command line.
 
-An update cannot be faster than its computing, nor than its bytes at the disk's rate. Both are measured in the
-same run: the same step in memory, where it fits; the same bytes, read and written by as many threads that do
-nothing else, after every update.
+An update cannot be faster than its computation, nor than its bytes at the disk's rate. Both are measured in
+the same run: the same step in memory, if it fits; and after every update the same bytes, read and written by
+as many threads that do nothing else.
 """
 
 from __future__ import annotations
@@ -29,73 +29,73 @@ from cotswold.training.parameters.offload.memory_plan import row_bytes
 from lib.offload.limit import MemoryGroup, memory_group
 
 DISK_PART = 0.9
-"""The part of the free disk that the largest part of a stack may take."""
+"""Fraction of the free disk that the largest part of a stack may take."""
 SHARE = 4
-"""How many times larger than the limit a stack is by default."""
+"""Default size of a stack relative to the limit."""
 RAW_FILES, RAW_BYTES = (4, 64), 3 << 30
-"""How much is read and written for the disk's own rate, more than a cache holds, in how many files."""
+"""Numbers of files and bytes to read and write for the disk's own rate; more than a cache holds."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class OffloadCase:
-    """A stack on the disk: its geometry, the mini-batch, bytes of memory, updates that are timed."""
+    """A stack on disk: its geometry, the mini-batch, bytes of memory, timed updates."""
 
     geometry: StackGeometry
     batch: int
     limit_bytes: int | None
     rounds: int
     saved: bool
-    """Whether a checkpoint is written as well, so that there are two generations."""
+    """True if a checkpoint is written too, so that there are two generations."""
 
     @property
     def stack_bytes(self) -> int:
-        """Filters and momentum."""
+        """Bytes of filters and momentum."""
         layer = self.geometry.filters
         return 2 * layer.grid[0] * row_bytes(layer)
 
     @property
     def raw_files(self) -> int:
-        """Files, each as large as a row, that are read and written for the disk's own rate."""
+        """Number of files, each as large as a row, to read and write for the disk's own rate."""
         return _raw_files(self.geometry)
 
 
 def part_of(recipe: Recipe, stack: int, rows: int | None) -> StackGeometry:
-    """A stack of a recipe, numbered from 1, or its first rows of blocks; raises UserError for one that is not
-    there."""
+    """Return a stack of a recipe, numbered from 1, or its first rows of blocks; raise UserError if there is
+    no such stack."""
     geometries = recipe.stack_geometries()
     if not 1 <= stack <= len(geometries):
-        raise UserError(f"{recipe.name} has no stack {stack}; it has {len(geometries)}, from 1 upwards")
+        raise UserError(f"{recipe.name} has no stack {stack}; choose 1 to {len(geometries)}")
     geometry = geometries[stack - 1]
     down = geometry.filters.grid[0]
     if rows is None or rows >= down:
         return geometry
     if rows < 1:
-        raise UserError(f"{rows} rows of blocks are no stack; give 1 to {down}")
+        raise UserError(f"--rows must be 1 to {down}, got {rows}")
     return replace(geometry, filters=geometry.filters.block_rows(0, rows)[0])
 
 
 def largest_rows(recipe: Recipe, stack: int, folder: Path, generations: int) -> int:
-    """Rows of blocks of a stack of which the disk holds so many generations; raises DiskFullError for
-    none."""
+    """Return the number of rows of blocks for which the disk holds all generations; raise DiskFullError if
+    none fit."""
     geometry = part_of(recipe, stack, None)
     row = row_bytes(geometry.filters)
     room = DISK_PART * shutil.disk_usage(folder).free - _raw_files(geometry) * row
     rows = int(room // (2 * generations * row))
     if rows < 1:
-        raise DiskFullError(f"{folder} has no room for a row of blocks; name another --folder")
+        raise DiskFullError(f"{folder} is too full for a row of blocks; use another --folder")
     return min(rows, geometry.filters.grid[0])
 
 
 def offload(case: OffloadCase, folder: Path, told: Callable[[str], None]) -> Document:
-    """Measure a case in a folder that is made in ``folder`` and removed at the end."""
+    """Measure a case in a temporary folder inside ``folder``."""
     raw_bytes = case.raw_files * row_bytes(case.geometry.filters)
     needed = case.stack_bytes * (2 if case.saved else 1) + raw_bytes
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DiskFullError(
-            f"the measurement needs {needed / 1e9:.1f} GB in {folder}, and {free / 1e9:.1f} GB are free; "
-            "name another --folder or measure fewer --rows"
+            f"the measurement needs {needed / 1e9:.1f} GB in {folder}, where {free / 1e9:.1f} GB are free; "
+            "use another --folder or fewer --rows"
         )
     computing = _computing(case, told)
     limited = nullcontext() if case.limit_bytes is None else memory_group(case.limit_bytes)
@@ -107,7 +107,7 @@ def offload(case: OffloadCase, folder: Path, told: Callable[[str], None]) -> Doc
 
 
 def _apart(work: Callable[..., Result], *arguments: object, group: MemoryGroup | None = None) -> Result:
-    """Do something in a process of its own, which joins the group before it takes any memory."""
+    """Run a function in a separate process, which joins the group before it allocates memory."""
     spawn = multiprocessing.get_context("spawn")
     start = None if group is None else group.join
     with ProcessPoolExecutor(1, spawn, initializer=start) as process:
@@ -115,7 +115,7 @@ def _apart(work: Callable[..., Result], *arguments: object, group: MemoryGroup |
 
 
 def _computing(case: OffloadCase, told: Callable[[str], None]) -> list[float] | None:
-    """Seconds of the step in memory; None where it does not fit."""
+    """Return the seconds of the step in memory, or None if it does not fit."""
     from cotswold.host import available_bytes
 
     budget = stack_budget(case.geometry, case.batch)

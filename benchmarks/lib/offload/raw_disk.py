@@ -1,4 +1,4 @@
-"""What the disk gives to whoever does nothing but read and write.
+"""The disk's own rate for a process that only reads and writes.
 
 Knows: files as large as the rows of a stack, read and written past the cache by several threads. Does not
 know: stacks.
@@ -21,22 +21,22 @@ from cotswold.training.parameters.offload.aligned import AlignedFile
 from cotswold.training.parameters.offload.sparse_memory import Arena
 
 THREADS = (1, 2, 4)
-"""How many read, and as many write; the fastest is what the disk gives."""
+"""Numbers of reading threads, and of writing threads, to try; the fastest gives the disk's rate."""
 TRIAL_BYTES = 1 << 30
-"""How much is read, and written, to choose among them."""
+"""Bytes to read, and to write, for each trial."""
 
 
 class RawDisk:
-    """Some files of whole pages in a folder; every one has been written once.
+    """Files of whole pages in a folder, each of which was written once.
 
-    ``threads`` is how many read, and how many write, for the best rate that was seen when they were made.
+    ``threads`` is the number of reading threads, and of writing threads, with the best rate in the trials.
     """
 
     def __init__(self, folder: Path, file_bytes: int, files: int) -> None:
         self.file_bytes = -(-file_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         self._paths = [folder / f"raw.{number:05d}" for number in range(files)]
-        # what is moved lies in memory before the clock starts, in huge pages as the rows of a stack do (in
-        # small ones a disk request is cut into pieces, at half the rate), and no disk could compress it
+        # the data is in memory before the clock starts, in huge pages like the rows of a stack (small pages
+        # split a disk request, at half the rate), and no disk can compress it
         arena = Arena((2 * max(THREADS), aligned.CHUNK_BYTES), torch.uint8)
         self._buffers = [arena.values(row) for row in range(arena.rows)]
         noise = os.urandom(1 << 20) * (aligned.CHUNK_BYTES >> 20)
@@ -53,8 +53,8 @@ class RawDisk:
         self.threads = min(taken, key=lambda threads: taken[threads])
 
     def seconds(self, read_bytes: int, written_bytes: int) -> float:
-        """How long so many bytes take, in both directions at once, file after file."""
-        half = len(self._paths) // 2  # what is written is not what is being read
+        """Return the time to read and write these bytes at once, file after file."""
+        half = len(self._paths) // 2  # written files differ from the files being read
         reads, writes = self._parts(read_bytes, 0), self._parts(written_bytes, half)
         start = time.perf_counter()
         with ThreadPoolExecutor(2 * self.threads) as pool:
@@ -89,7 +89,7 @@ def _through(
     flags: int,
     pass_: Callable[[AlignedFile, memoryview, int], None],
 ) -> None:
-    """Read or write files until none is left."""
+    """Read or write files until the queue is empty."""
     while True:
         try:
             path, count = parts.get_nowait()

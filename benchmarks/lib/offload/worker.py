@@ -1,6 +1,6 @@
-"""Updates of one stack, on the disk or in memory, in a process that was made for them.
+"""Updates of one stack, on disk or in memory, in a separate process.
 
-Knows: random maps, seconds, bytes as the kernel counts them. Does not know: limits, other processes.
+Knows: random maps, seconds, bytes counted by the kernel. Does not know: limits, other processes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _OBJECTIVE, _RULE = ops.StackObjective(_SPARSITY, _EPSILON), ops.StepRule(rate=_
 
 
 def in_memory(geometry: StackGeometry, batch: int, rounds: int) -> list[float]:
-    """Seconds of some steps in memory, after one that does not count."""
+    """Return the seconds of some steps in memory, after one warm-up."""
     layer, maps, one = geometry.filters, _maps(geometry, batch), torch.ones(())
     filters = torch.empty(layer.filters_shape)
-    for row in range(layer.grid[0]):  # a row of values many times: making others would take minutes
+    for row in range(layer.grid[0]):  # repeat one row: other values would take minutes
         filters[row] = torch.randn(layer.filters_shape[2:]) if row == 0 else filters[0]
     momentum, norms = torch.zeros_like(filters), ops.filter_norms(filters)
     state = ops.StackState(filters, norms, momentum, one, one.clone())
@@ -44,9 +44,10 @@ def in_memory(geometry: StackGeometry, batch: int, rounds: int) -> list[float]:
 
 
 def streamed(case: OffloadCase, folder: Path) -> Document:
-    """Seconds of updates from the disk, of the same bytes read and written raw after each, and their counts.
+    """Return the seconds of updates from disk, of the same bytes read and written raw after each, and their
+    counts.
 
-    The first update, for which nothing is in memory, is told apart.
+    The first update, with nothing in memory yet, is reported separately.
     """
     geometry, layer = case.geometry, case.geometry.filters
     free = available_bytes() if case.limit_bytes is None else min(available_bytes(), case.limit_bytes)
@@ -85,7 +86,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
             writes.append(written)
             disks.append(raw.seconds(first_pass, 0) + raw.seconds(max(read - first_pass, 0), written))
         saving = _save(stack, folder / "checkpoints") if case.saved else None
-        if saving is not None:  # the first update after it writes another generation
+        if saving is not None:  # the next update writes another generation
             start = time.perf_counter()
             stack.step(maps, _OBJECTIVE, _RULE)
             stack.stream.settle()
@@ -126,6 +127,6 @@ def _save(stack: OffloadedStack, folder: Path) -> Document:
 
 
 def _counted() -> tuple[int, int]:
-    """Bytes that this process has read from and written to disks, as the kernel counts them."""
+    """Return the bytes that this process has read from and written to disks, as counted by the kernel."""
     counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(counts["read_bytes"]), int(counts["write_bytes"])

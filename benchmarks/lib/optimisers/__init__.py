@@ -1,1 +1,1 @@
-"""Optimisers beside SciPy: problems, runs that are counted, the table."""
+"""Optimisers compared with SciPy: problems, counted runs, the table."""

@@ -1,6 +1,7 @@
-"""Smooth functions to minimise, in float64: test functions, convex ones, networks, a differential equation.
+"""Smooth functions to minimise in float64: test functions, convex functions, networks, a differential
+equation.
 
-Knows: values and gradients at a vector. Does not know: methods, how many evaluations are allowed.
+Knows: values and gradients at a vector. Does not know: methods, limits of evaluations.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import torch
 from torch import Tensor
 
 Kind = Literal["test", "convex", "network"]
-"""What is compared: networks by the loss after equal evaluations, the others by those to the minimum."""
+"""Kind of comparison: networks by the loss after equal evaluations, others by evaluations to the minimum."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A function and where to start."""
+    """A function and its starting point."""
 
     name: str
     kind: Kind
@@ -28,7 +29,7 @@ class Problem:
     value: Callable[[Tensor], Tensor]
 
     def at(self, x: Tensor) -> tuple[float, Tensor]:
-        """Value and gradient."""
+        """Return value and gradient."""
         point = x.detach().clone().requires_grad_()
         value = self.value(point)
         (gradient,) = torch.autograd.grad(value, point)
@@ -36,19 +37,19 @@ class Problem:
 
 
 def rosenbrock(x: Tensor) -> Tensor:
-    """A bent valley."""
+    """A curved valley."""
     return torch.sum(100.0 * torch.square(x[1:] - x[:-1] ** 2) + torch.square(1.0 - x[:-1]))
 
 
 def wood(x: Tensor) -> Tensor:
-    """Moré, Garbow and Hillstrom 1981, number 14."""
+    """Function 14 of Moré, Garbow and Hillstrom 1981."""
     a, b, c, d = x.unbind()
     valleys = 100.0 * (b - a**2) ** 2 + (1.0 - a) ** 2 + 90.0 * (d - c**2) ** 2 + (1.0 - c) ** 2
     return valleys + 10.0 * (b + d - 2.0) ** 2 + 0.1 * (b - d) ** 2
 
 
 def beale(x: Tensor) -> Tensor:
-    """Moré, Garbow and Hillstrom 1981, number 5."""
+    """Function 5 of Moré, Garbow and Hillstrom 1981."""
     powers = torch.stack([x[1], x[1] ** 2, x[1] ** 3])
     return torch.sum(torch.square(torch.tensor([1.5, 2.25, 2.625], dtype=x.dtype) - x[0] * (1.0 - powers)))
 
@@ -66,7 +67,7 @@ def broyden(x: Tensor) -> Tensor:
 
 
 def quadratic(size: int, condition: float) -> Callable[[Tensor], Tensor]:
-    """Half x'Ax with the eigenvalues spread evenly in logarithm."""
+    """Return half x'Ax with eigenvalues spread evenly in logarithm."""
     generator = torch.Generator().manual_seed(size)
     q, _ = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))
     a = q @ torch.diag(torch.logspace(0, float(torch.log10(torch.tensor(condition))), size).double()) @ q.T
@@ -74,7 +75,7 @@ def quadratic(size: int, condition: float) -> Callable[[Tensor], Tensor]:
 
 
 def logistic(samples: int, features: int, spread: float, penalty: float) -> Callable[[Tensor], Tensor]:
-    """Logistic regression, features of scales 1 to ``spread``; a mean with a penalty on squares."""
+    """Return logistic regression with features of scales 1 to ``spread``: a mean with a penalty on squares."""
     generator = torch.Generator().manual_seed(features)
     scales = torch.logspace(0, float(torch.log10(torch.tensor(spread))), features).double()
     inputs = torch.randn(samples, features, dtype=torch.float64, generator=generator) * scales
@@ -92,7 +93,7 @@ class Dense:
 
     @property
     def start(self) -> Tensor:
-        """Weights of variance one over the inputs, biases of zero."""
+        """Return weights of variance one over the inputs, and biases of zero."""
         generator = torch.Generator().manual_seed(sum(self.sizes))
         parts = []
         for low, high in zip(self.sizes[:-1], self.sizes[1:], strict=True):
@@ -101,7 +102,7 @@ class Dense:
         return torch.cat(parts)
 
     def layers(self, w: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weights and biases."""
+        """Return weights and biases."""
         found, place = [], 0
         for low, high in zip(self.sizes[:-1], self.sizes[1:], strict=True):
             weights, place = w[place : place + low * high].view(low, high), place + low * high
@@ -110,7 +111,7 @@ class Dense:
         return found
 
     def __call__(self, w: Tensor, x: Tensor) -> Tensor:
-        """Outputs, without a squashing of the last layer."""
+        """Return the outputs; the last layer is linear."""
         layers = self.layers(w)
         for weights, bias in layers[:-1]:
             x = torch.tanh(x @ weights + bias)
@@ -119,7 +120,7 @@ class Dense:
 
 
 def regression() -> Problem:
-    """A bumpy surface by a network 2-16-1."""
+    """Return a bumpy surface to fit by a network 2-16-1."""
     net, generator = Dense((2, 16, 1)), torch.Generator().manual_seed(1)
     x = torch.rand(200, 2, dtype=torch.float64, generator=generator) * 2 - 1
     y = torch.sin(pi * x[:, :1]) * torch.cos(pi * x[:, 1:])
@@ -127,7 +128,7 @@ def regression() -> Problem:
 
 
 def classifier() -> Problem:
-    """Five overlapping classes by a network 10-12-5."""
+    """Return five overlapping classes for a network 10-12-5."""
     net, generator = Dense((10, 12, 5)), torch.Generator().manual_seed(2)
     labels = torch.arange(300) % 5
     centres = torch.randn(5, 10, dtype=torch.float64, generator=generator)
@@ -141,7 +142,7 @@ def classifier() -> Problem:
 
 
 def informed() -> Problem:
-    """−u'' = π² sin(πx), u(0) = u(1) = 0, by a network 1-16-16-1; derivatives go forward."""
+    """Return −u'' = π² sin(πx), u(0) = u(1) = 0 for a network 1-16-16-1; forward derivatives."""
     net = Dense((1, 16, 16, 1))
     x = torch.linspace(0, 1, 41, dtype=torch.float64)[:, None]
     source = pi**2 * torch.sin(pi * x)
@@ -163,7 +164,7 @@ def informed() -> Problem:
 
 @cache
 def problems() -> tuple[Problem, ...]:
-    """All, each made once."""
+    """Return all problems, made once."""
 
     def full(values: list[float]) -> Tensor:
         return torch.tensor(values, dtype=torch.float64)

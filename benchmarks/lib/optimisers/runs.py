@@ -1,6 +1,6 @@
-"""A method on a problem, ours or SciPy's, with its evaluations counted alike.
+"""A method of Cotswold or SciPy on a problem, with its evaluations counted in the same way.
 
-Knows: evaluations, when a minimum is reached. Does not know: tables, which figure is asked for.
+Knows: evaluations, when a minimum is reached. Does not know: tables, the comparison.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from cotswold.optim import FunctionObjective, Method, TensorVectors
 from lib.optimisers.problems import Problem
 
 GRADIENT = 1e-5
-"""A minimum is reached where no part of the gradient is larger: the threshold of SciPy's methods."""
+"""Largest element of the gradient at a minimum: the threshold of SciPy's methods."""
 
 
 class EnoughError(Exception):
-    """The evaluations that were allowed are used up, or the minimum is reached."""
+    """The allowed evaluations are used up, or the minimum is reached."""
 
 
 @dataclass
 class Counted:
-    """A problem that writes down what it was asked."""
+    """A problem that records its evaluations."""
 
     problem: Problem
     limit: int
     to_the_end: bool
-    """Go on when a minimum is reached."""
+    """Continue after a minimum is reached."""
     values: list[float] = field(default_factory=list)
     reached: int | None = None
-    """After how many evaluations the gradient was small."""
+    """Number of evaluations until the gradient was small."""
 
     def __call__(self, x: Tensor) -> tuple[float, Tensor]:
-        """Value and gradient; raises EnoughError before the first evaluation too many."""
+        """Return value and gradient; raise EnoughError before the first evaluation above the limit."""
         if len(self.values) >= self.limit:
             raise EnoughError
         value, gradient = self.problem.at(x)
@@ -53,7 +53,7 @@ class Counted:
 
     @property
     def lowest(self) -> list[float]:
-        """The lowest value after each evaluation."""
+        """Lowest value after each evaluation."""
         return list(accumulate(self.values, min))
 
 
@@ -62,7 +62,7 @@ Make = Callable[[TensorVectors, FunctionObjective], Method]
 
 
 def ours(make: Make, iterations: int = 10_000) -> Minimiser:
-    """One of our methods, until nothing more is gained."""
+    """Return a minimiser that steps a method of Cotswold until it fails to decrease."""
 
     def minimise(counted: Counted, start: Tensor) -> None:
         vectors = TensorVectors(start.clone())
@@ -82,7 +82,7 @@ def ours(make: Make, iterations: int = 10_000) -> Minimiser:
 
 
 def scipy(name: str) -> Minimiser:
-    """SciPy's, asked never to stop of itself."""
+    """Return a method of SciPy with its stopping rules disabled."""
     never = {"L-BFGS-B": {"ftol": 0.0, "gtol": 0.0, "maxcor": 10, "maxfun": 10**6}, "CG": {"gtol": 0.0}}[name]
 
     def minimise(counted: Counted, start: Tensor) -> None:
@@ -99,7 +99,7 @@ def scipy(name: str) -> Minimiser:
 
 
 def run(minimiser: Minimiser, problem: Problem, limit: int, seed: int) -> Counted:
-    """From the problem's start moved by 1e-7, as ``seed`` says; on networks all evaluations are used."""
+    """Run from the problem's start, moved randomly by 1e-7; on networks use all evaluations."""
     generator = torch.Generator().manual_seed(seed)
     moved = 1e-7 * torch.randn(problem.start.shape, dtype=torch.float64, generator=generator)
     counted = Counted(problem, limit, to_the_end=problem.kind == "network")

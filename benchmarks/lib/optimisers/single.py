@@ -1,6 +1,6 @@
 """Line searches in float32, where rounding hides the last decreases of a loss.
 
-Knows: methods in float32, how far each came. Does not know: SciPy, where figures are kept.
+Knows: methods in float32, the distance to the minimum. Does not know: SciPy, where figures are kept.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from lib.optimisers.problems import Problem, rosenbrock, wood
 from lib.optimisers.runs import Counted, EnoughError, Make, ours
 
 BUDGET = 300
-"""Evaluations that a method has."""
+"""Evaluations allowed per run."""
 NEAR = 1e-6
-"""The part of the first excess over the minimum that counts as there."""
+"""Fraction of the initial excess over the minimum that counts as converged."""
 MOVED = 1e-4
-"""By how much starts differ: float32 would not see 1e-7."""
+"""Random distance of starts: float32 would round 1e-7 away."""
 _REFERENCE = 3000
 _PENALTY = 1e-3
 
@@ -36,13 +36,13 @@ class SingleRow:
     method: str
     search: str
     evaluations: float | None
-    """Until the excess is `NEAR` of the first; None where most starts did not get there."""
+    """Evaluations until the excess is `NEAR` of the initial one, or None if most starts did not converge."""
     excess: float
-    """What was left over the minimum of float64, as float64 counts it."""
+    """Final excess over the minimum in float64."""
 
 
 def single_problems() -> list[Problem]:
-    """Two test functions and three of scikit-learn's sets, standardised, with a penalty on squares."""
+    """Return two test functions and three standardised sets of scikit-learn with a penalty on squares."""
     from sklearn import datasets
 
     def data(name: str) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ def single_problems() -> list[Problem]:
 
 @dataclass
 class _Exact(Counted):
-    """Asked in float32; writes down what float64 says of the same points."""
+    """A problem evaluated in float32 that records the float64 values at the same points."""
 
     def __call__(self, x: Tensor) -> tuple[float, Tensor]:
         if len(self.values) >= self.limit:
@@ -113,7 +113,7 @@ def _methods() -> dict[tuple[str, str], Make]:
 
 
 def singles(problem: Problem, starts: int, say: Callable[[str], None]) -> list[SingleRow]:
-    """The rows of a problem."""
+    """Return the rows of a problem."""
     least = _least(problem)
     rows = []
     for (method, search), make in _methods().items():

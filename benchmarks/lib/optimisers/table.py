@@ -1,4 +1,4 @@
-"""Every method on every problem, and what is asked of it beside SciPy.
+"""Every method on every problem, and its target relative to SciPy.
 
 Knows: methods, how runs are compared. Does not know: how a run is counted, where figures are kept.
 """
@@ -15,15 +15,15 @@ from lib.optimisers.problems import Problem
 from lib.optimisers.runs import Counted, Minimiser, ours, run, scipy
 
 RIVALS = {"L-BFGS, strong Wolfe": "SciPy L-BFGS-B", "polak-ribiere, strong Wolfe": "SciPy CG"}
-"""Which of ours is held against which of SciPy's."""
+"""Method of SciPy that each method is compared with."""
 FACTOR = 1.3
-"""How many times as many evaluations are allowed, or SciPy's own spread where that is wider."""
+"""Allowed ratio of evaluations; SciPy's own spread applies if it is wider."""
 LIMIT = 3000
-"""Evaluations to the minimum of a test function or a convex one."""
+"""Limit of evaluations to the minimum of a test function or a convex function."""
 BUDGET = 300
 """Evaluations on a network."""
 SAME = 1e-6
-"""How far values at the same minimum may be apart, relative to one plus their size."""
+"""Largest difference of values at the same minimum, relative to one plus their size."""
 
 
 def _lbfgs(search: Search) -> Minimiser:
@@ -35,7 +35,7 @@ def _cg(beta: BetaName, search: Search) -> Minimiser:
 
 
 def methods() -> dict[str, Minimiser]:
-    """Two of SciPy, L-BFGS and conjugate gradient with every search."""
+    """Return two methods of SciPy, and L-BFGS and conjugate gradient with every search."""
     found = {"SciPy L-BFGS-B": scipy("L-BFGS-B"), "SciPy CG": scipy("CG")}
     found["L-BFGS, strong Wolfe"] = _lbfgs(StrongWolfe(decrease=1e-3, curvature=0.9))
     found["L-BFGS, approximate Wolfe"] = _lbfgs(ApproximateWolfe())
@@ -54,22 +54,25 @@ class Row:
     kind: str
     method: str
     evaluations: list[int | None]
-    """To the minimum; None where it was not reached. Networks: to the loss of SciPy's method of the same name
-    (L-BFGS-B or CG) after two thirds of the evaluations, its median."""
+    """Evaluations to the minimum, or None if it was not reached.
+
+    On networks: to the median loss of SciPy's method of the same name (L-BFGS-B or CG) after two thirds of
+    the evaluations.
+    """
     lowest: list[float]
-    """Values after all evaluations that were allowed."""
+    """Values after all allowed evaluations."""
     ratio: float | None = None
-    """Median evaluations over those of the rival; infinite (in JSON null) where most did not arrive."""
+    """Median evaluations over those of SciPy; infinite (in JSON null) if most starts did not converge."""
     allowed: float | None = None
-    """How large the ratio may be."""
+    """Largest allowed ratio."""
 
     @property
     def evaluations_median(self) -> float:
-        """Infinite where most starts did not get there."""
+        """Median of the evaluations, infinite if most starts did not converge."""
         return median(float("inf") if each is None else each for each in self.evaluations)
 
     def as_json(self) -> dict[str, object]:
-        """With quartiles and medians."""
+        """Return the row with quartiles and medians."""
         counts = [float(LIMIT) if each is None else each for each in self.evaluations]
         spread = quantiles(counts)[::2] if len(counts) > 1 else counts * 2
         middle = self.evaluations_median
@@ -83,14 +86,14 @@ class Row:
 
 
 def first_below(values: Sequence[float], threshold: float) -> int | None:
-    """After how many evaluations a value is as low."""
+    """Return the number of evaluations until a value is at most the threshold, or None."""
     return next((count for count, value in enumerate(values, 1) if value <= threshold), None)
 
 
 def compared(
     problem: Problem, minimisers: dict[str, Minimiser], starts: int, say: Callable[[str], None] = print
 ) -> list[Row]:
-    """The rows of a problem."""
+    """Return the rows of a problem."""
     limit = BUDGET if problem.kind == "network" else LIMIT
     runs = {
         name: [run(each, problem, limit, seed) for seed in range(starts)] for name, each in minimisers.items()
@@ -137,7 +140,7 @@ def _line(row: Row) -> str:
 
 
 def faults(rows: Sequence[Row]) -> list[str]:
-    """Where what is asked was not seen: minima that were not reached, too many evaluations."""
+    """Return the failed targets: minima that were not reached, and too many evaluations."""
     found = []
     for row in rows:
         if row.ratio is not None and row.allowed is not None and row.ratio > row.allowed:

@@ -1,1 +1,1 @@
-"""The tables and figures of four papers: how each is redone, ours beside what is stated."""
+"""The tables and figures of four papers, reproduced and compared with the stated figures."""

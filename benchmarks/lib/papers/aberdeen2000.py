@@ -1,7 +1,6 @@
-"""Aberdeen, Baxter, Edwards 2000, Bunyip: its table and figures, and ours beside.
+"""Aberdeen, Baxter, Edwards 2000, Bunyip: its table and figures, compared with Cotswold's results.
 
-Knows: what the paper states in words, which results stand beside which figure. Does not know: how a result
-came about, pages.
+Knows: the paper's statements, the results for each figure. Does not know: how results were measured, pages.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from lib.papers.plots import figure, times
 
 
 def figure_4(kernels: Result) -> Found:
-    """The rate of a matrix product against its size."""
+    """Return the rate of a matrix product by its size."""
     threads = min(each["threads"] for each in kernels["rows"])
     rows: list[Any] = [
         each for each in kernels["rows"] if each["group"] == "curve" and each["threads"] == threads
     ]
     if not rows:
-        return Found([Claim("rate against size", "this run of the kernels has no curve")])
+        return Found([Claim("rate by size", "this run of the kernels has no curve")])
     sizes = [int(each["shape"].split()[0]) for each in rows]
     names = [name for name in ("cotswold", "torch.mm", "oneDNN", "NumPy") if name in rows[0]["figures"]]
     lines = [
@@ -37,17 +36,17 @@ def figure_4(kernels: Result) -> Found:
             Claim(
                 "2.09 times ATLAS beyond size 100",
                 f"{last['cotswold']['median'] / last[best]['median']:.2f} times {best}, the fastest library "
-                f"here, at {sizes[-1]}",
+                f"on this machine, at {sizes[-1]}",
             ),
             Claim("890 MFLOP/s at 450 MHz", f"{last['cotswold']['median']:.0f} GFLOP/s at {sizes[-1]}"),
         ],
         [figure("bunyip-4", "Figure 4, on one thread", lines, x="size", y="GFLOP/s", bottom=0)],
-        note="The library's own kernels are for local filters; plain products go to the fastest library.",
+        note="Cotswold's own kernels are for local filters; plain products use the fastest library.",
     )
 
 
 def gradient(kernels: Result) -> Found:
-    """Value and gradient of the paper's network beside autograd and the dense product."""
+    """Return value and gradient of the paper's network, compared with autograd and the dense product."""
     rows: list[Any] = [
         each
         for each in kernels["rows"]
@@ -62,8 +61,8 @@ def gradient(kernels: Result) -> Found:
     return Found(
         [
             Claim(
-                "833 MFLOP/s a processor in training, 0.76 of their peak",
-                f"{rate:.0f} GFLOP/s a core, {rate / ceiling:.2f} of the fastest dense product and "
+                "833 MFLOP/s per processor in training, 0.76 of their peak",
+                f"{rate:.0f} GFLOP/s per core, {rate / ceiling:.2f} of the fastest dense product and "
                 f"{rate / rival:.2f} times PyTorch's autograd",
             )
         ]
@@ -71,13 +70,13 @@ def gradient(kernels: Result) -> Found:
 
 
 def figure_5(found: Result) -> Found:
-    """The four stages of the reduction, and LAM's tree."""
+    """Return the four stages of the reduction, and LAM's tree."""
     said = found["words"][:7]
     return Found([Claim(each["the paper"], each["predicted"]) for each in said], note=_NO_CONSTANT)
 
 
 def reduction(found: Result) -> Found:
-    """Bunyip's gradient summed over hosts with links of 100 Mb/s, here."""
+    """Return the sum of Bunyip's gradient over hosts with links of 100 Mb/s, measured here."""
     claims = []
     for layout, tree in (("neighbouring", "host by host"), ("interleaved", "in turn")):
         rows = found[layout]["rows"]
@@ -92,12 +91,12 @@ def reduction(found: Result) -> Found:
             )
         )
     return Found(
-        claims, note=f"{found['hosts']} hosts of two processes in network namespaces, {found['rate']}."
+        claims, note=f"{found['hosts']} hosts of two processes, in network namespaces, {found['rate']}."
     )
 
 
 def figure_6(found: Result) -> Found:
-    """Speed-up by the reduction against the number of patterns."""
+    """Return the speed-up by the reduction for each number of patterns."""
     rows = found["figure 6"]
     x = _of(rows, "patterns")
     names = ("predicted, host by host", "predicted, in turn", "from the stated seconds", "Cotswold's choice")
@@ -105,13 +104,13 @@ def figure_6(found: Result) -> Found:
     said = found["words"][7:9]
     return Found(
         [Claim(each["the paper"], each["predicted"]) for each in said],
-        [figure("bunyip-6", "Figure 6", lines, x="patterns", y="times as fast", scale="log")],
+        [figure("bunyip-6", "Figure 6", lines, x="patterns", y="speed-up", scale="log")],
         note=_NO_CONSTANT,
     )
 
 
 def figure_8(found: Result) -> Found:
-    """Throughput against processors for three workloads."""
+    """Return throughput by processors for three workloads."""
     lines = [
         Line(name, _of(rows, "processors"), [each.get("four stages", each["LAM"]) for each in rows], colour)
         for colour, (name, rows) in enumerate(found["figure 8"].items())
@@ -120,27 +119,27 @@ def figure_8(found: Result) -> Found:
     return Found(
         [Claim(each["the paper"], each["predicted"]) for each in said],
         [figure("bunyip-8", "Figure 8", lines, x="processors", y="times one processor")],
-        note=_NO_CONSTANT + " The last point has the four stages, those before it LAM's reduction.",
+        note=_NO_CONSTANT + " The last point uses the four stages, the others LAM's reduction.",
     )
 
 
 def sustained(found: Result) -> Found:
-    """The sustained rate and its price."""
+    """Return the sustained rate and its price."""
     said = found["words"][12:]
     return Found([Claim(each["the paper"], each["predicted"]) for each in said], note=_NO_CONSTANT)
 
 
 def two_workers(found: Result) -> Found:
-    """Two workers of a cluster on this machine."""
+    """Return the results of two workers of a cluster on this machine."""
     cases = found["cases"]
     said = {
-        "two, bunyip": "two workers over two processes that share nothing",
+        "two, bunyip": "two workers over two isolated processes",
         "quarter, bunyip": "one of two at a quarter of its speed, over the ideal time",
-        "killed, bunyip": "one killed now and then, over as long without",
+        "killed, bunyip": "one killed at intervals, over equal time without kills",
     }
     return Found(
         [
-            Claim(f"{text}: nothing is stated", f"{cases[name]['ratio']:.2f}")
+            Claim(f"{text}: not stated", f"{cases[name]['ratio']:.2f}")
             for name, text in said.items()
             if name in cases
         ]
@@ -148,7 +147,7 @@ def two_workers(found: Result) -> Found:
 
 
 def table_1(found: Result) -> Found:
-    """Error by the number of training patterns."""
+    """Return the error by number of training patterns."""
     claims, shown = [], []
     for size in stated.SIZES:
         own = [each for each in found["cells"] if each["patterns"] == size]
@@ -181,11 +180,9 @@ def table_1(found: Result) -> Found:
         drawn,
         [Table(head, shown)] if shown else (),
         note=(
-            "The paper's scans were bought and are not to be had; these are rendered from typefaces, so "
-            "the errors "
-            "are not of the same characters. The paper's cells took about 48 hours on 196 processors each "
-            "(some "
-            "PFLOP), and it stopped on its test set; here a validation set decides."
+            "The paper's scans were bought and are not available; these are rendered from typefaces, so "
+            "the errors are for different images. The paper's cells took about 48 hours on 196 processors "
+            "each (some PFLOP), and it stopped on its test set; here a validation set decides when to stop."
         ),
     )
 
@@ -195,7 +192,7 @@ def _error(cell: Result) -> float:
 
 
 def _flops(cells: Iterable[Result]) -> str:
-    return f"{max(each['flops'] for each in cells) / 1e12:.0f} TFLOP a cell"
+    return f"{max(each['flops'] for each in cells) / 1e12:.0f} TFLOP per cell"
 
 
 def _of(rows: Iterable[Result], name: str) -> list[float]:
@@ -207,14 +204,13 @@ _STAGES = "0.18, 0.66, 0.9 and 3.16 s, 4.9 in all, where LAM's reduce takes 8.5.
 
 PAPER = Paper(
     "aberdeen2000",
-    "Bunyip, redone",
-    "Aberdeen, Baxter and Edwards 2000: what the paper states, and what this library gives on the machine "
-    "at hand, "
-    "or predicts for the paper's cluster.",
+    "Bunyip, reproduced",
+    "Aberdeen, Baxter and Edwards 2000: the paper's figures, and Cotswold's on this machine or predicted "
+    "for the paper's cluster.",
     (
         Part(
             "Table 1",
-            "error against the number of patterns",
+            "error by number of patterns",
             "measured",
             "Printed Japanese, 3203 characters, rendered from typefaces; the paper's network 400-480-3203.",
             "343,800, 611,200 and 1,833,600 patterns give 51, 46 and 33 %.",
@@ -223,9 +219,9 @@ PAPER = Paper(
         ),
         Part(
             "Figure 4",
-            "a matrix product against its size",
+            "a matrix product by size",
             "measured",
-            "Square products on one thread: these kernels, and what PyTorch, oneDNN and NumPy give.",
+            "Square products on one thread: these kernels, PyTorch, oneDNN and NumPy.",
             "Emmerald: 1.69 times the clock and 2.09 times ATLAS beyond size 100; 890 MFLOP/s at its peak.",
             ("kernels",),
             figure_4,
@@ -234,7 +230,7 @@ PAPER = Paper(
             "Section 6.2",
             "value and gradient",
             "measured",
-            "The paper's network on one thread, FLOPs counted as the paper does.",
+            "The paper's network on one thread, FLOPs counted as in the paper.",
             "163.3 GFLOP/s on 196 processors.",
             ("kernels",),
             gradient,
@@ -261,14 +257,14 @@ PAPER = Paper(
             "Figure 6",
             "speed-up by the reduction",
             "simulated",
-            "An evaluation with each way to reduce, against the number of patterns.",
+            "An evaluation with each reduction, by number of patterns.",
             "About 1 % at the peak, more with fewer patterns.",
             ("bunyip-figures",),
             figure_6,
         ),
         Part(
             "Figure 8",
-            "throughput against processors",
+            "throughput by processors",
             "simulated",
             "Three workloads on 1 to 194 processors.",
             "Linear on few processors; the larger network scales better; near linear with the patterns.",
@@ -277,7 +273,7 @@ PAPER = Paper(
         ),
         Part(
             "Figure 8, here",
-            "two workers, slow ones and killed ones",
+            "two workers: equal, slow and killed",
             "measured",
             "Evaluations by two workers of a cluster on two cores.",
             "Linear on few processors.",
@@ -296,6 +292,6 @@ PAPER = Paper(
     ),
     (
         "figures 1 to 3 are diagrams",
-        "figure 7 shows characters: those rendered here are on the page of bunyip.py",
+        "figure 7 shows characters; the page of bunyip.py shows the rendered ones",
     ),
 )

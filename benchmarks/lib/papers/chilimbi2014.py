@@ -1,7 +1,7 @@
-"""Chilimbi, Suzue, Apacible, Kalyanaraman 2014, Project Adam: its tables and figures, and ours beside.
+"""Chilimbi, Suzue, Apacible, Kalyanaraman 2014, Project Adam: its tables and figures, compared with
+Cotswold's.
 
-Knows: what the paper states in words, which results stand beside which figure. Does not know: how a result
-came about, pages.
+Knows: the paper's statements, the results for each figure. Does not know: how results were measured, pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lib.papers.plots import figure, times
 
 
 def transforms(found: Result) -> Found:
-    """How fast one core makes variants of images."""
+    """Return the speed of augmentation on one core."""
     rates = found["samples_per_second"]
     rows = [
         row(
@@ -33,16 +33,16 @@ def transforms(found: Result) -> Found:
         [
             Claim(
                 "a small set of machines is enough for transforms; no figure is stated",
-                f"{rates[f'{digits}, kernel']['median']:,.0f} images of MNIST a second on one core, all "
+                f"{rates[f'{digits}, kernel']['median']:,.0f} images of MNIST per second on one core, all "
                 f"transforms in one; elastic alone {found['of_scipy'][own]['median']:.0f} times SciPy",
             )
         ],
-        tables=[Table(["", "Here, images\na second", "NumPy", "SciPy"], rows)],
+        tables=[Table(["", "Cotswold, images\nper second", "NumPy", "SciPy"], rows)],
     )
 
 
 def figure_8(figures: Result) -> Found:
-    """Connections a second against cores."""
+    """Return connections per second by cores."""
     rows = figures["summary"]["figure 8"]
     if not rows:
         return Found()
@@ -53,22 +53,22 @@ def figure_8(figures: Result) -> Found:
     gain = last[name] / one[name]
     lines = [
         Line("measured", _of(here, "cores"), _of(here, name), dots=True),
-        Line("as many times as cores", _of(rows, "cores"), _of(rows, name), 1, dashed=True),
+        Line("proportional to cores", _of(rows, "cores"), _of(rows, name), 1, dashed=True),
     ]
     return Found(
         [
             Claim(
                 "super-linear to 4 cores, for caches",
-                f"{gain:.2f} times on {last['cores']} cores; there are no more here",
+                f"{gain:.2f} times on {last['cores']} cores, the most on this machine",
             ),
-            Claim("the height of the curve is in the image only", f"{one[name]:.3g} billion on one core"),
+            Claim("the height of the curve is only plotted", f"{one[name]:.3g} billion on one core"),
         ],
-        [figure("adam-8", caption="Figure 8", lines=lines, x="cores", y="billion connections a second")],
+        [figure("adam-8", caption="Figure 8", lines=lines, x="cores", y="billion connections per second")],
     )
 
 
 def figure_9(trace: Result) -> Found:
-    """Updates a second by a parameter server, by form and number of servers."""
+    """Return updates per second by a parameter server, by form and number of servers."""
     rows = [each for each in trace["rows"] if each["facts"]["speed"] != "recorded"]
     by: dict[str, dict[int, float]] = {"whole": {}, "factors": {}}
     for each in rows:
@@ -82,27 +82,26 @@ def figure_9(trace: Result) -> Found:
     return Found(
         [
             Claim(
-                "more than 13 billion updates a second, computed at the server",
+                "more than 13 billion updates per second, computed at the server",
                 f"{by['factors'][1]:.3g} billion by one process, {most:.3g} at most",
             ),
             Claim(
-                "deltas are bound by the network, and poor",
+                "deltas are limited by the network, and slow",
                 f"{by['whole'][1]:.3g} billion by one process: factors give "
                 f"{by['factors'][1] / by['whole'][1]:.0f} times as many",
             ),
         ],
-        [figure("adam-9", "Figure 9", lines, x="server processes", y="billion updates a second", bottom=0)],
+        [figure("adam-9", "Figure 9", lines, x="server processes", y="billion updates per second", bottom=0)],
         note=(
-            "The paper does not say what it counts as an update; here k factors of a layer of M x N weights "
-            f"are k M N. Measured with up to {max(measured)} server processes, simulated from one beyond; "
-            "the "
+            "The paper does not define an update; here k factors of a layer of M x N weights are k M N. "
+            f"Measured with up to {max(measured)} server processes, simulated from one server beyond; the "
             "paper counts cores of one server."
         ),
     )
 
 
 def figure_10(simulated: Result) -> Found:
-    """The largest networks whose working sets fit the caches."""
+    """Return the largest networks whose working sets fit the caches."""
     rows = simulated["adam"]["sizes"]
     paper = simulated["adam"]["at_36_billion"]
     least, most = rows[0]["connections"], rows[-1]["connections"]
@@ -115,19 +114,19 @@ def figure_10(simulated: Result) -> Found:
         [
             Claim(
                 "16 machines train 36 billion connections",
-                f"{most / 1e9:.0f} billion fit the caches; 36 would go at "
-                f"{paper['billion_connections_per_second']:.0f} billion a second, "
+                f"{most / 1e9:.0f} billion fit the caches; 36 would run at "
+                f"{paper['billion_connections_per_second']:.0f} billion per second, "
                 f"{100 * paper['waiting_for_messages']:.0f} % of it waiting",
             ),
             Claim("size grows faster than machines", f"{times(most / least)} on 16 machines"),
         ],
         [figure("adam-10", "Figure 10", lines, x="machines", y="billion connections", bottom=0)],
-        note="No constant was fitted: the residual is 36 billion against what fits.",
+        note="No constant was fitted: the residual is the difference to 36 billion.",
     )
 
 
 def figure_11(figures: Result) -> Found:
-    """Samples a second against replicas."""
+    """Return samples per second by replicas."""
     rows = figures["summary"]["figure 11"]
     if not rows:
         return Found()
@@ -150,13 +149,13 @@ def figure_11(figures: Result) -> Found:
                 f"measured on these cores: {_measured(here)}",
             ),
         ],
-        [figure("adam-11", "Figure 11", lines, x="replicas", y="samples a second", bottom=0)],
+        [figure("adam-11", "Figure 11", lines, x="replicas", y="samples per second", bottom=0)],
     )
 
 
 def _measured(rows: Iterable[Result]) -> str:
     return ", ".join(
-        f"{each['measured']:.0f} samples a second by {each['replicas']} (predicted "
+        f"{each['measured']:.0f} samples per second by {each['replicas']} (predicted "
         f"{each['predicted_here']:.0f})"
         for each in rows
         if each["predicted_here"] is not None
@@ -164,7 +163,7 @@ def _measured(rows: Iterable[Result]) -> str:
 
 
 def cluster(found: Result) -> Found:
-    """The network of over 2 billion connections on 62 machines."""
+    """Return the network of over 2 billion connections on 62 machines."""
     rows = [
         row(
             each["replicas"],
@@ -179,9 +178,9 @@ def cluster(found: Result) -> Found:
     head = [
         "Replicas",
         "Machines",
-        "Images\na second",
+        "Images\nper second",
         "Epochs in\nten days",
-        "Days an\nepoch",
+        "Days per\nepoch",
         "Servers\nbusy",
     ]
     best = found["clusters"][0]
@@ -191,15 +190,15 @@ def cluster(found: Result) -> Found:
             Claim(
                 "ten days to convergence on 62 machines",
                 f"{best['epochs_in_ten_days']:.0f} epochs of 7.5 million images in ten days; the paper "
-                "does not say how many it took",
+                "does not state the number of epochs",
             ),
             Claim(
                 "48 machines are 16 replicas of 4",
-                "that would be 64: 12 replicas of 4, or 16 of 3, are 48; all three are simulated",
+                "16 of 4 would be 64; 48 is 12 of 4 or 16 of 3; all three are simulated",
             ),
             Claim(
                 "4 image servers keep them fed",
-                f"each must give {servers['images_a_second_each']:.0f} images a second, "
+                f"each must send {servers['images_a_second_each']:.0f} images per second, "
                 f"{servers['megabytes_a_second_each']:.0f} MB: {100 * servers['of_a_link']:.0f} % of a link",
             ),
             Claim("22 replicas on 20 servers scale (figure 11)", _gain(found["replicas"])),
@@ -213,7 +212,7 @@ def cluster(found: Result) -> Found:
 def _gain(rows: list[Result]) -> str:
     first, last = rows[0], rows[-1]
     gain = last["images_a_second"] / first["images_a_second"]
-    return f"{gain:.2f} times from {first['replicas']} to {last['replicas']}, which are 5.5 times as many"
+    return f"{gain:.2f} times from {first['replicas']} to {last['replicas']}, which is 5.5 times as many"
 
 
 def _speed(rows: list[Result]) -> Figure:
@@ -222,11 +221,11 @@ def _speed(rows: list[Result]) -> Figure:
         Line("without", _of(rows, "replicas"), _of(rows, "without_servers"), 1, dashed=True),
     ]
     caption = "Figure 11 on the paper's machines: 20 parameter servers"
-    return figure("adam-cluster", caption, lines, x="replicas of 4 machines", y="images a second", bottom=0)
+    return figure("adam-cluster", caption, lines, x="replicas of 4 machines", y="images per second", bottom=0)
 
 
 def figure_12(found: Result) -> Found:
-    """Sizes of the network, and how long an epoch of each takes."""
+    """Return sizes of the network, and the time of an epoch of each."""
     rows = found["figure 12"]
     lines = [
         Line("", [each["billion_connections"] for each in rows], _of(rows, "days_to_an_epoch"), dots=True)
@@ -235,19 +234,19 @@ def figure_12(found: Result) -> Found:
         [
             Claim(
                 f"{each['billion_connections']:.2g} billion connections: {each['stated']}",
-                f"{each['days_to_an_epoch']:.2f} days an epoch, {each['images_a_second']:.0f} images a "
+                f"{each['days_to_an_epoch']:.2f} days per epoch, {each['images_a_second']:.0f} images per "
                 "second",
             )
             for each in rows
             if each["stated"]
         ],
-        [figure("adam-12", "Time an epoch", lines, x="billion connections", y="days an epoch", bottom=0)],
-        note="Accuracies need ImageNet's 15 million images; of figure 12 only the cost is redone.",
+        [figure("adam-12", "Time of an epoch", lines, x="billion connections", y="days an epoch", bottom=0)],
+        note="Accuracies need ImageNet's 15 million images; only the cost of figure 12 is reproduced.",
     )
 
 
 def standby(found: Result) -> Found:
-    """What standby machines save, for several rates of failure."""
+    """Return the effect of standby machines at several rates of failure."""
     rows = [
         row(
             f"{each['days_between_failures']:.0f} days",
@@ -271,11 +270,11 @@ def standby(found: Result) -> Found:
         [
             Claim(
                 "pools of 90, 20 and 10 machines include standby ones",
-                f"{pools['training']}, {pools['servers']} and {pools['images']} of them stand by",
+                f"{pools['training']}, {pools['servers']} and {pools['images']} of them are standby machines",
             ),
             Claim(
                 "machines did fail, and fault tolerance was exercised",
-                f"at one failure a machine in {middle['days_between_failures']:.0f} days "
+                f"at one failure per machine in {middle['days_between_failures']:.0f} days "
                 f"{100 * middle['with_standby']:.2f} % of the speed is kept, "
                 f"{100 * middle['without_standby']:.1f} % without standby machines",
             ),
@@ -286,7 +285,7 @@ def standby(found: Result) -> Found:
 
 
 def largest(found: Result) -> Found:
-    """What this machine trains asynchronously."""
+    """Return the largest network that this machine trains asynchronously."""
     if not found["summary"]["rows"]:
         return Found()
     rows = [
@@ -300,7 +299,7 @@ def largest(found: Result) -> Found:
         )
         for each in found["summary"]["rows"]
     ]
-    head = ["Sends", "Weights", "A step", "Pushed\na step", "Pulled\na step", "Memory\nat its peak"]
+    head = ["Sends", "Weights", "Step", "Pushed\nper step", "Pulled\nper step", "Peak\nmemory"]
     return Found(
         [Claim("36 billion connections on 16 machines", found["summary"]["said"])],
         tables=[Table(head, rows)],
@@ -309,13 +308,13 @@ def largest(found: Result) -> Found:
 
 
 def shared_memory(found: Result) -> Found:
-    """Lock-free processes beside processes that only compute."""
+    """Return lock-free processes compared with isolated processes."""
     ratio = found["ratio"]["processes that only compute"]
     return Found(
         [
             Claim(
                 "parameters updated without locks scale",
-                f"{found['processes']} processes on one copy: {ratio:.3f} of as many that only compute, "
+                f"{found['processes']} processes on one copy: {ratio:.3f} of as many isolated processes, "
                 f"{found['ratio']['torch.multiprocessing']:.2f} times PyTorch's own Hogwild",
             )
         ]
@@ -328,10 +327,9 @@ def _of(rows: Iterable[Result], name: str) -> list[float]:
 
 PAPER = Paper(
     "chilimbi2014",
-    "Project Adam, redone",
-    "Chilimbi, Suzue, Apacible and Kalyanaraman 2014: what the paper states, and what this library gives "
-    "on the "
-    "machine at hand, or predicts for the paper's.",
+    "Project Adam, reproduced",
+    "Chilimbi, Suzue, Apacible and Kalyanaraman 2014: the paper's figures, and Cotswold's on this machine "
+    "or predicted for the paper's machines.",
     (
         *ACCURACY,
         Part(
@@ -339,7 +337,7 @@ PAPER = Paper(
             "transforms of images",
             "measured",
             "Translation, rotation, affine and elastic transforms and crops of images in the "
-            "shapes of MNIST and CIFAR-10, on one core, beside SciPy's.",
+            "shapes of MNIST and CIFAR-10, on one core, compared with SciPy.",
             "A small set of machines transforms data, to offload that from the training machines.",
             ("augment",),
             transforms,
@@ -347,11 +345,10 @@ PAPER = Paper(
         *FEEDING,
         Part(
             "Figure 8",
-            "connections a second against cores",
+            "connections per second by cores",
             "measured",
             "Processes on one copy of the weights, without locks. The paper's count: connections times "
-            "samples a "
-            "second. More cores than there are here are not measured.",
+            "samples per second. Measured up to the number of cores of this machine.",
             "Excellent scaling with cores, super-linear up to 4.",
             ("adam-figures",),
             figure_8,
@@ -360,27 +357,26 @@ PAPER = Paper(
             "Section 3.2.3",
             "lock-free updates inside a machine",
             "measured",
-            "Processes that learn on one copy of the weights, beside as many that share nothing.",
+            "Processes that learn on one copy of the weights, compared with as many isolated processes.",
             "Weights are accessed and updated without locks.",
             ("hogwild",),
             shared_memory,
         ),
         Part(
             "Figure 9",
-            "updates a second by a parameter server",
+            "updates per second by a parameter server",
             "measured",
-            "Traffic that a run on MNIST has recorded, replayed as fast as can be against real servers, as "
-            "deltas "
+            "Recorded traffic of a run on MNIST, replayed at full speed against real servers, as deltas "
             "and as factors.",
-            "More than 13 billion updates a second; deltas are bound by the network.",
+            "More than 13 billion updates per second; deltas are limited by the network.",
             ("server-trace",),
             figure_9,
         ),
         Part(
             "Figure 10",
-            "model size against machines",
+            "model size by machines",
             "simulated",
-            "The largest networks whose convolutions' working sets fit the machines' caches, the paper's own "
+            "The largest networks whose convolutions' working sets fit the machines' caches, the paper's "
             "criterion.",
             "16 machines train a model of 36 billion connections; size grows faster than machines.",
             ("simulate",),
@@ -390,19 +386,18 @@ PAPER = Paper(
             "Figure 10, here",
             "the largest network that this machine trains asynchronously",
             "measured",
-            "Two fully connected layers as large as the memory allows, by a replica and its servers, some "
-            "steps.",
+            "Two fully connected layers as large as the memory allows, trained by a replica and its "
+            "servers for some steps.",
             "A model of 36 billion connections on 16 machines of 98 GB.",
             ("largest-async",),
             largest,
         ),
         Part(
             "Figure 11",
-            "speed against replicas",
+            "speed by replicas",
             "measured",
-            "Replicas of the MNIST network and one server process; more than cores simulated event by "
-            "event from "
-            "the measured time of a step.",
+            "Replicas of the MNIST network and one server process; more replicas than cores are simulated "
+            "event by event from the measured time of a step.",
             "4, 10, 12, 16 and 22 replicas scale well with 20 parameter servers.",
             ("adam-figures",),
             figure_11,
@@ -411,17 +406,17 @@ PAPER = Paper(
             "Section 4.4.3",
             "the network of over 2 billion connections on 62 machines",
             "simulated",
-            "Replicas of machines that cut the network, 10 parameter servers and 4 image servers, event by "
-            "event.",
+            "Replicas that divide the network among machines, 10 parameter servers and 4 image servers, "
+            "event by event.",
             "Ten days to convergence on 48 training machines, 10 parameter servers and 4 image servers.",
             ("adam-cluster",),
             cluster,
         ),
         Part(
             "Figure 12",
-            "accuracy against size",
+            "accuracy by size",
             "simulated",
-            "What an epoch of each size costs on the same 62 machines.",
+            "The time of an epoch of each size on the same 62 machines.",
             "Larger models are more accurate: 1.1 billion connections 24 %, over 2 billion 29.8 %.",
             ("adam-cluster",),
             figure_12,
@@ -430,8 +425,7 @@ PAPER = Paper(
             "Section 4.2",
             "standby machines",
             "simulated",
-            "Failures at random on the 62 machines for ten days, with the pools' standby machines and "
-            "without.",
+            "Random failures of the 62 machines for ten days, with the pools' standby machines and without.",
             "Pools of 90, 20 and 10 machines include standby machines.",
             ("adam-cluster",),
             standby,

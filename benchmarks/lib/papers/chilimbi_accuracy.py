@@ -1,7 +1,8 @@
-"""Accuracy in Chilimbi et al. 2014: tables 1 and 2, sections 4.3.3 and 4.4.3, and ours beside.
+"""Accuracy in Chilimbi et al. 2014: tables 1 and 2, sections 4.3.3 and 4.4.3, compared with Cotswold's
+results.
 
-Knows: what the paper states in words, which results stand beside which figure. Does not know: how a result
-came about, the paper's other parts, pages.
+Knows: the paper's statements, the results for each figure. Does not know: how results were measured, the
+paper's other parts, pages.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from lib.accuracy.page import lines as curves
 from lib.papers.part import Claim, Found, Part, Result
 from lib.papers.plots import figure
 
-NO_RUN = "no run has ended yet"
+NO_RUN = "no run is finished"
 
 
 def table_1(accuracy: Result) -> Found:
-    """Accuracy on MNIST's test samples of one replica, and of several that do not wait."""
+    """Return the accuracy on MNIST's test samples of one replica, and of several asynchronous replicas."""
     rows = _rows(accuracy, "mnist")
     if not rows:
         return Found()
@@ -33,16 +34,16 @@ def table_1(accuracy: Result) -> Found:
     claims += [
         Claim("asynchrony helps, by 0.24 points", _answer(each) + f", {each['replicas']} replicas")
         for each in compared
-    ] or [Claim("asynchrony helps, by 0.24 points", "not compared yet: no run of several replicas has ended")]
+    ] or [Claim("asynchrony helps, by 0.24 points", "not compared: no run of several replicas is finished")]
     caption = "Errors on validation samples"
     drawn = _drawn(accuracy, "mnist", caption)
     return Found(claims, drawn, note=_TABLE_1)
 
 
 _TABLE_1 = (
-    "Momentum, a falling rate, weight decay and dropout, which the paper does not name. Replicas are "
-    "simulated event by event with real gradients at the parameters that each had pulled. Every choice is "
-    "made on validation samples; test samples are judged once, with the last parameters of a run."
+    "Momentum, a falling rate, weight decay and dropout, which the paper does not specify. Replicas are "
+    "simulated event by event with real gradients at the parameters that each pulled. Every choice is "
+    "made on validation samples; test samples are evaluated once, with the last parameters of a run."
 )
 
 
@@ -52,17 +53,17 @@ def _answer(each: Result) -> str:
 
 
 def transformed(accuracy: Result) -> Found:
-    """Accuracy on MNIST whose training samples are distorted."""
+    """Return the accuracy on MNIST with distorted training samples."""
     rows = _rows(accuracy, "mnist-augmented")
     if not rows:
         return Found()
-    said = "the other form of the benchmark distorts training samples; no figure is stated"
+    said = "another form of the benchmark distorts training samples; no figure is stated"
     drawn = _drawn(accuracy, "mnist-augmented", "Errors on validation samples, distorted training samples")
     return Found(_claims(said, rows), drawn, note="Elastic, rotation, affine, translation; 40 epochs.")
 
 
 def table_2(accuracy: Result) -> Found:
-    """The network's shape on a set that is at hand."""
+    """Return the accuracy of a network of the paper's shape on CIFAR-10."""
     plain, transformed = (_rows(accuracy, name) for name in ("cifar10", "cifar10-augmented"))
     if not plain and not transformed:
         return Found()
@@ -82,7 +83,7 @@ def _rows(accuracy: Result, case: str) -> list[Any]:
 
 
 def _claims(said: str, rows: Sequence[Any]) -> list[Claim]:
-    """One a number of replicas; that nothing ended yet, where there is none."""
+    """Return one claim for each number of replicas, or that no run is finished."""
     return [
         Claim(
             said,
@@ -105,7 +106,7 @@ def _drawn(accuracy: Result, case: str, caption: str) -> list[Figure]:
 
 
 def two_processes(mnist: Result) -> Found:
-    """Accuracy of one process and of two real ones, on MNIST's test samples."""
+    """Return the accuracy of one process and of two real processes on MNIST's test samples."""
     rows = {each["training"]: each for each in mnist["summary"]["rows"]}
     claims = [
         Claim(
@@ -137,13 +138,13 @@ def two_processes(mnist: Result) -> Found:
 def _asynchronous(mnist: Result) -> str:
     epochs = mnist["settings"]["epochs"]
     return (
-        f"{epochs} epochs a run. The rate was chosen on validation samples with a seed of its own, the epoch "
-        "too; test samples were looked at once a run. Asynchronous: two replicas."
+        f"{epochs} epochs per run. The rate was chosen on validation samples with a separate seed, and the "
+        "epoch too; test samples were evaluated once per run. Asynchronous: two replicas."
     )
 
 
 def asynchrony(stale: Result) -> Found:
-    """Accuracy against the number of replicas, at real staleness."""
+    """Return the accuracy by number of replicas, at real staleness."""
     rows = stale["summary"]["rows"]
     lines = []
     for colour, rule in enumerate(dict.fromkeys(each["rule"] for each in rows)):
@@ -160,11 +161,11 @@ def asynchrony(stale: Result) -> Found:
     sgd = [each for each in rows if each["rule"] == "sgd"]
     said = ", ".join(f"{each['replicas']}: {100 * each['test']:.2f} %" for each in sgd)
     best = max(sgd, key=lambda each: each["test"]) if sgd else None
-    helps = "" if best is None else f"; the best is {best['replicas']}"
+    helps = "" if best is None else f"; best: {best['replicas']}"
     return Found(
         [Claim("asynchrony adds noise that helps to generalise", f"replicas and accuracy: {said}{helps}")],
         [figure("adam-stale", "Each rule at its best rate", lines, x="replicas", y="% of test samples")],
-        note="Replicas are interleaved in virtual time with real gradients, so that staleness is real.",
+        note="Replicas are interleaved in virtual time with real gradients, so staleness is real.",
     )
 
 
@@ -174,8 +175,8 @@ PARTS = (
         "MNIST",
         "measured",
         "The paper's network, 10 and 20 maps of padded 5 x 5 convolutions (1,732,000 connections), without "
-        "augmentation; one replica, and 4 and 16 that are simulated with real gradients.",
-        "99.63 % asynchronously, 99.39 % synchronously, 99.55 % the best before.",
+        "augmentation; one replica, and 4 and 16 replicas simulated with real gradients.",
+        "99.63 % asynchronously, 99.39 % synchronously, 99.55 % the best known before.",
         ("adam-accuracy",),
         table_1,
     ),
@@ -183,7 +184,7 @@ PARTS = (
         "Table 1, here",
         "two real processes",
         "measured",
-        "The same network by plain steps, by one process and by two that do not wait for each other.",
+        "The same network with plain steps, by one process and by two asynchronous processes.",
         "99.63 % asynchronously, 99.39 % synchronously.",
         ("adam-mnist",),
         two_processes,
@@ -193,7 +194,7 @@ PARTS = (
         "does asynchrony help?",
         "measured",
         "Replicas interleaved in virtual time, event by event, with real gradients at the parameters that "
-        "each had pulled; a network 784-100-10 on MNIST.",
+        "each pulled; a network 784-100-10 on MNIST.",
         "The authors believe that asynchrony adds stochastic noise that helps models to generalise.",
         ("staleness",),
         asynchrony,
@@ -203,7 +204,7 @@ PARTS = (
         "MNIST, transformed",
         "measured",
         "The network of table 1 with a new variant of every training image in every epoch.",
-        "Transforms expand the training data and give higher accuracy; the paper itself uses none on MNIST.",
+        "Transforms expand the training data and give higher accuracy; the paper uses none on MNIST.",
         ("adam-accuracy",),
         transformed,
     ),
@@ -211,7 +212,7 @@ PARTS = (
         "Table 2",
         "ImageNet 22k",
         "left out",
-        "ImageNet's 15 million images are not at hand, and the paper's ten days on 62 machines are 27 "
+        "ImageNet's 15 million images are not available, and the paper's ten days on 62 machines are 27 "
         "years of one core each. The cost is simulated below.",
         "29.8 %, against 13.6 and 15.8 % before.",
     ),
@@ -219,8 +220,8 @@ PARTS = (
         "Table 2, here",
         "five convolutional and three fully connected layers on CIFAR-10",
         "measured",
-        "The shape of the paper's network, shrunk to images of 32 x 32 and ten categories: accuracies are "
-        "not of the same task.",
+        "The shape of the paper's network, reduced to images of 32 x 32 and ten categories: accuracies are "
+        "for a different task.",
         "29.8 % on 22,000 categories of ImageNet.",
         ("adam-accuracy",),
         table_2,

@@ -1,6 +1,7 @@
-"""Chilimbi et al. 2014, section 3.1: how trainers are fed, and ours beside.
+"""Section 3.1 of Chilimbi et al. 2014: data servers, compared with Cotswold's results.
 
-Knows: what the paper states in words, what `data-servers.json` has. Does not know: how anybody is fed, pages.
+Knows: the paper's statements, the contents of `data-servers.json`. Does not know: how batches are delivered,
+pages.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from cotswold.analysis.report.blocks import Table, row
 from lib.papers.part import Claim, Found, Part, Result
 
 _OURS = "data servers"
-_HEAD = ["", "Samples\na second", "A core\nsecond", "Memory,\nMiB", "Waited\nat 1/1.2"]
+_HEAD = ["", "Samples\nper second", "per core\nsecond", "Memory,\nMiB", "Waiting\nat 1/1.2"]
 
 
 def feeding(found: Result) -> Found:
-    """Data servers beside other feeders, their cache, and servers that are killed."""
+    """Return data servers compared with other loaders, their cache, and the effect of kills."""
     told = found["summary"]
     rows = [
         row(
@@ -34,23 +35,21 @@ def feeding(found: Result) -> Found:
     ]
     rates = [f"{each['subject']} {each['samples_a_core_second']['median']:,.0f}" for each in ours]
     claims = [
-        Claim("a small set of machines feeds all trainers", f"samples a core second: {', '.join(rates)}"),
+        Claim("a small set of machines feeds all trainers", f"samples per core second: {', '.join(rates)}"),
         Claim(
-            "images are asked for in advance, so that trainers do not wait",
-            f"waiting, where the pool could hand out 1.2 times as much: {', '.join(waits) or 'not measured'}",
+            "images are requested in advance, so that trainers do not wait",
+            f"waiting time at 1.2 times the trainer's rate: {', '.join(waits) or 'not measured'}",
         ),
         *_cached(told["cache"]),
         *_killed(told["killed"]),
     ]
-    note = (
-        "The transforms alone are the same batches made in the trainer's own process, which waits for them."
-    )
+    note = "Transforms alone: the same batches made in the trainer's process, which waits for them."
     return Found(claims, tables=[Table(_HEAD, rows)], note=note)
 
 
 def _cached(rows: list[Result]) -> list[Claim]:
     hits = [
-        f"{each['subject']} a hit takes {each['hit_of_copy']:.1f} times a copy, and the cache "
+        f"{each['subject']} a hit takes {each['hit_of_copy']:.1f} times as long as a copy, and the cache "
         f"{100 * each['of_bound']:.0f} % of its bound"
         for each in rows
     ]
@@ -61,10 +60,10 @@ def _killed(rows: list[Result]) -> list[Claim]:
     quiet = {each["subject"]: each for each in rows if each["killed_every"] == "0"}
     return [
         Claim(
-            "nothing is said of data servers that fail",
+            "failures of data servers are not described",
             f"{each['subject']}: {_kept(each, quiet[each['subject']]):.2f} of the rate with {each['killed']} "
-            f"kills, one every {each['killed_every']} s; of {each['samples']:,} samples {each['twice']} came "
-            f"twice and {each['lost']} not at all",
+            f"kills, one every {each['killed_every']} s; of {each['samples']:,} samples {each['twice']} were "
+            f"duplicated and {each['lost']} lost",
         )
         for each in rows
         if each["killed_every"] != "0" and each["subject"] in quiet
@@ -81,10 +80,9 @@ PARTS = (
         "Section 3.1, servers",
         "data servers",
         "measured",
-        "Processes apart from the trainer read, transform and hand out images, beside other feeders "
-        "with the same transforms, and TensorFlow's with its own.",
-        "Data servers apart from the training machines transform and cache images, which are asked for in "
-        "advance.",
+        "Separate processes read, transform and deliver images; compared with other loaders "
+        "with the same transforms, and TensorFlow with its own.",
+        "Data servers on separate machines transform and cache images, which are requested in advance.",
         ("data-servers",),
         feeding,
     ),

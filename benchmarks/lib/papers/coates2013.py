@@ -1,7 +1,6 @@
-"""Coates, Huval, Wang, Wu, Ng, Catanzaro 2013, COTS HPC: its tables and figures, and ours beside.
+"""Coates, Huval, Wang, Wu, Ng, Catanzaro 2013, COTS HPC: its tables and figures, compared with Cotswold's.
 
-Knows: what the paper states in words, which results stand beside which figure. Does not know: how a result
-came about, pages.
+Knows: the paper's statements, the results for each figure. Does not know: how results were measured, pages.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from lib.papers.part import Claim, Found, Paper, Part, Result
 from lib.papers.plots import figure, spread
 
 RATES = {"Wx": 885 / 1080, "W'x": 808 / 1080, "δx'": 702 / 1080}
-"""Of table 1 on a GTX 680: a kernel over sgemm on matrices of about the same size."""
+"""Rates of table 1 on a GTX 680: a kernel over sgemm on matrices of about the same size."""
 STATED_GFLOPS = {"Wx": 885, "W'x": 808, "δx'": 702}
 TABLE_2 = {"faces": (0.882, 0.865), "upper bodies": (0.802, 0.745), "cats": (0.730, 0.694)}
-"""The best neuron of the 1.8 and 11 billion parameter networks."""
+"""Accuracy of the best neuron of the networks with 1.8 and 11 billion parameters."""
 
 
 def table_1(kernels: Result) -> Found:
-    """Products of local filters beside the fastest dense product of the same run."""
+    """Return products of local filters, compared with the fastest dense product of the same run."""
     threads = min(each["threads"] for each in kernels["rows"])
     rows: list[Any] = [
         each
@@ -50,7 +49,7 @@ def table_1(kernels: Result) -> Found:
         )
         for each in rows
     ]
-    head = ["", "Fields and blocks", "GFLOP/s", "Dense", "Part"]
+    head = ["", "Fields and blocks", "GFLOP/s", "Dense", "Fraction"]
     return Found(claims, tables=[Table(head, shown)] if shown else (), note=f"Threads: {threads}.")
 
 
@@ -65,14 +64,14 @@ def _part(each: Result) -> float:
 
 
 def figure_5(simulated: Result) -> Found:
-    """Seconds an update against GPUs."""
+    """Return seconds per update by GPUs."""
     networks, large = simulated["coates"]["networks"], simulated["large"]
     third = large["stages"][2]["seconds"]
     return Found(
         [
             Claim(
-                "stack 3 of 11.2 billion: under 0.6 s an update",
-                f"{third:.3f} s; {0.6 - third:.3f} s are not explained",
+                "stack 3 of 11.2 billion: under 0.6 s per update",
+                f"{third:.3f} s; {0.6 - third:.3f} s are unexplained",
             ),
             Claim("an epoch of 10 million images: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
             Claim("two epochs of stacks 2 and 3: roughly 3 days", f"{large['days']:.1f} days"),
@@ -80,13 +79,13 @@ def figure_5(simulated: Result) -> Found:
                 "a billion parameters on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"
             ),
         ],
-        [_ladder("coates-5", "Figure 5", networks, "seconds", "seconds an update")],
-        note="No constant is fitted; the residual is what kernels and wires do not take at published rates.",
+        [_ladder("coates-5", "Figure 5", networks, "seconds", "seconds per update")],
+        note="No constant is fitted; published rates of kernels and links do not explain the residual.",
     )
 
 
 def figure_6(simulated: Result) -> Found:
-    """Speed-up over one GPU, normalised by the size of the network."""
+    """Return the speed-up over one GPU, normalised by the size of the network."""
     networks = simulated["coates"]["networks"]
     last = {name: [each for each in rows if each["fits"]][-1] for name, rows in networks.items()}
     return Found(
@@ -100,12 +99,12 @@ def figure_6(simulated: Result) -> Found:
                 f"11.2 B: {last['11.2 B']['speed_up']:.1f} times on {last['11.2 B']['ranks']}",
             ),
         ],
-        [_ladder("coates-6", "Figure 6", networks, "speed_up", "speed-up, by parameters a second")],
+        [_ladder("coates-6", "Figure 6", networks, "speed_up", "speed-up, by parameters per second")],
     )
 
 
 def _ladder(name: str, caption: str, networks: Result, of: str, y: str) -> Figure:
-    """The ends and the middle of the ladder: a plot has four colours."""
+    """Return a plot of four of the networks, because a plot has four colours."""
     lines = []
     for colour, network in enumerate(("180 M", "1.8 B", "6.9 B", "11.2 B")):
         rows = [each for each in networks[network] if each["fits"]]
@@ -115,7 +114,7 @@ def _ladder(name: str, caption: str, networks: Result, of: str, y: str) -> Figur
 
 
 def scaling(found: Result) -> Found:
-    """Two ranks on this machine's cores beside one process."""
+    """Return two ranks on this machine's cores compared with one process."""
     rows = [
         each for each in found["rows"] if each["group"] in ("weak", "strong") and each["operation"] == "step"
     ]
@@ -137,8 +136,8 @@ def scaling(found: Result) -> Found:
         if parts:
             claims.append(
                 Claim(
-                    f"{said}: nothing is stated of so few",
-                    f"{min(parts):.2f} to {max(parts):.2f} of linear; two processes that share nothing "
+                    f"{said}: not stated for so few",
+                    f"{min(parts):.2f} to {max(parts):.2f} of linear; two isolated processes "
                     f"{min(shared):.2f} to {max(shared):.2f}",
                 )
             )
@@ -150,18 +149,17 @@ def _median(each: Result, name: str) -> float:
 
 
 def offload(found: Result) -> Found:
-    """A stack of the large network from this machine's disk."""
+    """Return a stack of the large network, trained from this machine's disk."""
     seconds, first = found["update_seconds"]["median"], found["first_update_seconds"]
     return Found(
         [
             Claim(
                 "11.2 billion parameters on 16 machines",
-                f"{found['parameters'] / 1e9:.2f} billion of its stack {found['stack']} on this one, from "
-                "the "
-                f"disk: {seconds:.0f} s an update of {found['batch']} images",
+                f"{found['parameters'] / 1e9:.2f} billion of its stack {found['stack']} on this machine, "
+                f"from the disk: {seconds:.0f} s per update of {found['batch']} images",
             ),
             Claim(
-                "memory is what binds a GPU",
+                "memory is the limit of a GPU",
                 f"{found['stack_bytes'] / 1e9:.1f} GB of filters and momentum, "
                 f"{found['resident_peak_bytes'] / 1e9:.1f} GB in memory; the first update {first:.0f} s",
             ),
@@ -170,7 +168,7 @@ def offload(found: Result) -> Found:
 
 
 def table_2(faces: Result) -> Found:
-    """The best neuron for each object, held out, beside the same of random filters and k-means."""
+    """Return the best neuron for each object on held-out images, compared with random filters and k-means."""
     claims, shown = [], []
     for name, (small, large) in TABLE_2.items():
         seeds = [each["objects"][name] for each in faces["seeds"]]
@@ -187,17 +185,15 @@ def table_2(faces: Result) -> Found:
         claims,
         tables=[Table(head, shown)],
         note=(
-            "The paper's sets are others: 13,152 faces and 48,000 distractors, reweighted. Ours are "
-            "aligned faces "
-            "of LFW and images of Caltech-101; the network is 48 x 48 and has a few million filter "
-            "weights. "
-            "Chosen on one half of the test images, judged on the other."
+            "The paper's sets differ: 13,152 faces and 48,000 distractors, reweighted. Ours are aligned "
+            "faces of LFW and images of Caltech-101; the network is 48 x 48 and has a few million filter "
+            "weights. The neuron is chosen on one half of the test images and evaluated on the other."
         ),
     )
 
 
 def figure_7(faces: Result) -> Found:
-    """How near the best face neuron's optimal stimulus is to the mean face."""
+    """Return the similarity of the best face neuron's optimal stimulus to the mean face."""
     seeds = [each["objects"]["faces"] for each in faces["seeds"]]
     values = _of(seeds, "stimulus_correlation")
     ranks = _of(seeds, "stimulus_percentile_in_layer")
@@ -209,7 +205,7 @@ def figure_7(faces: Result) -> Found:
                 f"that of {min(ranks):.0f} to {max(ranks):.0f} % of the layer's neurons",
             )
         ],
-        note="The images are on the page that cotswold report writes of a run.",
+        note="The images are on the page that cotswold report writes for a run.",
     )
 
 
@@ -219,29 +215,28 @@ def _of(rows: Iterable[Result], name: str) -> list[float]:
 
 PAPER = Paper(
     "coates2013",
-    "COTS HPC, redone",
-    "Coates, Huval, Wang, Wu, Ng and Catanzaro 2013: what the paper states, and what this library gives on "
-    "the "
-    "machine at hand, or predicts for the paper's cluster.",
+    "COTS HPC, reproduced",
+    "Coates, Huval, Wang, Wu, Ng and Catanzaro 2013: the paper's figures, and Cotswold's on this machine "
+    "or predicted for the paper's cluster.",
     (
         Part(
             "Table 1",
             "speed of the kernels",
             "measured",
-            "The paper's shapes on this processor, each beside the fastest dense product of the same run "
-            "(torch.mm, oneDNN, NumPy).",
+            "The paper's shapes on this processor, each compared with the fastest dense product of the "
+            "same run (torch.mm, oneDNN, NumPy).",
             "GTX 680: sgemm 1080 GFLOP/s, Wx 885, W'x 808, δx' 702; naive code 300.",
             ("kernels",),
             table_1,
         ),
         Part(
             "Figure 5",
-            "time of an update against GPUs",
+            "time of an update by GPUs",
             "simulated",
             "Six networks from 180 million to 11.2 billion parameters, all stacks jointly, on 1 to 64 GPUs "
-            "of the "
-            "paper's cluster; the ends of the ladder are the paper's, the steps between are ours.",
-            "Under 0.6 s for stack 3 of the large network; 17 hours an epoch, 3 days in all.",
+            "of the paper's cluster; the smallest and the largest are the paper's, those between are "
+            "Cotswold's.",
+            "Under 0.6 s for stack 3 of the large network; 17 hours per epoch, 3 days in total.",
             ("simulate",),
             figure_5,
         ),
@@ -249,7 +244,7 @@ PAPER = Paper(
             "Figure 6",
             "speed-up by the size of the network",
             "simulated",
-            "The same predictions, parameters a second over those of 180 million on one GPU.",
+            "The same predictions, parameters per second over those of 180 million on one GPU.",
             "Many GPUs bring little for small networks, and much for large ones.",
             ("simulate",),
             figure_6,
@@ -258,8 +253,8 @@ PAPER = Paper(
             "Figure 6, here",
             "two ranks on this machine",
             "measured",
-            "Steps of single stacks by two ranks, beside one process and beside two that share nothing.",
-            "Speed-up is normalised by the size of the network; figures are in the image only.",
+            "Steps of single stacks by two ranks, compared with one process and with two isolated processes.",
+            "Speed-up is normalised by the size of the network; figures are only plotted.",
             ("scaling",),
             scaling,
         ),
@@ -267,7 +262,7 @@ PAPER = Paper(
             "Section 5.1, here",
             "a stack of the large network on one machine",
             "measured",
-            "Filters and momentum are on the disk and pass through memory once an update.",
+            "Filters and momentum are on disk and pass through memory once per update.",
             "16 machines of 4 GPUs train 11.2 billion parameters.",
             ("offload-largest",),
             offload,
@@ -294,8 +289,8 @@ PAPER = Paper(
             "Section 5.2",
             "10 million YouTube thumbnails",
             "left out",
-            "The thumbnails are not at hand, and neither are 64 GPUs; the recipes coates2013-1.8b and "
-            "coates2013-11b are the paper's networks, for who has both.",
+            "The thumbnails and 64 GPUs are not available; the recipes coates2013-1.8b and "
+            "coates2013-11b have the paper's networks, for users with both.",
             "1.8 and 11.2 billion parameters, trained on 10 million images of 200 x 200.",
         ),
     ),

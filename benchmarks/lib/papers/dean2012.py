@@ -1,7 +1,6 @@
-"""Dean, Corrado, Monga and others 2012, DistBelief: its figures, and ours beside.
+"""Dean, Corrado, Monga and others 2012, DistBelief: its figures, compared with Cotswold's.
 
-Knows: what the paper states in words, which results stand beside which figure. Does not know: how a result
-came about, pages.
+Knows: the paper's statements, the results for each figure. Does not know: how results were measured, pages.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ RULES = {"sgd": "fixed rate", "momentum": "momentum", "adagrad": "Adagrad"}
 
 
 def figure_3(simulated: Result) -> Found:
-    """Speed-up over one machine."""
+    """Return the speed-up over one machine."""
     slow, fast = (simulated[name]["networks"] for name in ("distbelief", "distbelief-10g"))
 
     def gain(networks: Result, network: str, machines: int) -> float:
@@ -49,13 +48,13 @@ def figure_3(simulated: Result) -> Found:
             ),
             Claim("speech: slower beyond 8", f"no: {most:.1f} at most at 1 Gbit/s, flat from 2 on"),
         ],
-        [figure("dean-3", "Figure 3", lines, x="machines", y="times one machine", scale="log")],
-        note="The paper says neither how its machines were joined nor the batch (100 here).",
+        [figure("dean-3", "Figure 3", lines, x="machines", y="speed-up over one machine", scale="log")],
+        note="The paper states neither the network of its machines nor the batch (100 here).",
     )
 
 
 def figure_4(found: Result) -> Found:
-    """Accuracy against time, of each way from one warm start."""
+    """Return accuracy by time, of each way from one warm start."""
     rows = found["summary"]["rows"]
     if not rows:
         return Found()
@@ -81,7 +80,7 @@ def figure_4(found: Result) -> Found:
     return Found(
         [
             Claim(
-                "Downpour with Adagrad reaches an accuracy first, and by fewest machines",
+                "Downpour with Adagrad reaches an accuracy first, and with fewest machines",
                 f"{best['way']} first reaches {accuracy:.1f} %, after {best['seconds']:.0f} s",
             )
         ],
@@ -91,7 +90,7 @@ def figure_4(found: Result) -> Found:
 
 
 def figure_5(found: Result) -> Found:
-    """Time to an accuracy against machines, simulated beyond this one."""
+    """Return time to an accuracy by machines, simulated beyond this machine."""
     rows = [each for each in found["summary"]["simulated"] if each["seconds"] is not None]
     if not rows:
         return Found()
@@ -104,8 +103,8 @@ def figure_5(found: Result) -> Found:
     claims = [
         Claim(
             f"{way}: more machines, less time",
-            f"{rows[0]['seconds']:.0f} s by {rows[0]['replicas']}, "
-            f"{min(_of(rows, 'seconds')):.0f} s at best by "
+            f"{rows[0]['seconds']:.0f} s with {rows[0]['replicas']}, "
+            f"{min(_of(rows, 'seconds')):.0f} s at best with "
             f"{min(rows, key=lambda each: float(each['seconds']))['replicas']}",
         )
         for way, rows in own.items()
@@ -114,7 +113,7 @@ def figure_5(found: Result) -> Found:
 
 
 def adagrad(stale: Result) -> Found:
-    """How many replicas learn productively by each rule."""
+    """Return the number of replicas that learn productively with each rule."""
     told = stale["summary"]
     lines = []
     for colour, (rule, name) in enumerate(RULES.items()):
@@ -137,11 +136,11 @@ def adagrad(stale: Result) -> Found:
 
 
 def downpour(found: Result) -> Found:
-    """Replicas on this machine: undisturbed, one slowed, one killed."""
+    """Return replicas on this machine: undisturbed, one slowed, one killed."""
     said = {
-        "two": ("replicas work independently of each other", "two over two processes that only compute"),
+        "two": ("replicas work independently of each other", "two over two isolated processes"),
         "quarter": ("and of each other's speed", "one at a quarter, over the sum of both speeds"),
-        "killed": ("a machine that fails does not stop the others", "one killed now and then, over none"),
+        "killed": ("a machine that fails does not stop the others", "one killed, over none killed"),
     }
     told = found["summary"]
     return Found(
@@ -154,11 +153,11 @@ def downpour(found: Result) -> Found:
 
 
 def sandblaster(found: Result) -> Found:
-    """Workers of a whole-set evaluation that are slow, stopped or killed."""
+    """Return workers of a whole-set evaluation that are slow, stopped or killed."""
     said = {
-        "two, sandblaster": "two workers over two that share nothing",
+        "two, sandblaster": "two workers over two isolated processes",
         "sixteenth, sandblaster": "one at a sixteenth of its speed, over the ideal time",
-        "killed, sandblaster": "one killed now and then, over as long without",
+        "killed, sandblaster": "one killed at intervals, over equal time without kills",
     }
     cases = found["cases"]
     return Found(
@@ -171,7 +170,7 @@ def sandblaster(found: Result) -> Found:
 
 
 def images(found: Result) -> Found:
-    """Images by untied filters, at random and learnt without labels."""
+    """Return images by untied filters, random and learnt without labels."""
     claims = []
     ways = {each["way"]: each for each in found["summary"]["rows"]}
     for name in ways:
@@ -195,8 +194,7 @@ def images(found: Result) -> Found:
         drawn if lines else (),
         note=(
             "Caltech-101 without BACKGROUND_Google and Faces (Faces_easy has the same photographs): 100 "
-            "categories, "
-            "5,358 images of 64 x 64 to learn from, 1,648 held out."
+            "categories, 5,358 images of 64 x 64 to learn from, 1,648 held out."
         ),
     )
 
@@ -207,16 +205,15 @@ def _of(rows: Iterable[Result], name: str) -> list[float]:
 
 PAPER = Paper(
     "dean2012",
-    "DistBelief, redone",
-    "Dean, Corrado, Monga and others 2012: what the paper states, and what this library gives on the "
-    "machine at "
-    "hand, or predicts for the paper's.",
+    "DistBelief, reproduced",
+    "Dean, Corrado, Monga and others 2012: the paper's figures, and Cotswold's on this machine or "
+    "predicted for the paper's machines.",
     (
         Part(
             "Figure 3",
             "model parallelism",
             "simulated",
-            "The speech network and an image network of 1.65 billion parameters, cut over 1 to 128 machines.",
+            "The speech network and an image network of 1.65 billion parameters, on 1 to 128 machines.",
             "1.7 billion parameters: more than 12 times on 81 machines; speech: 2.2 times on 8, slower "
             "beyond.",
             ("simulate",),
@@ -224,18 +221,17 @@ PAPER = Paper(
         ),
         Part(
             "Figure 4",
-            "accuracy against time",
+            "accuracy by time",
             "measured",
             "Spoken digits in the paper's setting of speech, two hidden layers of 512; all ways from one "
-            "warm start "
-            "of plain SGD, each at its best rate.",
+            "warm start of plain SGD, each at its best rate.",
             "Downpour with Adagrad is fastest; Sandblaster L-BFGS scales best at the far end.",
             ("downpour-vs-sandblaster",),
             figure_4,
         ),
         Part(
             "Figure 5",
-            "time to an accuracy against machines",
+            "time to an accuracy by machines",
             "simulated",
             "Downpour on 1 to 64 replicas event by event with real gradients and the measured time of a "
             "step.",
@@ -256,7 +252,7 @@ PAPER = Paper(
             "Section 4.1, here",
             "Downpour on this machine",
             "measured",
-            "Two replicas, a server and what feeds them on two cores.",
+            "Two replicas, a server and their data on two cores.",
             "Replicas run independently of each other; a machine that fails does not stop the others.",
             ("downpour",),
             downpour,
@@ -275,8 +271,7 @@ PAPER = Paper(
             "images by untied local filters",
             "measured",
             "Three stages of untied local filters of 10 x 10, pooling, contrast normalisation, then a "
-            "logistic output "
-            "a category; filters at random, and learnt without labels.",
+            "logistic output per category; filters random, and learnt without labels.",
             "Over 15 % accuracy on 21,000 categories of ImageNet.",
             ("distbelief-images",),
             images,
@@ -285,8 +280,8 @@ PAPER = Paper(
             "Section 5, ImageNet",
             "16 million images of 21,000 categories",
             "left out",
-            "ImageNet is not at hand, and 1.7 billion parameters on thousands of machines are out of reach.",
-            "Over 15 % accuracy, the best then.",
+            "ImageNet and thousands of machines for 1.7 billion parameters are not available.",
+            "Over 15 % accuracy, the best known then.",
         ),
         Part(
             "Section 5, speech",

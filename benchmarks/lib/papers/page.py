@@ -1,6 +1,6 @@
-"""A paper's tables and figures as one page: ours beside what it states.
+"""A paper's tables and figures as one page, next to Cotswold's results.
 
-Knows: the order of the page, its words. Does not know: any paper, how results came about, HTML.
+Knows: the order of the page, its texts. Does not know: any paper, how results were measured, HTML.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NOTHING = "not run yet"
 
 @dataclass(frozen=True)
 class Given:
-    """A result, and where it is from."""
+    """A result and its origin."""
 
     result: Result
     earlier: bool
-    """Whether it was there before, measured by a command of its own."""
+    """True if the result existed before, measured by a separate command."""
 
 
 def entries(paper: Paper, given: Mapping[str, Given]) -> list[tuple[Part, Found | None]]:
-    """Each part, and what its results say; None where one of them is not there, or says nothing yet."""
+    """Return each part with its findings, or None if a result is missing or has no findings yet."""
     found: list[tuple[Part, Found | None]] = []
     for part in paper.parts:
         has_all = part.found is not None and all(name in given for name in part.needs)
@@ -49,14 +49,14 @@ def entries(paper: Paper, given: Mapping[str, Given]) -> list[tuple[Part, Found 
 def page(
     paper: Paper, given: Mapping[str, Given], problems: Sequence[str], command: str, words: Mapping[str, str]
 ) -> str:
-    """The whole page as HTML; ``words``: of each result the command that makes it."""
+    """Return the whole page as HTML; ``words`` has the command of each result."""
     parts = entries(paper, given)
     done = [part.kind for part, told in parts if told is not None]
     waiting = sum(told is None and part.kind != "left out" for part, told in parts)
     numbers = [
         (str(done.count("measured")), "measured"),
         (str(done.count("simulated")), "simulated"),
-        (str(sum(part.kind == "left out" for part, _ in parts)), "left out, and why"),
+        (str(sum(part.kind == "left out" for part, _ in parts)), "left out, with reasons"),
         (str(waiting), "not run yet"),
     ]
     sections = [_summary(paper, parts)]
@@ -75,7 +75,7 @@ def page(
 
 
 def told(paper: Paper, given: Mapping[str, Given]) -> list[dict[str, object]]:
-    """The same as JSON, without drawings."""
+    """Return the same as JSON, without plots."""
     return [
         {
             "part": part.name,
@@ -97,9 +97,9 @@ def _summary(paper: Paper, parts: Sequence[tuple[Part, Found | None]]) -> PageSe
         claims = found.claims if found is not None else ()
         first = claims[0] if claims else Claim(part.stated, "")
         rows.append(row(f"{part.name}, {kind}", first.said, first.ours))
-    blocks: list[Block] = [Table(["", "The paper", "Here"], rows, "words")]
+    blocks: list[Block] = [Table(["", "The paper", "Cotswold"], rows, "words")]
     if paper.diagrams:
-        blocks.append(Paragraph("Without a result of its own: " + "; ".join(paper.diagrams) + ".", "note"))
+        blocks.append(Paragraph("Without results: " + "; ".join(paper.diagrams) + ".", "note"))
     return PageSection("At a glance", "glance", blocks)
 
 
@@ -110,7 +110,7 @@ def _section(number: int, part: Part, found: Found | None, words: Mapping[str, s
     if found is not None:
         if found.claims:
             rows = [row(claim.said, claim.ours) for claim in found.claims]
-            blocks.append(Table(["The paper", "Here"], rows, "words"))
+            blocks.append(Table(["The paper", "Cotswold"], rows, "words"))
         blocks += list(found.tables)
         if found.figures:
             blocks.append(FigureGrid(found.figures))
@@ -121,17 +121,17 @@ def _section(number: int, part: Part, found: Found | None, words: Mapping[str, s
 
 
 def _how(given: Mapping[str, Given]) -> PageSection:
-    """Each result's command and machine."""
+    """Return the section with each result's command and machine."""
     rows = []
     for name, each in sorted(given.items()):
         machine: Any = each.result.get("machine", {})
-        processor = machine.get("processor") or each.result.get("processor") or "any: nothing is measured"
+        processor = machine.get("processor") or each.result.get("processor") or "any (nothing measured)"
         cores = f", {machine['cores']} cores" if "cores" in machine else ""
         when = "an earlier measurement" if each.earlier else "this experiment"
         rows.append(
             row(name, str(each.result.get("command", "")), f"{processor}{cores}", when),
         )
     if not rows:
-        return PageSection("How", "how", [Items(["No result is there yet."])])
+        return PageSection("How", "how", [Items(["There are no results."])])
     head = ["Result", "Command", "Processor", "From"]
     return PageSection("How", "how", [Table(head, rows, "words")])

@@ -1,6 +1,6 @@
-"""What is said of a table or figure of a paper: how it was redone, what the paper states, what was found.
+"""Parts of a paper's page: how a table or figure was reproduced, the paper's statement, the findings.
 
-Knows: the words for both. Does not know: papers, how anything is measured, HTML.
+Knows: the texts of both. Does not know: papers, how anything is measured, HTML.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, Literal
 from cotswold.analysis.report.blocks import Figure, Table
 
 Result = Mapping[str, Any]
-"""The JSON that a script left."""
+"""The JSON written by a script."""
 Kind = Literal["measured", "simulated", "left out"]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper states, and ours beside it; ours is empty where the sentence stands for itself."""
+    """A statement of the paper and Cotswold's result, which is empty if the statement has no counterpart."""
 
     said: str
     ours: str
@@ -26,7 +26,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Found:
-    """What results say of a part; without claims and tables that no run of it has ended yet."""
+    """Findings about a part; no run of it is finished if there are no claims and tables."""
 
     claims: Sequence[Claim] = ()
     figures: Sequence[Figure] = ()
@@ -42,22 +42,22 @@ class Part:
     title: str
     kind: Kind
     about: str
-    """What was done in the paper's place; of what is left out, why."""
+    """Experiment that reproduces the part, or the reason to leave it out."""
     stated: str
-    """What the paper says; shown also before there is a result."""
+    """Statement of the paper, shown even without a result."""
     needs: Sequence[str] = ()
     """Names of results, each NAME.json."""
     found: Callable[..., Found] | None = None
-    """Of the results that `needs` names, in their order."""
+    """Makes the findings from the results in `needs`, in their order."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: what it is called, and all its tables and figures."""
+    """A paper with all its tables and figures."""
 
     name: str
     title: str
     lead: str
     parts: Sequence[Part]
     diagrams: Sequence[str] = field(default_factory=tuple)
-    """Figures that show no result: schemas, images of others."""
+    """Figures without results: diagrams, images of others."""

@@ -1,4 +1,4 @@
-"""Plots and words that several papers' parts use.
+"""Plots and texts that several papers' parts use.
 
 Knows: lines, figures of a page. Does not know: papers.
 """
@@ -21,17 +21,17 @@ def figure(
     scale: Scale = "linear",
     bottom: float | None = None,
 ) -> Figure:
-    """A plot with its caption; ``name`` is its own on the page."""
+    """Return a plot with its caption; ``name`` must be unique on the page."""
     return Figure(Drawing(plot(name, lines, x=x, y=y, scale=scale, bottom=bottom)), caption)
 
 
 def times(value: float) -> str:
-    """A factor."""
+    """Return a factor in words."""
     return f"{value:.3g} times"
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """The mean of fractions as per cent, and from the least to the greatest where there are several."""
+    """Return the mean of fractions as per cent, with the least and the greatest if there are several."""
     mean = 100 * sum(values) / len(values)
     if len(values) == 1:
         return f"{mean:.{digits}f} %, one seed"

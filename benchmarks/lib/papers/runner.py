@@ -1,6 +1,6 @@
-"""Runs the commands of sources one after another, within some hours, and goes on where it stopped.
+"""Runs the commands of sources one after another, within some hours; a later call resumes.
 
-Knows: processes, which results are there, how time is divided. Does not know: what is in a result, pages.
+Knows: processes, existing results, how time is divided. Does not know: the contents of a result, pages.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lib.papers.sources import SOURCES, Command, Size, Source
 
 BENCHMARKS = Path(__file__).parents[2]
 Run = Callable[[Sequence[str]], int]
-"""Runs words and gives the exit status."""
+"""Runs a command line and returns the exit status."""
 
 
 def run_here(words: Sequence[str]) -> int:
-    """As a process that has the terminal of this one; what it prints is no part of what this one prints."""
+    """Run a process on this terminal, with its output on stderr, so that stdout stays clean."""
     return subprocess.run(words, stdout=sys.stderr.fileno()).returncode
 
 
@@ -40,10 +40,10 @@ class Running:
     run: Run = run_here
     clock: Callable[[], float] = time.monotonic
     problems: dict[str, str] = field(default_factory=dict)
-    """Of each source that has no result of this size: why."""
+    """Reason for each source without a result of this size."""
 
     def all(self, names: Sequence[str], after: Callable[[], None]) -> None:
-        """Run what is not there, those first that take least; ``after`` each."""
+        """Run the sources without a result, the shortest first; call ``after`` each."""
         until = self.clock() + 3600 * self.hours
         order = sorted(names, key=lambda name: (self.sources[name].minutes[self.size], name))
         for place, name in enumerate(order):
@@ -56,18 +56,18 @@ class Running:
                 if not self.kept(name):
                     self.problems[name] = (
                         f"{name} was not run: it takes about {least:g} minutes at this size, and "
-                        f"{max(left, 0):.0f} were left; the same command with more --hours goes on"
+                        f"{max(left, 0):.0f} were left; the same command with more --hours resumes"
                     )
                 continue
             self._one(name, source, self._share(order[place:], left))
             after()
 
     def kept(self, name: str) -> bool:
-        """Whether there is a result of this size."""
+        """True if there is a result of this size."""
         return (self.out / f"{name}.json").is_file()
 
     def words(self, command: Command, minutes: float) -> list[str]:
-        """What is run for a command."""
+        """Return the arguments of a command."""
         places = {
             "out": self.out.absolute(),
             "work": self.work.absolute(),
@@ -79,8 +79,8 @@ class Running:
         return [sys.executable, *program, *rest]
 
     def _share(self, names: Sequence[str], left: float) -> float:
-        """Minutes of the first: what others need at least is kept for them, the rest is divided among those
-        that go on."""
+        """Return the minutes of the first source: its own minimum, and a share of the time left after the
+        minima of all sources, divided among the resumable ones."""
         needed = sum(self.sources[name].minutes[self.size] for name in names if self._wanted(name))
         more = sum(1 for name in names if self.sources[name].goes_on)
         own = self.sources[names[0]].minutes[self.size]
@@ -101,17 +101,17 @@ class Running:
             if status == 130:
                 raise KeyboardInterrupt
             if status != 0:
-                self.problems[name] = f"{name}: {command.words[0]} ended with status {status}"
+                self.problems[name] = f"{name}: {command.words[0]} exited with status {status}"
                 return
 
 
 def read(name: str, folders: Sequence[Path]) -> tuple[Mapping[str, Any], Path] | None:
-    """A result, of the first folder that has it, and its path; raises UserError for one that is damaged."""
+    """Return a result and its path from the first folder that has it; raise UserError for a damaged file."""
     for folder in folders:
         path = folder / f"{name}.json"
         if path.is_file():
             try:
                 return json.loads(path.read_bytes()), path
             except ValueError as error:
-                raise UserError(f"{path} is no JSON ({error}); take it away, and run again") from error
+                raise UserError(f"{path} is not valid JSON ({error}); delete it and run again") from error
     return None

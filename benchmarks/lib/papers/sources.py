@@ -1,10 +1,10 @@
-"""The commands whose results the papers' pages are made of, at three sizes.
+"""Commands that make the results of the papers' pages, at three sizes.
 
-Knows: the words of every command, about how long it takes on two cores. Does not know: what is in a result,
-how a command is run.
+Knows: the arguments of every command, its approximate time on two cores. Does not know: the contents of a
+result, how a command is run.
 
-In words ``{out}`` is the directory of results, ``{work}`` that of runs and stores, ``{minutes}`` and
-``{hours}`` the time that a command may take which keeps finished cells and goes on.
+Arguments contain ``{out}``, the directory of results; ``{work}``, the directory of runs and stores;
+``{minutes}`` and ``{hours}``, the time limit of a command that keeps finished cells and resumes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ SIZES: tuple[Size, ...] = get_args(Size)
 
 
 def size_of(hours: float) -> Size:
-    """Which experiments so many hours are enough for."""
+    """Return the size of experiments for a number of hours."""
     return "glance" if hours < 2 else "evening" if hours < 12 else "whole"
 
 
 @dataclass(frozen=True)
 class Command:
-    """Words of a command: `cotswold`, or a script of benchmarks/; ``makes`` is a file or folder, in the terms
-    of the words, with which it need not be run again."""
+    """Arguments of `cotswold` or a script of benchmarks/.
+
+    If the file or folder ``makes`` exists, the command is not run again.
+    """
 
     words: Sequence[str]
     makes: str | None = None
@@ -33,13 +35,13 @@ class Command:
 
 @dataclass(frozen=True)
 class Source:
-    """What leaves NAME.json; the last of its commands does."""
+    """Commands of a result; the last one writes NAME.json."""
 
     commands: Mapping[Size, Sequence[Command]]
     minutes: Mapping[Size, float]
-    """That it takes; of what goes on, that it takes at least."""
+    """Minutes that the commands take; of resumable commands, their minimum."""
     goes_on: bool = False
-    """Whether it keeps finished cells, so that the same command measures what is missing."""
+    """True if the commands keep finished cells, so that the same command measures the missing ones."""
 
 
 def _script(text: str) -> Command:

@@ -1,1 +1,1 @@
-"""Predicted updates beside measured ones."""
+"""Predicted updates compared with measured updates."""

@@ -1,10 +1,10 @@
-"""The paper's 62 machines training its network: replicas and servers event by event, machines that fail.
+"""Simulation of the paper's 62 machines: replicas and servers event by event, and failures of machines.
 
-Knows: what of it is the paper's and what assumed. Does not know: the command, pages.
+Knows: which figures are the paper's and which are assumed. Does not know: the command, pages.
 
-A replica pushes once for PUSH_IMAGES images: the changes of its convolutions, and the activations and error
-terms of its full layers; it pulls all weights as often. Of a server's two cards one carries that, the other
-the changes to two secondaries.
+A replica pushes once per PUSH_IMAGES images: the changes of its convolutions, and the activations and error
+terms of its full layers. It pulls all weights as often. One of a server's two cards carries this traffic, the
+other the changes to two secondaries.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from cotswold.simulate.workloads.papers import adam
 from lib.downpour.scaling import simulated_speed
 
 THREADS = 16
-"""Of a machine, each with an image of its own (section 3.2.1)."""
+"""Threads of a machine, each with its own image (section 3.2.1)."""
 PUSH_IMAGES = 256
-"""Section 3.3 says hundreds."""
+"""Images per push; section 3.3 says hundreds."""
 EPOCH_IMAGES = 7_500_000
 """Half of ImageNet's 15 million images (section 4.1)."""
 IMAGE_BYTES = 256 * 256 * 3
 SERVERS, IMAGE_SERVERS, DAYS, DAY = 10, 4, 10, 86_400
 REPLICAS = {"12 of 4 machines": (12, 4), "16 of 3 machines": (16, 3), "16 of 4 machines": (16, 4)}
-"""The paper has 48 training machines and 16 replicas of 4, which are 64."""
+"""Replicas and machines per replica. The paper has 48 training machines and 16 replicas of 4, which are 64.
+"""
 FIGURE_11 = (4, 10, 12, 16, 22)
 FIGURE_11_SERVERS = 20
 SIZES = {0.3e9: "", 0.6e9: "", 1.1e9: "24 %", None: "29.8 %", 4e9: ""}
-"""Connections, and what the paper states; None is its network as it is described."""
+"""Connections, with the accuracy that the paper states; None is its network as described."""
 POOLS = {"training": (90, 48), "servers": (20, 10), "images": (10, 4)}
-"""Machines of each pool, and how many are at work."""
+"""Machines of each pool, with the number at work."""
 FAILURES_DAYS = (30.0, 100.0, 365.0)
-"""Between two failures of a machine: the paper gives no rate."""
+"""Mean days between failures of a machine; the paper gives no rate."""
 SILENCE_SECONDS, START_SECONDS, REPAIR_SECONDS = 10.0, 60.0, DAY
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Work:
-    """A network on a replica of some machines, and what a push of it is."""
+    """A network on a replica of some machines, and the costs of its pushes."""
 
     cluster: Cluster
     times: float
@@ -54,39 +55,41 @@ class Work:
 
     @cached_property
     def network(self) -> LayerWork:
-        """Images are in it as many as threads of a machine."""
+        """The network with as many images as a machine has threads."""
         return adam(self.times, THREADS)
 
     @cached_property
     def step_seconds(self) -> float:
-        """To compute what is pushed once."""
+        """Seconds to compute the images of one push."""
         one = predict(self.cluster, self.network, Grid(1, self.machines)).seconds
         return one * PUSH_IMAGES / THREADS
 
     @property
     def shared_weights(self) -> int:
-        """Of convolutions, whose changes are added up."""
+        """Weights of convolutions, whose changes are added up."""
         return sum(each.weights for each in self.network.layers if each.kind == "shared")
 
     @property
     def full_weights(self) -> int:
-        """Of full layers, which go as factors."""
+        """Weights of full layers, which are sent as factors."""
         return sum(each.weights for each in self.network.layers if each.kind == "full")
 
     def push_bytes(self, servers: int) -> float:
-        """Of one push to all servers together: a layer's rows lie on all of them, so each gets all
-        activations."""
+        """Return the bytes of one push to all servers together.
+
+        A layer's rows are spread over all servers, so each receives all activations.
+        """
         full = [each for each in self.network.layers if each.kind == "full"]
         factors = sum(each.input.size * servers + each.output.size for each in full)
         return FLOAT_BYTES * float(self.shared_weights + PUSH_IMAGES * factors)
 
     @property
     def pull_bytes(self) -> float:
-        """All weights."""
+        """Bytes of a pull of all weights."""
         return FLOAT_BYTES * float(self.shared_weights + self.full_weights)
 
     def server_seconds(self, servers: int) -> float:
-        """A server's part of a push and a pull: the longest of its cards, memory and products."""
+        """Return a server's time for a push and a pull: the maximum over its cards, and memory plus products."""
         device, network = self.cluster.device, self.cluster.network
         assert network is not None, "machines are joined"
         link = network.gbits * 1e9 / 8 * servers
@@ -99,12 +102,12 @@ class Work:
         )
 
     def images_a_second(self, replicas: int, servers: int) -> float:
-        """Of all replicas, event by event."""
+        """Return images per second of all replicas, event by event."""
         return simulated_speed(replicas, PUSH_IMAGES, self.step_seconds, self.server_seconds(servers))
 
 
 def simulated(lives: int) -> Document:
-    """Everything."""
+    """Return all simulated results."""
     cluster = load_cluster("adam2014")
     whole = Work(cluster, 1.0, 4)
     clusters = [
@@ -123,10 +126,10 @@ def simulated(lives: int) -> Document:
         "figure 12": [_figure_12(cluster, size, stated) for size, stated in SIZES.items()],
         "standby": _standby(whole, lives),
         "assumed": (
-            f"The paper says neither the images a push (hundreds; {PUSH_IMAGES} here), nor how often "
-            "weights "
-            "are pulled (as often), nor the epochs. Devices have 80 % of their data sheet's rate, as in "
-            "figure 10. So the residual of ten days is in the number of epochs, which nobody stated."
+            f"The paper states neither the images per push (hundreds; {PUSH_IMAGES} here), nor how often "
+            "weights are pulled (as often here), nor the epochs. Devices have 80 % of their data sheet's "
+            "rate, as in figure 10. So the difference to ten days lies in the number of epochs, which is "
+            "not stated."
         ),
     }
 
@@ -167,12 +170,12 @@ def _figure_12(cluster: Cluster, size: float | None, stated: str) -> Document:
 
 
 def _times(connections: float) -> float:
-    """As many times as many maps as give so many connections, in hundredths."""
+    """Return the factor of maps that gives this number of connections, in hundredths."""
     return min(range(5, 400), key=lambda each: abs(adam(each / 100, 1).connections - connections)) / 100
 
 
 def _standby(work: Work, lives: int) -> Document:
-    """Ten days of 12 replicas of 4 machines, with failures at random."""
+    """Simulate ten days of 12 replicas of 4 machines, with random failures."""
     again = SILENCE_SECONDS + START_SECONDS + work.pull_bytes / 1.25e9
     copied = work.pull_bytes / SERVERS / 1.25e9 + SILENCE_SECONDS
     found: list[Document] = []
@@ -203,10 +206,10 @@ def _standby(work: Work, lives: int) -> Document:
         "pools": {name: whole - at_work for name, (whole, at_work) in POOLS.items()},
         "seconds_to_take_over": rounded(again),
         "assumed": (
-            f"A failure is noticed after {SILENCE_SECONDS:.0f} s, a standby machine starts in "
-            f"{START_SECONDS:.0f} s and pulls its weights; a machine is back after a day. A replica stands "
-            "still without one of its machines. The paper gives neither rates of failure nor these times. A "
-            "shard is lost where all three copies fail before a fourth is made."
+            f"A failure is detected after {SILENCE_SECONDS:.0f} s, a standby machine starts in "
+            f"{START_SECONDS:.0f} s and pulls its weights; a machine is repaired after a day. A replica "
+            "stops without one of its machines. The paper gives neither rates of failure nor these times. "
+            "A shard is lost if all three copies fail before a fourth is made."
         ),
     }
 
@@ -219,11 +222,12 @@ def kept_part(
     back_seconds: tuple[float, float],
     seconds: float,
 ) -> float:
-    """The part of the time for which replicas run, the mean of all: so many, of so many machines each.
+    """Return the fraction of time for which replicas run, as a mean over ``replicas`` (number, machines of
+    each).
 
-    A machine fails after times that are exponential with mean ``between_seconds``. A spare one takes its
-    place after the first of ``back_seconds``; where there is none left, or when it is repaired, it is
-    back after the second.
+    Machines fail after exponential times with mean ``between_seconds``. A spare machine replaces a failed one
+    after the first of ``back_seconds``. A failed machine is repaired after the second; without a spare, it
+    then resumes its own work.
     """
     count, machines = replicas
     take_over, repair = back_seconds

@@ -1,9 +1,8 @@
-"""Predictions of updates beside measurements of them, on this machine: ranks on its cores, links shaped or
-not.
+"""Predictions of updates compared with measurements on this machine: ranks on its cores, links shaped or not.
 
-Knows: which networks, grids and links, how the machine is described for each. Does not know: how a prediction
-or an update is made. The machine is described once; a product that is timed beside every update says how fast
-the machine is at that moment.
+Knows: the networks, grids and links, how the machine is described for each. Does not know: how a prediction
+or an update is made. The machine is described once; a product timed next to every update gives the machine's
+speed at that moment.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ CORES = 2
 LINKS: tuple[Rate | None, ...] = (None, "10gbit", "1gbit")
 GRIDS = (Grid(1, 2), Grid(2, 2))
 MEDIAN_MOST, WORST_MOST = 0.10, 0.20
-"""Errors that are allowed (issue: at most 10 % median, 20 % worst)."""
+"""Largest accepted errors, median and worst."""
 
 
 def networks() -> dict[str, StackWork]:
-    """Stacks of the paper's shapes on smaller images, such that an update takes about a second.
+    """Return stacks of the paper's shapes on smaller images, for updates of about a second.
 
-    The last network has all of the stacks that there are.
+    The last network contains all the stacks.
     """
     window, smoothing = Window(20, 4), Smoothing(5)
     first = StackGeometry(BlockLocal(MapShape(3, 100, 100), window, window, 4, 4, 8), smoothing, smoothing)
@@ -45,7 +44,7 @@ def networks() -> dict[str, StackWork]:
 
 
 def predictions(rounds: int, memory_bytes: int) -> Document:
-    """Every network on 1, 2 and 4 ranks over every link: measured and predicted seconds."""
+    """Return measured and predicted seconds of every network on 1, 2 and 4 ranks over every link."""
     works = networks()
     *_, last = works.values()
     alone = described("this machine", [last], CORES, memory_bytes, rounds)
@@ -64,7 +63,7 @@ def predictions(rounds: int, memory_bytes: int) -> Document:
 
 
 def _apart(alone: Values, network: Values) -> Values:
-    """Every core a host of its own; they still share the machine, so rates are those of a crowd."""
+    """Describe every core as a separate host; hosts share the machine, so the rates are those under load."""
     values = deepcopy(alone)
     for rate in values["device"]["rates"]:
         rate["rate"] = rate.pop("crowded")
@@ -80,7 +79,7 @@ def _row(
     rounds: int,
     hosts: Hosts | None,
 ) -> Document:
-    """Round by round an update, and before it the machine's pace, by which the rates are corrected."""
+    """Measure an update per round, and before it the machine's speed, which corrects the rates."""
     busy = sorted({0, grid.size - 1})
     samples, paces, found = [], [], []
     with RankPool(grid.size, hosts=hosts) as pool:
@@ -107,13 +106,13 @@ def _row(
 
 
 def _described_pace(cluster: Values, crowd: bool) -> float:
-    """The rate of the first stack's Wx as the cluster has it."""
+    """Return the rate of the first stack's Wx in the cluster's description."""
     rate = next(each for each in cluster["device"]["rates"] if each["operation"] == "Wx")
     return float(rate.get("crowded", rate["rate"]) if crowd else rate["rate"])
 
 
 def _paced(cluster: Values, pace: float) -> Values:
-    """The cluster with all devices so many times as fast."""
+    """Return the cluster with all devices scaled by a factor."""
     values = deepcopy(cluster)
     for name in ("bandwidth", "peak_gflops"):
         values["device"][name] *= pace

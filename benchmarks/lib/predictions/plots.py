@@ -1,4 +1,4 @@
-"""The predictions of benchmarks/simulate.py as plots in the style of the papers' figures.
+"""Predictions of benchmarks/simulate.py as plots in the style of the papers' figures.
 
 Knows: matplotlib, colours that are legible on light and dark pages. Does not know: how anything was
 predicted.
@@ -37,7 +37,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def draw_all(found: Mapping[str, Any], folder: Path) -> None:
-    """Four plots."""
+    """Write four plots."""
     with mpl.rc_context(STYLE):
         _coates(found["coates"]["networks"]).savefig(folder / "simulate-coates.svg", **KEPT)
         _distbelief(found["distbelief"], found["distbelief-10g"]).savefig(
@@ -51,7 +51,7 @@ KEPT: dict[str, Any] = {"transparent": True, "metadata": {"Date": None}, "dpi": 
 
 
 def _coates(networks: Mapping[str, Rows]) -> Figure:
-    """Figures 5 and 6: seconds an update, and speed-up normalised by the number of parameters."""
+    """Plot figures 5 and 6: seconds per update, and speed-up normalised by the number of parameters."""
     figure, (left, right) = _panels(2)
     counts = [row["ranks"] for row in networks["180 M"]]
     for (name, rows), colour, mark in zip(networks.items(), COLOURS, MARKS, strict=True):
@@ -60,21 +60,21 @@ def _coates(networks: Mapping[str, Rows]) -> Figure:
         left.plot(x, [row["seconds"] for row in held], color=colour, marker=mark, label=name)
         right.plot(x, [row["speed_up"] for row in held], color=colour, marker=mark)
     right.plot(counts, counts, color=INK, linestyle="--", linewidth=1, label="linear")
-    left.set(title="Seconds an update", ylabel="s", yscale="log")
-    right.set(title="Speed-up over one GPU, by parameters", ylabel="times")
+    left.set(title="Seconds per update", ylabel="s", yscale="log")
+    right.set(title="Speed-up over one GPU, by parameters", ylabel="speed-up")
     right.set_yscale("log", base=2)
     right.set_yticks(counts, [str(count) for count in counts])
     for axes in (left, right):
-        _counts(axes, counts, "GPUs (GTX 680, 4 a host)")
+        _counts(axes, counts, "GPUs (GTX 680, 4 per host)")
     _legend(figure, 7)
     return figure
 
 
 def _distbelief(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> Figure:
-    """Figure 3: speed-up over one machine; crosses are what the paper says in words."""
+    """Plot figure 3: speed-up over one machine; crosses mark the figures in the paper's text."""
     figure, panels = _panels(2)
     for axes, found, title in zip(
-        panels, (slow, fast), ("1 Gbit/s a machine", "10 Gbit/s a machine"), strict=True
+        panels, (slow, fast), ("1 Gbit/s per machine", "10 Gbit/s per machine"), strict=True
     ):
         first = axes is panels[0]
         for (name, rows), colour, mark in zip(found["networks"].items(), COLOURS, MARKS, strict=False):
@@ -83,7 +83,7 @@ def _distbelief(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> Figure:
             x, y = [row["ranks"] for row in rows], [row["speed_up"] for row in rows]
             axes.plot(x, y, color=colour, marker=mark, label=label if first else None)
         for x_, y_, colour in ((8, 2.2, COLOURS[0]), (81, 12, COLOURS[3])):
-            said = "in the paper's words" if first and x_ == 81 else None
+            said = "stated in the paper" if first and x_ == 81 else None
             axes.plot(
                 x_, y_, color=colour, marker="x", markersize=9, markeredgewidth=2, linestyle="", label=said
             )
@@ -96,19 +96,19 @@ def _distbelief(slow: Mapping[str, Any], fast: Mapping[str, Any]) -> Figure:
 
 
 def _adam(found: Mapping[str, Any]) -> Figure:
-    """Figure 10: the size of the network against machines."""
+    """Plot figure 10: size of the network by machines."""
     figure, (left, right) = _panels(2)
     rows = found["sizes"]
     x = [row["machines"] for row in rows]
     sizes = [row["connections"] / 1e9 for row in rows]
-    left.plot(x, sizes, color=COLOURS[0], marker="o", label="convolutions fit the caches: predicted")
+    left.plot(x, sizes, color=COLOURS[0], marker="o", label="predicted: convolutions fit the caches")
     left.plot(
         x,
         [sizes[0] * n for n in x],
         color=INK,
         linestyle="--",
         linewidth=1,
-        label="as many times as machines",
+        label="proportional to machines",
     )
     left.plot(
         16,
@@ -118,16 +118,16 @@ def _adam(found: Mapping[str, Any]) -> Figure:
         markersize=9,
         markeredgewidth=2,
         linestyle="",
-        label="in the paper's words",
+        label="stated in the paper",
     )
     left.set(title="Size of the network", ylabel="billion connections")
     name = "billion_connections_per_second_and_machine"
     same = found["two_billion"]
     right.plot(x, [row[name] for row in rows], color=COLOURS[0], marker="o")
     right.plot(
-        x, [row[name] for row in same], color=COLOURS[3], marker="^", label="the 2 billion network: predicted"
+        x, [row[name] for row in same], color=COLOURS[3], marker="^", label="predicted: the 2 billion network"
     )
-    right.set(title="Speed of a machine", ylabel="billion connections a second", ylim=(0, None))
+    right.set(title="Speed of a machine", ylabel="billion connections per second", ylim=(0, None))
     for axes in (left, right):
         _counts(axes, x, "machines")
     _legend(figure, 2)
@@ -135,7 +135,7 @@ def _adam(found: Mapping[str, Any]) -> Figure:
 
 
 def _today(runs: Mapping[str, Rows]) -> Figure:
-    """Seconds an update and efficiency on clusters of today."""
+    """Plot seconds per update and efficiency on clusters of today."""
     figure, (left, right) = _panels(2)
     counts = sorted({row["ranks"] for rows in runs.values() for row in rows})
     for (name, rows), colour, mark in zip(runs.items(), COLOURS, MARKS, strict=False):
@@ -143,10 +143,10 @@ def _today(runs: Mapping[str, Rows]) -> Figure:
         x = [row["ranks"] for row in held]
         left.plot(x, [row["seconds"] for row in held], color=colour, marker=mark, label=name)
         right.plot(x, [100 * row["efficiency"] for row in held], color=colour, marker=mark)
-    left.set(title="Seconds an update", ylabel="s", yscale="log")
-    right.set(title="Of the devices' peak", ylabel="%", ylim=(0, 100))
+    left.set(title="Seconds per update", ylabel="s", yscale="log")
+    right.set(title="Fraction of the devices' peak", ylabel="%", ylim=(0, 100))
     for axes in (left, right):
-        _counts(axes, counts, "ranks (8 a host: h100-rack; 1 a host: ethernet)")
+        _counts(axes, counts, "ranks (8 per host: h100-rack; 1 per host: ethernet)")
     _legend(figure, 2)
     return figure
 

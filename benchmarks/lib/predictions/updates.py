@@ -1,6 +1,6 @@
-"""What ranks do to time whole updates of stacks on a mesh. Functions here are called on ranks of a pool.
+"""Timed updates of stacks on a mesh. Functions here are called on ranks of a pool.
 
-Knows: the order of greedy and joint updates. Does not know: predictions, who starts ranks.
+Knows: the order of greedy and joint updates. Does not know: predictions, how ranks are started.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RULE = StepRule(rate=1e-3)
 
 
 def prepare(rank: Rank, work: StackWork, grid: Grid) -> None:
-    """Make `update` an action of the rank's."""
+    """Make `update` an action of the rank."""
     mesh = Mesh.of(grid)
     stacks: list[TrainedStack] = []
     for index, geometry in enumerate(work.stacks):
@@ -43,7 +43,8 @@ def prepare(rank: Rank, work: StackWork, grid: Grid) -> None:
 
 
 def update(stacks: list[TrainedStack], samples: Tensor, joint: bool) -> None:
-    """All stacks forward but the last, then steps from the top down; of the top one alone where greedy."""
+    """Run all stacks but the last forward, then step from the top down; greedy training steps the top stack
+    only."""
     inputs = [samples]
     for stack in stacks[:-1]:
         inputs.append(stack(inputs[-1]))

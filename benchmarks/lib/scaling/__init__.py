@@ -1,1 +1,1 @@
-"""Ranks beside one process, exchanges beside raw messages, ranks on several hosts."""
+"""Ranks compared with one process, exchanges compared with raw messages, ranks on several hosts."""

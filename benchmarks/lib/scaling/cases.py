@@ -1,7 +1,7 @@
-"""How a network over many ranks scales: everything that `bench scaling` measures, in groups.
+"""The cases that `bench scaling` measures, in groups.
 
-Knows: which stacks go through which measurement, what a result holds. Does not know: how any is measured,
-the command line, plots.
+Knows: which stacks each measurement uses, the fields of a result. Does not know: how a case is measured, the
+command line, plots.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ Leave = Callable[[Document], None]
 
 GROUPS = ("weak", "strong", "alone", "exchange", "hidden", "hosts")
 NEED_HOSTS = ("hidden", "hosts")
-"""Groups whose ranks have hosts of their own."""
+"""Groups whose ranks run on separate hosts."""
 GRIDS = ("1x2", "2x1")
-"""Two ranks: four on two cores would be no measurement."""
+"""Grids of two ranks; four ranks on two cores would not be a measurement."""
 RATES: tuple[Rate | None, ...] = (None, "10gbit", "1gbit")
 THREADS = (1, 2)
 EFFORT = Effort(Rounds(most=9, least=5, seconds=60.0))
 HIDDEN_EFFORT = Effort(Rounds(most=60, least=15, seconds=90.0))
-"""A small difference of long times."""
+"""Many rounds, for a small difference of long times."""
 QUICK_EFFORT = Effort(Rounds(most=3, least=2, seconds=0.5))
 
 
 def cases() -> list[Case[Any]]:
-    """All of them, group by group."""
+    """Return all cases, group by group."""
     return [
         *(_speed(kind, fields, grid) for kind in ("weak", "strong") for fields in PAPER for grid in GRIDS),
         *(_alone(fields, threads) for fields in PAPER for threads in THREADS),
@@ -49,7 +49,7 @@ def cases() -> list[Case[Any]]:
 
 
 def quick_cases() -> list[Case[Any]]:
-    """One or two little things of each group, to try the command."""
+    """Return one or two small cases of each group, to try the command."""
     return [
         _speed("weak", QUICK[0], "1x2"),
         _speed("strong", QUICK[1], "2x1"),
@@ -61,7 +61,7 @@ def quick_cases() -> list[Case[Any]]:
 
 
 def scaling(chosen: Sequence[Case[Any]], quick: bool, command: str, say: Say, leave: Leave) -> Document:
-    """What was chosen, one after the other; ``leave`` gets what there is whenever there is more."""
+    """Run the chosen cases in order; call ``leave`` with the result so far after each case."""
     begun, rows = time.monotonic(), list[Document]()
     refused = why_not() if any(one.group in NEED_HOSTS for one in chosen) else None
     left_out: list[str] = []

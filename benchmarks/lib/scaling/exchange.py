@@ -1,9 +1,9 @@
-"""Exchanges of windows beside raw messages of the same bytes.
+"""Exchanges of windows compared with raw messages of the same bytes.
 
-Knows: bursts, bytes a second, the bar. Does not know: how messages travel.
+Knows: bursts, bytes per second, the bar. Does not know: how messages travel.
 
-Two ranks of one host exchange through shared memory; beside it stand the same exchanges through Gloo, as
-between hosts. Raw messages are Gloo's.
+Two ranks of one host exchange through shared memory. The same exchanges through Gloo, as between hosts, are
+measured too. Raw messages use Gloo.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ BY_GLOO = "ours through Gloo over raw messages"
 BAR = 0.8
 EXCHANGES = (PIXELS, OVERLAP_SUM, POOLING, POOLING_BACK)
 BURST_BYTES = 32 << 20
-"""A sample is so many exchanges that they move about this much."""
+"""Approximate bytes of a sample, which is a burst of exchanges."""
 BURST_MOST = 20
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The paper's windows on its own map, cut over a grid."""
+    """The paper's windows on its own map, partitioned over a grid."""
 
     fields: Fields
     grid: str
 
     @property
     def cut(self) -> StackPartition:
-        """Who has what."""
+        """Return the partition of the stack."""
         return StackPartition(self.fields.stack(self.fields.own, self.fields.own), Grid.parse(self.grid))
 
 
 def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
-    """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
+    """Make bursts of exchanges and of raw messages actions; return the bytes of a burst in both directions."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
-    far.channels, far.streams = {}, {}  # as if the other were on another host, by Gloo alone
+    far.channels, far.streams = {}, {}  # as between hosts: Gloo only
     ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in ours.items():
@@ -79,7 +79,7 @@ def _burst(action: Callable[[], object], repeats: int) -> Callable[[], None]:
 
 
 def exchanges(subject: Windows, effort: Effort) -> list[Row]:
-    """Bytes a second, both directions together, by exchange and by raw messages."""
+    """Return bytes per second, both directions together, of exchanges and of raw messages."""
     fields, clock = subject.fields, Stopwatch()
     with RankPool(subject.cut.grid.size) as pool:
         bytes_of: dict[str, int] = pool.call(hold_exchanges, subject)[0]

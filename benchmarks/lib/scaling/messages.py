@@ -1,7 +1,6 @@
-"""Exchanges by themselves: those of a step, one after the other, or without their messages.
+"""The exchanges of a step, one after the other, or a step without their messages.
 
-Knows: which exchanges a step of a stack makes, how messages are left out or timed for a while. Does not know:
-products, bars.
+Knows: the exchanges of a stack's step, how messages are suppressed or timed. Does not know: products, bars.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"
 
 
 class Awaited(Protocol):
-    """A message under way."""
+    """A message in flight."""
 
     def wait(self) -> object:
-        """Block until it has come or gone."""
+        """Block until the message was received or sent."""
         ...
 
 
@@ -37,7 +36,7 @@ Send = Callable[[list[dist.P2POp]], Sequence[Awaited]]
 
 @contextmanager
 def messages_by(send: Send) -> Iterator[None]:
-    """Messages go through ``send`` for a while, in this process."""
+    """Send the messages of this process through ``send`` inside the context."""
     torch_distributed: Any = dist
     before = torch_distributed.batch_isend_irecv
     torch_distributed.batch_isend_irecv = send
@@ -48,9 +47,9 @@ def messages_by(send: Send) -> Iterator[None]:
 
 
 def nothing_sent(messages: list[dist.P2POp]) -> Sequence[Awaited]:
-    """Messages that are neither sent nor received: what packs and unpacks them goes on, with zeros.
+    """Suppress messages: packing and unpacking still run, on zeros.
 
-    What memory happens to hold need not be numbers, and a step that took it in would be lost to them.
+    Memory may hold NaN, which would ruin the state of the step.
     """
     for message in messages:
         if message.op is dist.irecv:
@@ -59,7 +58,7 @@ def nothing_sent(messages: list[dist.P2POp]) -> Sequence[Awaited]:
 
 
 def without_messages(action: Callable[[], object]) -> Callable[[], None]:
-    """The same without any message between a pair of ranks; sums of scalars remain."""
+    """Return the action without messages between pairs of ranks; sums of scalars remain."""
 
     def bare() -> None:
         with messages_by(nothing_sent):
@@ -69,13 +68,13 @@ def without_messages(action: Callable[[], object]) -> Callable[[], None]:
 
 
 class Waits:
-    """Seconds that this rank was blocked because a message had not come or gone."""
+    """Seconds for which this rank was blocked by unfinished messages."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def counted(self, action: Callable[[], object]) -> Callable[[], None]:
-        """The same, its waits counted from zero."""
+        """Return the action with its waits counted from zero."""
         send = dist.batch_isend_irecv
 
         def counting() -> None:
@@ -98,7 +97,7 @@ class _Waited:
 
 
 class Maps:
-    """Maps of zeros as a step has them on one rank, and exchanges between them."""
+    """Maps of zeros with a step's shapes on one rank, and exchanges between them."""
 
     def __init__(self, share: Share, images: int) -> None:
         self.share, geometry = share, share.partition.geometry
@@ -110,10 +109,10 @@ class Maps:
         self.own = share.own_of(self.window)
         self.around = share.empty(like, around, self.depth).zero_()
         self.placed = crop(self.around, own, around)
-        """In their place in the window of pooling."""
+        """A view of the rank's own part in the window of pooling."""
 
     def of_step(self) -> list[Callable[[], Tensor]]:
-        """The exchanges of a step, in its order; each waits."""
+        """Return the exchanges of a step in order; each blocks."""
         entry = self.share.entry
         entered = [] if entry is None else [lambda: entry.start(self.own).finish()]
         return [
@@ -125,23 +124,23 @@ class Maps:
         ]
 
     def pixels(self) -> Tensor:
-        """Own pixels to windows, in place."""
+        """Move the rank's own pixels into windows, in place."""
         return self.share.pixels.start(self.own, into=self.window).finish()
 
     def pooling(self) -> Tensor:
-        """Own responses to the windows of pooling, in place."""
+        """Move the rank's own responses into the windows of pooling, in place."""
         return self.share.pooling.start(self.placed, into=self.around).finish()
 
     def pooling_back(self) -> Tensor:
-        """Gradients on windows of pooling to own responses, in place."""
+        """Sum gradients on windows of pooling into own responses, in place."""
         return self.share.scatter(self.around).finish()
 
     def overlap_sum(self) -> Tensor:
-        """Windows to own pixels, in place."""
+        """Sum windows into own pixels, in place."""
         return self.share.pixels.adjoint.start(self.window, into=self.own).finish()
 
     def by_name(self) -> dict[str, tuple[Callable[[], Tensor], Exchange]]:
-        """Exchanges of windows by name, as a step makes them: in place."""
+        """Return exchanges of windows by name, in place like those of a step."""
         share = self.share
         pooling = share.pooling
         return {
@@ -153,7 +152,7 @@ class Maps:
 
 
 def plans_of_step(cut: StackPartition, below: Sequence[Box] | None) -> list[tuple[ExchangePlan, int]]:
-    """The plans of a step's exchanges and the channels of their maps."""
+    """Return the plans of a step's exchanges and the channels of their maps."""
     geometry = cut.geometry
     channels, depth = geometry.input.channels, geometry.filters.depth
     entry = [] if below is None else [(ExchangePlan(tuple(below), cut.windows), channels)]
@@ -167,7 +166,7 @@ def plans_of_step(cut: StackPartition, below: Sequence[Box] | None) -> list[tupl
 
 
 def raw(exchange: Exchange, values: int) -> Callable[[], None]:
-    """The same messages between contiguous buffers: nothing is packed, copied or added."""
+    """Return the same messages between contiguous buffers, without packing, copies or sums."""
     mesh, rank = exchange.mesh, exchange.mesh.rank
     into = [(one.source, torch.zeros(one.box.size * values)) for one in exchange.plan.receives(rank)]
     out = [(one.target, torch.zeros(one.box.size * values)) for one in exchange.plan.sends(rank)]

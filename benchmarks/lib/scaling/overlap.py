@@ -1,13 +1,13 @@
-"""How much of the time of messages is hidden behind computation, over links of a given rate.
+"""Fraction of the messages' time that is hidden behind computation, over links of a given rate.
 
 Knows: a step, the same step without messages, its exchanges alone, bars. Does not know: how hosts are made.
 
-Hidden is what a step does not take longer for its messages, as a share of the time that they take alone, one
-exchange after the other: ``1 - (step - step without messages) / (exchanges - exchanges without messages)``.
-Packing, unpacking and sums of scalars go on in all four, so that messages alone are counted. Beside it stands
-for how long the ranks, the slower of them, were blocked by messages in their steps, which also holds what one
-computes longer than another. The processor's time that messages take of a rank, the kernel's included, is
-given too: where every core computes, no order of computing hides it.
+The hidden fraction is ``1 - (step - step without messages) / (exchanges - exchanges without messages)``: the
+messages' time that does not lengthen a step, over their time alone, one exchange after the other. Packing,
+unpacking and sums of scalars run in all four cases, so only messages are counted. A second figure is the time
+for which the slower rank was blocked by messages in its steps, which includes differences in computing time.
+The processor time of messages per rank, including system time, is given too: if every core computes, no
+schedule hides it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Link:
-    """A stack over a grid whose ranks have a host each; ``rate`` is that of the links, None unshaped."""
+    """A stack over a grid of ranks on separate hosts; ``rate`` is the rate of the links, None for unshaped."""
 
     fields: Fields
     grid: str
@@ -52,12 +52,12 @@ class Link:
 
     @property
     def geometry(self) -> StackGeometry:
-        """As many blocks a rank as one of the paper's 64 GPUs has."""
+        """Return the stack with as many blocks per rank as one of the paper's 64 GPUs."""
         return self.fields.times(Grid.parse(self.grid), self.fields.far)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of all messages of a step."""
+        """Return the bytes of all messages of a step."""
         cut = StackPartition(self.geometry, Grid.parse(self.grid))
         below = None if self.fields.first else cut.input.boxes
         points = sum(plan.points * channels for plan, channels in plans_of_step(cut, below))
@@ -65,9 +65,9 @@ class Link:
 
 
 def hold_step(rank: Rank, subject: Link) -> None:
-    """The step of this rank's share, its exchanges, and both without messages become actions."""
+    """Make the step of this rank's share, its exchanges, and both without messages actions."""
     fields, whole = subject.fields, random_images(subject.geometry, subject.fields.images)
-    os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
+    os.environ["COTSWOLD_SOCKETS"] = "0"  # only torch's messages can be suppressed and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, fields.first)
     maps, waits = Maps(stack.share, fields.images), Waits()
 
@@ -99,18 +99,18 @@ def hold_step(rank: Rank, subject: Link) -> None:
 
 
 def waited(rank: Rank) -> float:
-    """Seconds that this rank was blocked in its last step."""
+    """Return the seconds for which this rank was blocked in its last step."""
     waits: Waits = rank.kept[WAITED]
     return waits.seconds
 
 
 def busy(rank: Rank) -> float:
-    """Seconds that all threads of this rank have computed so far, the kernel's work for them included."""
+    """Return the processor seconds of all threads of this rank so far, including system time."""
     return time.process_time()
 
 
 def hidden(subject: Link, effort: Effort) -> list[Row]:
-    """The four times, and the share of the messages' that is hidden."""
+    """Measure the four times, and the hidden fraction of the messages' time."""
     clock, blocked = Stopwatch(), list[float]()
     worked: dict[str, list[float]] = {OURS: [], BARE: []}
     grid = Grid.parse(subject.grid)
@@ -134,7 +134,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
         samples = interleaved(actions, effort.rounds, clock)
         if not all(pool.call(is_finite, OURS)):
             raise MachineError(
-                f"{subject.fields.name} did not stay finite while it was measured; try --match"
+                f"{subject.fields.name} did not stay finite during the measurement; try --match"
             )
     shape, rate = f"{subject.fields.name}, {subject.grid}", words(subject.rate)
     place = RowKey("hidden", shape, f"step, {rate}", subject.fields.images)
@@ -155,7 +155,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
 
 
 def words(rate: Rate | None) -> str:
-    """A rate in words."""
+    """Return a rate in words."""
     return "unshaped" if rate is None else rate.replace("gbit", " Gb/s")
 
 
@@ -164,5 +164,5 @@ def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
 
 
 def _share(exposed: Sequence[float], alone: float) -> Spread:
-    """The part of the messages' time that was not to be seen, round by round."""
+    """Return the hidden fraction of the messages' time, round by round."""
     return Spread.of([1 - one / alone for one in exposed])

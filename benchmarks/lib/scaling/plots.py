@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from cotswold.bench.measure import Document
 
 _INK = "#6e7781"
-"""A contrast of 4.5 on white and 4.2 on a dark page."""
+"""A grey with contrast 4.5 on white and 4.2 on a dark page."""
 _MET, _MISSED, _SHOWN = "#2f81d6", "#d9822b", "#8a6fc9"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -34,12 +34,12 @@ _STYLE: dict[Any, Any] = {
     "ytick.major.size": 0,
 }
 _WIDE_INCHES, _ROW_INCHES = 8.3, 0.27
-_KEY = "dashed: the bar; blue reaches it, orange does not, violet has none; whiskers are quartiles"
+_KEY = "dashed: the bar; blue: reached; orange: missed; violet: no bar; whiskers: quartiles"
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """What is drawn of a group: one of the verdicts of each row."""
+    """A panel of a group: one verdict of each row."""
 
     group: str
     title: str
@@ -47,28 +47,28 @@ class _Panel:
 
 
 _RANKS = (
-    _Panel("weak", "Twice the map: time of one process over two ranks'"),
-    _Panel("strong", "The same map: half the time of one process over two ranks'"),
+    _Panel("weak", "Twice the map: time of one process over time of two ranks"),
+    _Panel("strong", "The same map: half the time of one process over time of two ranks"),
 )
 _MESSAGES = (
     _Panel("exchange", "Exchanges: rate over that of raw messages"),
-    _Panel("hidden", "Share of the time of messages for which no rank is blocked", verdict=1),
-    _Panel("hidden", "Share of the time of messages by which a step is not longer"),
+    _Panel("hidden", "Fraction of the messages' time without a blocked rank", verdict=1),
+    _Panel("hidden", "Fraction of the messages' time that does not lengthen a step"),
 )
 
 
 def draw_ranks(found: Document, file: Path) -> bool:
-    """Efficiencies of two ranks, a bar a stack, grid and operation. False where none was measured."""
+    """Plot efficiencies of two ranks, a bar per stack, grid and operation. Return False if there are none."""
     return _draw(found, file, _RANKS)
 
 
 def draw_messages(found: Document, file: Path) -> bool:
-    """Exchanges beside raw messages, and what of them is hidden. False where none was measured."""
+    """Plot exchanges relative to raw messages, and their hidden fractions. Return False if there are none."""
     return _draw(found, file, _MESSAGES)
 
 
 def _draw(found: Document, file: Path, wanted: Sequence[_Panel]) -> bool:
-    """Bars to the median, whiskers to the quartiles, a line where the bar to reach is."""
+    """Plot bars to the median, whiskers to the quartiles, and a line at the bar."""
     rows = found["rows"]
     assert isinstance(rows, list), "a result has rows"
     panels = [(panel, [row for row in rows if row["group"] == panel.group]) for panel in wanted]
@@ -104,7 +104,7 @@ def _bars(axis: Any, panel: _Panel, rows: Sequence[Any]) -> None:
         style = {"ecolor": _INK, "elinewidth": 0.8}
         colour = {True: _MET, False: _MISSED, None: _SHOWN}[verdict["met"]]
         axis.barh([place], [ratio["median"]], height=0.7, color=colour, xerr=whiskers, error_kw=style)
-        beside = ("axes fraction", "data")  # in a column, where no line crosses them
+        beside = ("axes fraction", "data")  # in a column beside the plot, clear of lines
         axis.annotate(f"{ratio['median']:.2f}", (1.01, place), xycoords=beside, va="center")
     for bar in {verdict["bar"] for verdict in verdicts} - {None}:
         axis.axvline(bar, color=_INK, linewidth=1.2, linestyle="--")
@@ -115,4 +115,4 @@ PLOTS: dict[str, Callable[[Document, Path], bool]] = {
     "scaling.svg": draw_ranks,
     "scaling-messages.svg": draw_messages,
 }
-"""The plots of a result by the names of their files."""
+"""Plots of a result, by file name."""

@@ -1,9 +1,10 @@
 """The stacks whose scaling is measured.
 
-Knows: the paper's fields and blocks, how many blocks a map has. Does not know: tensors, time, ranks' states.
+Knows: the paper's fields and blocks, the number of blocks of a map. Does not know: tensors, time, ranks'
+states.
 
-Blocks, not pixels, decide the work: a map twice the size has twice the blocks. Pooling and normalisation keep
-the map, so that twice the blocks are twice the responses, too.
+The work depends on blocks, not on pixels: a map of twice the size has twice the blocks. Pooling and
+normalisation keep the map's size, so twice the blocks give twice the responses, too.
 """
 
 from __future__ import annotations
@@ -17,33 +18,33 @@ STEP_PIXELS = 4
 
 @dataclass(frozen=True)
 class Fields:
-    """Fields and blocks of a stack, and how many blocks each way its maps have where it is measured."""
+    """Fields and blocks of a stack, and the numbers of blocks of its measured maps in each direction."""
 
     name: str
     field: int
     channels: int
     depth: int
     weak: int
-    """Blocks of a rank, weak scaling."""
+    """Blocks of a rank for weak scaling."""
     strong: int
-    """Blocks of the map, strong scaling."""
+    """Blocks of the map for strong scaling."""
     far: int
-    """Blocks of a rank on hosts joined by links: as many as one of the paper's 64 GPUs has."""
+    """Blocks of a rank on hosts with links: as many as one of the paper's 64 GPUs has."""
     own: int
     """Blocks of the paper's own map."""
     images: int = 96
     first: bool = False
-    """Its input are images, of which every rank reads its window by itself."""
+    """True if the input is images, of which every rank reads its own window."""
 
     def stack(self, rows: int, columns: int) -> StackGeometry:
-        """The stack with so many blocks."""
+        """Return the stack with these numbers of blocks."""
         height, width = (self.field + STEP_PIXELS * (count - 1) for count in (rows, columns))
         window, smoothing = Window(self.field, STEP_PIXELS), Smoothing(5, keep=True)
         layer = BlockLocal(MapShape(self.channels, height, width), window, window, 4, 4, self.depth)
         return StackGeometry(layer, smoothing, smoothing)
 
     def times(self, grid: Grid, blocks: int) -> StackGeometry:
-        """The stack of which each rank of a grid has ``blocks`` x ``blocks``."""
+        """Return the stack of which each rank of a grid has ``blocks`` x ``blocks``."""
         return self.stack(blocks * grid.rows, blocks * grid.columns)
 
 
@@ -55,4 +56,4 @@ PAPER = (
 QUICK = tuple(
     replace(one, name=f"{one.name}, little", weak=2, strong=4, far=2, own=4, images=16) for one in PAPER[:2]
 )
-"""To try the command."""
+"""Small stacks to try the command."""

@@ -1,10 +1,10 @@
-"""Two ranks beside one process, and a grid of one rank beside the plain module.
+"""Two ranks compared with one process, and a grid of one rank compared with the plain module.
 
 Knows: baselines, efficiencies, bars. Does not know: how a pool works, tables.
 
-One process computes on one thread while the other rank waits for work. Beside both stand two processes that
-share nothing but the machine: what two ranks lose against them is lost by exchanges, the rest by two cores
-that share caches and memory.
+One process computes on one thread while the other rank is idle. Two isolated processes are a second baseline:
+the loss of two ranks relative to them is due to exchanges; the rest is due to two cores that share caches and
+memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RANKS = 2
 
 @dataclass(frozen=True)
 class Speed:
-    """Two ranks on a grid, ``weak`` or ``strong``."""
+    """Two ranks on a grid, for ``weak`` or ``strong`` scaling."""
 
     kind: str
     fields: Fields
@@ -37,26 +37,26 @@ class Speed:
 
     @property
     def whole(self) -> StackGeometry:
-        """The stack of the two ranks."""
+        """Return the stack of the two ranks."""
         return self.fields.times(self._grid, self.fields.weak) if self.kind == "weak" else self.one
 
     @property
     def one(self) -> StackGeometry:
-        """The stack of one process."""
+        """Return the stack of one process."""
         blocks = self.fields.weak if self.kind == "weak" else self.fields.strong
         return self.fields.stack(blocks, blocks)
 
     @property
     def part(self) -> StackGeometry:
-        """A stack with as many blocks as a rank has."""
+        """Return a stack with as many blocks as a rank has."""
         rows, columns = self.whole.filters.grid
         if rows % self._grid.rows or columns % self._grid.columns:
-            raise UserError(f"{rows} x {columns} blocks do not divide over {self.grid}; choose other sizes")
+            raise UserError(f"{rows} x {columns} blocks are not divisible by {self.grid}; choose other sizes")
         return self.fields.stack(rows // self._grid.rows, columns // self._grid.columns)
 
     @property
     def work(self) -> int:
-        """How many times the work of one process a rank would have to do alone to be as far."""
+        """Return the work of one process in multiples of a rank's work at the same progress."""
         return 1 if self.kind == "weak" else RANKS
 
     @property
@@ -65,11 +65,11 @@ class Speed:
 
 
 def speed(subject: Speed, effort: Effort) -> list[Row]:
-    """Whole steps and forward passes by two ranks, by one process, and by two that share nothing."""
+    """Measure whole steps and forward passes by two ranks, by one process, and by two isolated processes."""
     fields, clock = subject.fields, Stopwatch()
     with RankPool(RANKS) as pool:
         pool.call(hold_plain, TWO_APART, subject.part, fields.images)
-        one = TWO_APART  # of the first rank: the same stack need not be in memory twice
+        one = TWO_APART  # on the first rank: avoids a second copy of the same stack
         if subject.one != subject.part:
             one = ONE
             pool.call(hold_plain, ONE, subject.one, fields.images, only=[0])
@@ -96,7 +96,7 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
 def in_milliseconds(
     place: RowKey, taken: Samples, verdicts: Sequence[Comparison], facts: dict[str, object] | None = None
 ) -> Row:
-    """A row of times."""
+    """Return a row of times."""
     figures = {by: Spread.of([1e3 * one for one in seconds]) for by, seconds in taken.items()}
     return Row(place, "ms", figures, taken, "seconds", verdicts, facts=facts or {})
 
@@ -110,19 +110,19 @@ def _sizes(subject: Speed) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Alone:
-    """A grid of one rank on so many threads."""
+    """A grid of one rank with a number of threads."""
 
     fields: Fields
     threads: int
 
     @property
     def place(self) -> str:
-        """The shape, and on how many threads."""
+        """Return the shape and the number of threads."""
         return f"{self.fields.name}, {self.threads} thread{'s' if self.threads > 1 else ''}"
 
 
 def alone(subject: Alone, effort: Effort) -> list[Row]:
-    """Steps and forward passes of a 1x1 grid and of the plain module, on one map."""
+    """Measure steps and forward passes of a 1x1 grid and of the plain module, on one map."""
     fields, clock = subject.fields, Stopwatch()
     geometry = fields.stack(fields.weak, fields.weak)
     names = [(what, by) for what in (STEP, FORWARD, LOCAL) for by in (OURS, PLAIN)]

@@ -1,7 +1,7 @@
-"""Stacks as one process and as ranks have them, ready to be timed.
+"""Stacks for one process and for ranks, ready to be timed.
 
-Knows: random images, the plain module and its partitioned one, their steps and forward passes. Does not
-know: time, bars.
+Knows: random images, the plain module and its partitioned one, their steps and forward passes. Does not know:
+time, bars.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ RULE = ops.StepRule(rate=0.1)
 
 
 def named(by: str, what: str) -> str:
-    """The name of an action: what somebody does."""
+    """Return the name of an action: the subject and the operation."""
     return f"{by}: {what}"
 
 
 def random_images(geometry: StackGeometry, images: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Random images, images last, the same on every rank."""
+    """Return random images, images last, the same on every rank."""
     shape, generator = geometry.input, torch.Generator().manual_seed(0)
     x = torch.randn(shape.height, shape.width, shape.channels, images, generator=generator, dtype=dtype)
     return x.permute(3, 2, 0, 1)
 
 
 def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> None:
-    """The plain module in this process: its step and its forward pass become actions."""
+    """Make the step and the forward pass of the plain module in this process actions."""
     from cotswold.nn import SparseAutoencoderStack
 
     stack, x = SparseAutoencoderStack(geometry).eval(), random_images(geometry, images)
@@ -46,7 +46,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
 
 
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
-    """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
+    """Make the step and the forward pass of this rank's share of the stack actions."""
     stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
     rank.kept[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
@@ -54,7 +54,7 @@ def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: 
 
 
 def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
-    """The forward passes of a local layer and of it partitioned over a 1x1 grid become actions."""
+    """Make the forward passes of a local layer, plain and partitioned over a 1x1 grid, actions."""
     from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
 
@@ -79,9 +79,10 @@ def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None
 def share_of(
     rank: Rank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
 ) -> tuple[TrainedStack, Tensor]:
-    """A rank's share, calibrated and at rest, and what it sees of the images.
+    """Return a rank's share, calibrated and at rest, and its part of the images.
 
-    The input of a ``first`` stack are images; that of another is held pixel by pixel by the ranks.
+    The input of a ``first`` stack is images; the input of another stack is distributed pixel by pixel over
+    the ranks.
     """
     mesh, cut = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
     below = None if first else cut.input.boxes
@@ -94,6 +95,6 @@ def share_of(
 
 
 def is_finite(rank: Rank, by: str) -> bool:
-    """Whether a share still has numbers after all that was done to it."""
+    """True if a share still has finite values."""
     stack: TrainedStack = rank.kept[by]
     return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

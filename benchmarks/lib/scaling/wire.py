@@ -1,12 +1,12 @@
-"""Training over several hosts: what it gives, and what is on the wire beside what the plans say.
+"""Training over several hosts: results compared with one process, bytes on the wire compared with the plans.
 
-Knows: counters of hosts' interfaces, the plans of a step's exchanges, one process that trains the same. Does
-not know: how hosts are made, how messages travel.
+Knows: counters of hosts' interfaces, the plans of a step's exchanges, one process that trains the same stack.
+Does not know: how hosts are made, how messages travel.
 
-A run of steps whose messages between pairs are left out measures what else is on the wire: sums of scalars,
-the barrier, the store. The rest is messages, and their headers: so many bytes a packet for Ethernet, IP and
-TCP, and Gloo's own, so many a message. What then remains (segments that TCP sent twice, acknowledgements that
-came with other traffic in one run and alone in the other) is bounded.
+A run of steps without messages between pairs measures the other traffic: sums of scalars, the barrier, the
+store. The rest is messages and their headers: Ethernet, IP and TCP headers per packet, and Gloo's headers per
+message. The remainder (segments that TCP sent twice, acknowledgements that were piggybacked in one run and
+alone in the other) is bounded.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ from lib.scaling.stacks import RULE, random_images, share_of
 
 STEPS = 10
 AGREEMENT = 1e-10
-"""Of the largest magnitude, in float64."""
+"""Largest accepted difference relative to the largest magnitude, in float64."""
 UNEXPLAINED_BAR = 0.003
-"""Of the plans' bytes."""
+"""Largest accepted unexplained fraction of the plans' bytes."""
 GLOO_BYTES = 3 * 48
-"""Of a message: Gloo says that it is ready to send, that it is ready to receive, and what follows."""
+"""Header bytes of a message: Gloo announces that it is ready to send, that it is ready to receive, and the
+payload."""
 PLAN, REST, ONE = "the plans' bytes", "without messages", "one process"
 UNEXPLAINED = "the plans' bytes, beside headers"
 SMALL = StackGeometry(
@@ -46,7 +47,7 @@ SMALL = StackGeometry(
     Smoothing(5, keep=True),
     Smoothing(5, keep=True),
 )
-"""15 x 17 blocks: they do not divide."""
+"""A stack of 15 x 17 blocks, which do not divide evenly."""
 LITTLE = StackGeometry(
     BlockLocal(MapShape(2, 14, 16), Window(6, 2), Window(6, 2), rows=2, columns=2, depth=2),
     Smoothing(3, keep=True),
@@ -56,7 +57,7 @@ LITTLE = StackGeometry(
 
 @dataclass(frozen=True)
 class Spot:
-    """A stack over a grid whose ranks are spread over so many hosts, in float64."""
+    """A stack in float64 over a grid of ranks on several hosts."""
 
     geometry: StackGeometry
     images: int
@@ -66,11 +67,11 @@ class Spot:
 
     @property
     def cut(self) -> StackPartition:
-        """Who has what."""
+        """Return the partition of the stack."""
         return StackPartition(self.geometry, Grid.parse(self.grid))
 
     def messages(self, pool: RankPool) -> list[int]:
-        """The bytes of every message of a step between ranks on different hosts, as the plans say."""
+        """Return the planned bytes of every message of a step between ranks on different hosts."""
         value = self.images * torch.float64.itemsize
         return [
             transfer.box.size * channels * value
@@ -82,7 +83,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Wire:
-    """What ten steps put on the wire: bytes and packets of all hosts' interfaces, and what was planned."""
+    """Traffic of ten steps: bytes and packets of all hosts' interfaces, and the plans' bytes."""
 
     with_messages: Traffic
     without_messages: Traffic
@@ -91,37 +92,38 @@ class Wire:
 
     @property
     def message_bytes(self) -> int:
-        """Bytes on the wire for messages, every header included."""
+        """Return the bytes on the wire for messages, including all headers."""
         return self.with_messages.sent_bytes - self.without_messages.sent_bytes
 
     @property
     def packets(self) -> int:
-        """Packets for messages, acknowledgements included."""
+        """Return the packets for messages, including acknowledgements."""
         return self.with_messages.sent_packets - self.without_messages.sent_packets
 
     @property
     def header_bytes(self) -> int:
-        """Bytes of the headers of packets and of messages."""
+        """Return the bytes of the headers of packets and of messages."""
         return self.packets * HEADER_BYTES + self.messages * GLOO_BYTES
 
     @property
     def unexplained(self) -> float:
-        """What neither plans nor headers explain, as a share of the plans' bytes; may be negative."""
+        """Return the traffic that neither plans nor headers explain, as a fraction of the plans' bytes; may
+        be negative."""
         return (self.message_bytes - self.header_bytes) / self.planned_bytes - 1
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a training run over hosts gave."""
+    """Result of a training run over hosts."""
 
     wire: Wire
     error: float
-    """The largest difference from one process over the largest magnitude, of losses and filters."""
+    """Largest difference from one process over the largest magnitude, of losses and filters."""
     seconds: list[float]
 
 
 def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
-    """Losses and filters of ten steps in one process."""
+    """Return losses and filters of ten steps in one process."""
     geometry, x = subject.geometry, random_images(subject.geometry, subject.images, torch.float64)
     filters = ops.random_filters(geometry.filters, 0, 0, torch.float64)
     one, objective = torch.ones((), dtype=torch.float64), ops.StackObjective()
@@ -133,9 +135,9 @@ def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
 
 
 def hold(rank: Rank, subject: Spot) -> None:
-    """This rank's share, and its step as an action."""
+    """Prepare this rank's share, with its step as an action."""
     whole = random_images(subject.geometry, subject.images, torch.float64)
-    os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
+    os.environ["COTSWOLD_SOCKETS"] = "0"  # only torch's messages can be suppressed and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, first=False)
     rank.kept.update(stack=stack, losses=[])
 
@@ -147,13 +149,13 @@ def hold(rank: Rank, subject: Spot) -> None:
 
 
 def share(rank: Rank) -> tuple[Tensor, Tensor]:
-    """Losses so far and this rank's filters."""
+    """Return the losses so far and this rank's filters."""
     stack: TrainedStack = rank.kept["stack"]
     return torch.stack(rank.kept["losses"]), stack.filters
 
 
 def trained(subject: Spot) -> Found:
-    """Ten steps by all ranks, compared with one process, their bytes counted."""
+    """Run ten steps by all ranks, compare them with one process, and count their bytes."""
     with (
         Hosts(subject.hosts, subject.rate) as hosts,
         RankPool(subject.cut.grid.size, hosts=hosts) as pool,
@@ -183,7 +185,7 @@ def trained(subject: Spot) -> Found:
 
 
 def over_hosts(subject: Spot, _: Effort) -> list[Row]:
-    """Bytes on the wire beside the plans', agreement with one process, and the time of a step."""
+    """Return bytes on the wire relative to the plans', agreement with one process, and the time of a step."""
     found = trained(subject)
     wire = found.wire
     shape = f"{subject.grid} over {subject.hosts} hosts, {words(subject.rate)}"

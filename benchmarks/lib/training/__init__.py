@@ -1,1 +1,1 @@
-"""The training loop beside its operations, and the peak memory of a step."""
+"""The training loop compared with its operations, and the peak memory of a step."""

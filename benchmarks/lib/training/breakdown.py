@@ -1,11 +1,11 @@
-"""Where the time of a training run goes.
+"""Breakdown of the time of a training run.
 
-Knows: which functions of training are operations, which are the loop's own. Does not know: recipes, reports.
+Knows: which functions of training are operations, which belong to the loop. Does not know: recipes, reports.
 
-For a while the functions are replaced by ones that note the seconds of each call in the loop: what a run does
-before and after it is no part of it. Of calls inside each other only the outermost counts, so that a
-validation's forward pass belongs to validation. So the calls are disjoint parts of the loop, by one clock,
-which stands still for those who watch.
+The functions are temporarily replaced by ones that record the seconds of each call in the loop; work before
+and after the loop is left out. Of nested calls only the outermost counts, so the forward pass of a validation
+belongs to validation. So the calls are disjoint parts of the loop, by one clock, which pauses for the
+watcher.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ _CALLS: tuple[tuple[str, Any, str], ...] = (
 
 @dataclass
 class Seconds:
-    """Seconds of every call in the loop by kind, and those of the whole loop."""
+    """Seconds of every call in the loop by kind, and of the whole loop."""
 
     calls: dict[str, list[float]] = field(default_factory=dict)
     loop: float = 0.0
     steps: int = 0
     last_step: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    """The arguments of the last `stack_step`."""
+    """Arguments of the last `stack_step`."""
     _counts: bool = False
-    """Whether the next call counts: in the loop, and in no other call that does."""
+    """True if the next call counts: inside the loop, and inside no other counted call."""
     _watched: float = 0.0
 
     def of(self, kind: str) -> float:
-        """Seconds of all calls of a kind."""
+        """Return the seconds of all calls of a kind."""
         return sum(self.calls.get(kind, []))
 
     def timed(self, kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, timed in the loop unless it is called by another that is."""
+        """Return the function, timed inside the loop unless another timed function calls it."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +79,7 @@ class Seconds:
         return call
 
     def looped(self, function: Callable[[SyncTrainer], bool]) -> Callable[[SyncTrainer], bool]:
-        """The loop's whole run, timed."""
+        """Return the loop's run, timed."""
 
         @functools.wraps(function)
         def run(loop: SyncTrainer) -> bool:
@@ -95,7 +95,7 @@ class Seconds:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """What happens meanwhile is no part of the loop, nor of a call in it."""
+        """Exclude the time inside the context from the loop and its calls."""
         start = time.perf_counter()
         try:
             yield
@@ -108,7 +108,7 @@ class Seconds:
 
 @contextmanager
 def clocked() -> Iterator[Seconds]:
-    """Notes the seconds of all training that goes on inside."""
+    """Record the seconds of all training inside the context."""
     seconds = Seconds()
     replaced = [(owner, name, getattr(owner, name)) for _, owner, name in _CALLS]
     run = SyncTrainer.run

@@ -1,11 +1,11 @@
-"""What the training loop adds to the time of its operations.
+"""Time that the training loop adds to its operations.
 
 Knows: a real run of a recipe, its seconds by kind. Does not know: the command line, memory.
 
-The share that the loop adds is all of its time but that of its operations: `stack_step` and the forward
-passes of the stacks below. Validation, which is work of its own and not of the loop, is also shown apart.
-Reading ahead competes with the operations for cores, which no clock inside them shows; so at the end of each
-stack its last step is run again some times, with no reading beside it.
+The loop adds all of its time except that of its operations: `stack_step` and the forward passes of the stacks
+below. Validation, which is separate work, is also reported separately. Prefetching competes with the
+operations for cores, which their own clocks do not show. So at the end of each stack its last step runs again
+several times without prefetching.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from lib.training.breakdown import KINDS, LOWER, STEPS, VALIDATION, WAITING, Sec
 
 ALONE_STEPS = 20
 _SETTLED_SECONDS = 0.3
-"""After so long the reader has its batches ahead and rests."""
+"""Seconds until the reader has filled its queue and rests."""
 
 Watch = Callable[[Mapping[str, object]], None]
 
 
 def loop_share(recipe: str, overrides: Sequence[str], stores: Path, watch: Watch) -> Document:
-    """Train the recipe in a directory that is thrown away, and say where its time went.
+    """Train the recipe in a temporary directory, and return a breakdown of its time.
 
     Raises UserError for a recipe without stacks.
     """
     if load(recipe, overrides).training.strategy == "supervised":
-        raise UserError(f"{recipe} trains no stacks; name a recipe with strategy greedy or joint")
+        raise UserError(f"{recipe} trains no stacks; use a recipe with strategy greedy or joint")
     with tempfile.TemporaryDirectory() as folder, clocked() as seconds:
         job = open_job(recipe, Path(folder) / "run", overrides=overrides, stores=stores)
         alone = _Alone(seconds, watch)
@@ -47,7 +47,7 @@ def loop_share(recipe: str, overrides: Sequence[str], stores: Path, watch: Watch
 
 
 class _Alone:
-    """Watches a run, and times the last step of each stack again when the stack is finished."""
+    """Watches a run, and times the last step of each stack again at the stack's end."""
 
     def __init__(self, seconds: Seconds, watch: Watch) -> None:
         self.seconds, self.watch = seconds, watch
@@ -55,7 +55,7 @@ class _Alone:
         self._before = 0
 
     def __call__(self, event: Mapping[str, object]) -> None:
-        """Hand the event on."""
+        """Pass the event on."""
         with self.seconds.watching():
             self.watch(event)
             if event["kind"] == "stack_end":
@@ -73,7 +73,7 @@ class _Alone:
         alone = []
         for _ in range(ALONE_STEPS):
             start = time.perf_counter()
-            ops.stack_step.__wrapped__(copy, *rest, **options)  # type: ignore[attr-defined]  # the one that is not timed
+            ops.stack_step.__wrapped__(copy, *rest, **options)  # type: ignore[attr-defined]  # the untimed function
             alone.append(time.perf_counter() - start)
         row = {"stack": stack, "step_seconds": rounded(median(steps[-5 * ALONE_STEPS :]))}
         self.stacks.append({**row, "alone_seconds": rounded(median(alone)), "steps": len(steps)})

@@ -1,4 +1,4 @@
-"""The peak memory of a step of every stack of a recipe, each in a process of its own.
+"""The peak memory of a step of every stack of a recipe, each in a separate process.
 
 Knows: recipes, processes. Does not know: how memory is counted.
 """
@@ -14,7 +14,7 @@ from cotswold.recipe import Recipe
 
 
 def peaks(recipe: Recipe) -> list[Document]:
-    """One row a stack: the peak beside filters + momentum + activations + the gradient of one block row."""
+    """Return a row per stack: the peak, and filters + momentum + activations + the gradient of one block row."""
     spawn = multiprocessing.get_context("spawn")
     rows = []
     for number, geometry in enumerate(recipe.stack_geometries(), 1):
