@@ -129,7 +129,7 @@ def ddp(
 
 
 def tuned(cells: dict[str, Document]) -> dict[str, Tuning]:
-    """Return rate and momentum with which each method reached the accuracy first, or was the most accurate."""
+    """Return the rate and momentum with which each method was first, or else the most accurate."""
     found: dict[str, Tuning] = {}
     for name in NAMES:
         own = [cell for key, cell in cells.items() if key.startswith(f"tune, {name},")]

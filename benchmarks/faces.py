@@ -1,13 +1,12 @@
-"""The experiment of Coates et al. 2013, section 5.2, with three seeds: train `faces` and its control, and
-test both.
+"""Train and test `faces` and its control with three seeds (Coates et al. 2013, section 5.2).
 
     COTSWOLD_DATA=... python benchmarks/faces.py FOLDER [--out benchmarks/results]
 
-Writes faces.json: the processor; for each seed and object the held-out accuracy of the best neuron of every
-stack, compared with random filters, k-means and the control, which is tested on images of its own
-preparation; how the k-means dictionary was found; seconds of training on one thread; the decrease of every
-stack's held-out objective; the correlation of the best face neuron's stimulus with the mean face. Results
-that are in FOLDER already are not computed again.
+Writes faces.json: the processor, seconds of training on one thread, the decrease of every stack's held-out
+objective. For each seed and object it has the held-out accuracy of the best neuron of every stack, compared
+with random filters, k-means and the control, which is tested on separately prepared images. It also has the
+origin of the k-means dictionary, and the correlation of the best face neuron's stimulus with the mean face.
+Results that are in FOLDER already are not computed again.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def affine(draws: NDArray[np.float32], height: int, width: int) -> NDArray[np.fl
 
 
 def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rotate, scale and shift images (n, channel, y, x) with NumPy alone: bilinear between pixels, 0 outside."""
+    """Rotate, scale and shift images (n, channel, y, x) with NumPy alone: bilinear, 0 outside."""
     count, _, height, width = given.shape
     matrix = affine(draws, height, width)
     rows, columns = np.meshgrid(

@@ -21,7 +21,7 @@ _ASK = "import sys, cotswold; print('torch' in sys.modules)"
 
 
 def import_times(rounds: int) -> Document:
-    """Return seconds of a Python that does nothing, of an import, and of the command's help, round by round."""
+    """Return seconds of an idle Python, of an import, and of the command's help, round by round."""
     samples = interleaved({name: _run(words) for name, words in COMMANDS.items()}, rounds)
     answer = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True).stdout
     return {

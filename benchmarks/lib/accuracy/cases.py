@@ -37,7 +37,7 @@ SYNCHRONOUS = 1
 _TRIED_AT = 4
 """Number of replicas above which the tried rates fall in proportion."""
 JUDGED = 20
-"""Number of evaluations during a run, besides the final one."""
+"""Number of evaluations during a run, before the final one."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def finals(cells: Mapping[str, Any], case: str) -> dict[int, dict[int, Any]]:
 
 
 def summary(cells: Mapping[str, Any], cases: Sequence[Case]) -> Document:
-    """Return a row for each case and number of replicas, and each number compared with one replica by seed."""
+    """Return a row for each case and number of replicas, and its comparison with one replica by seed."""
     rows: list[Document] = []
     compared: list[Document] = []
     for case in cases:

@@ -18,7 +18,7 @@ from lib.batch.network import bunyip
 
 
 class Alone:
-    """Isolated processes of one thread each; `seconds` measures a gradient over all patterns in equal shares."""
+    """Isolated processes of one thread each; `seconds` times a gradient over equal shares of the patterns."""
 
     def __init__(self, processes: int, patterns: int, portion: int, sizes: tuple[int, ...]) -> None:
         context = multiprocessing.get_context("spawn")

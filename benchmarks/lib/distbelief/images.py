@@ -66,7 +66,7 @@ class Images:
         self._epochs, self._filter_epochs = epochs, filter_epochs
 
     def filters(self, seed: int) -> Document:
-        """Learn filters without labels; return the decrease of each stage's objective on validation images."""
+        """Learn filters without labels; return the decrease of each stage's validation objective."""
         run = cotswold.train(
             self._filters,
             directory=self._learnt(seed),

@@ -22,7 +22,7 @@ from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 RULES: dict[str, Rule] = {"sgd": Sgd(), "momentum": Momentum(0.9), "adagrad": Adagrad()}
 JUDGED = 5
-"""Number of evaluations during a run, besides the final one."""
+"""Number of evaluations during a run, before the final one."""
 Watch = Callable[[Document], object]
 """Receives each entry of the curve."""
 

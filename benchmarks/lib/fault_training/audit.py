@@ -94,7 +94,7 @@ def no_sample_is_torn(state: Mapping[str, Any], events: Sequence[Mapping[str, An
 
 
 def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdict:
-    """Check that no bucket had two primaries in one term, by the controllers' metadata and by their events."""
+    """Check that no bucket had two primaries in one term, by the controllers' metadata and events."""
     leads = {(display_name(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
     told = [each for event in events if (each := _LEADS.match(str(event.get("sentence", ""))))]
     for each in told:

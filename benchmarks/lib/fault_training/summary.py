@@ -35,7 +35,7 @@ def verdicts(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float = THROUG
 
 
 def failovers(disturbed: Sequence[Any]) -> list[Document]:
-    """Return for each kind of fault: its number, the times until other servers took over, the rate around it."""
+    """Return for each kind of fault its number, the times of failovers, and the rate around it."""
     rows = []
     faults = [fault for one in disturbed for fault in one["faults"]]
     for kind, role in dict.fromkeys((each["kind"], each["role"]) for each in faults):
@@ -64,7 +64,7 @@ def _throughput(quiet: Sequence[Any], disturbed: Sequence[Any], bar: float) -> D
 
 
 def _accuracy(quiet: Sequence[Any], disturbed: Sequence[Any]) -> Document:
-    """Compare accuracies; noise combines the error of counting and, with several trainings, their variance."""
+    """Compare accuracies; noise combines the counting error and the variance between trainings."""
     apart = [mean(one["test"]["right"] for one in some) for some in (quiet, disturbed)]
     counting = sum(mean(one["test"]["error"] ** 2 for one in some) / len(some) for some in (quiet, disturbed))
     between = sum(

@@ -47,7 +47,7 @@ def spoilt(random: Random, run: str) -> str:
 
 
 def long(run: str) -> str:
-    """Return a valid description with fewer letters than the limit, but more bytes than a transaction allows."""
+    """Return a valid description with few enough letters, but too many bytes for a transaction."""
     return json.dumps(json.loads(described(run, "\u20ac" * _LONG_LETTERS).text), ensure_ascii=False)
 
 

@@ -141,7 +141,7 @@ class KeeperVictim(Victim):
         return m.Prepare(bucket, 1, -1, 1, 1, change, ("x",), numbers)
 
     def scene(self, random: Random) -> list[tuple[str, Any]]:
-        """Return messages about a run with an invalid description, and its updates if the server believes it."""
+        """Return a run with an invalid description, followed by its updates in case the server accepts it."""
         run = f"drawn{random.randrange(1 << 20)}"
         bucket, shards = f"{run}/0000", self._shards[LED]
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)

@@ -75,7 +75,7 @@ def quadratic(size: int, condition: float) -> Callable[[Tensor], Tensor]:
 
 
 def logistic(samples: int, features: int, spread: float, penalty: float) -> Callable[[Tensor], Tensor]:
-    """Return logistic regression with features of scales 1 to ``spread``: a mean with a penalty on squares."""
+    """Return logistic regression with a penalty on squares; features have scales 1 to ``spread``."""
     generator = torch.Generator().manual_seed(features)
     scales = torch.logspace(0, float(torch.log10(torch.tensor(spread))), features).double()
     inputs = torch.randn(samples, features, dtype=torch.float64, generator=generator) * scales

@@ -44,7 +44,7 @@ _FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class Link:
-    """A stack over a grid of ranks on separate hosts; ``rate`` is the rate of the links, None for unshaped."""
+    """A stack over a grid of ranks on separate hosts; ``rate`` of the links is None if unshaped."""
 
     fields: Fields
     grid: str

@@ -29,7 +29,7 @@ class Fields:
     strong: int
     """Blocks of the map for strong scaling."""
     far: int
-    """Blocks of a rank on hosts with links: as many as one of the paper's 64 GPUs has."""
+    """Blocks of a rank on hosts with links: the number on one of the paper's 64 GPUs."""
     own: int
     """Blocks of the paper's own map."""
     images: int = 96

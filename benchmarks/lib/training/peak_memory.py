@@ -14,7 +14,7 @@ from cotswold.recipe import Recipe
 
 
 def peaks(recipe: Recipe) -> list[Document]:
-    """Return a row per stack: the peak, and filters + momentum + activations + the gradient of one block row."""
+    """Return a row per stack: the peak, and filters + momentum + activations + one block row's gradient."""
     spawn = multiprocessing.get_context("spawn")
     rows = []
     for number, geometry in enumerate(recipe.stack_geometries(), 1):
