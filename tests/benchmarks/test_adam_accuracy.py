@@ -1,4 +1,4 @@
-"""benchmarks/adam_accuracy.py: what is tuned, what counts, what is compared, and the page."""
+"""benchmarks/adam_accuracy.py: tuning, final cells, comparisons, and the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def status(*words: object) -> object:
 
 
 def small(folder: Path) -> list[object]:
-    """Words for a recipe that takes no time."""
+    """Return arguments for a recipe that takes no time."""
     draw_labelled(folder / "images", 30)
     recipe = folder / "small.toml"
     recipe.write_text(supervised(folder / "images", layers=LAYERS))

@@ -1,4 +1,4 @@
-"""benchmarks/adam_figures.py: what is measured here, and what follows from it beyond."""
+"""benchmarks/adam_figures.py: measurements, and their extrapolation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/adam_mnist.py: what is tuned, compared and paired."""
+"""benchmarks/adam_mnist.py: tuning, comparison and pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of augmentation compares ways that do the same."""
+"""The benchmark of augmentation compares equal transforms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison of two source trees, with one tree beside itself."""
+"""The comparison of two source trees, with the same tree twice."""
 
 from __future__ import annotations
 

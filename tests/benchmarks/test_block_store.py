@@ -1,4 +1,4 @@
-"""benchmarks/block_store.py: what it measures and leaves."""
+"""benchmarks/block_store.py: measurements and results."""
 
 from __future__ import annotations
 

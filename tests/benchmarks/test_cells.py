@@ -1,4 +1,4 @@
-"""Cells that are kept one by one, and the images that stand in for MNIST."""
+"""Cells that are kept one by one, and the images that replace MNIST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/controllers.py: what it measures and leaves."""
+"""benchmarks/controllers.py: measurements and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/data_servers.py: what it measures, keeps and says of bars."""
+"""benchmarks/data_servers.py: measurements, kept cells and bars."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TABLES = json.dumps(subject.MOVES)
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """300 images of 12 x 10, in shards of 32."""
+    """Make 300 images of 12 x 10, in shards of 32."""
     folder = tmp_path_factory.mktemp("fed")
     np.save(folder / "p.npy", np.random.default_rng(1).integers(0, 255, (300, 12, 10), np.uint8))
     plain = Preparation((12, 10), colour="grey", contrast=False, whiten=False, dtype="uint8")
@@ -87,7 +87,7 @@ def test_the_cache_is_measured_within_and_beyond_its_bound(store: Store) -> None
 
 
 def test_numpy_moves_images_as_kernels_do() -> None:
-    """Where nothing is turned, enlarged or shifted, both leave images as they are."""
+    """Without rotation, scaling and shift, both leave images unchanged."""
     given = np.random.default_rng(0).integers(0, 255, (3, 2, 9, 8), np.uint8)
     values = given.astype(np.float32) / np.float32(255)
     assert np.abs(moved(values, np.full((3, 4), 0.5, np.float32)) - values).max() < 1e-5

@@ -1,4 +1,4 @@
-"""benchmarks/ddp.py: its rivals learn, its summary compares seed by seed."""
+"""benchmarks/ddp.py: its methods learn, its summary compares by seed."""
 
 from __future__ import annotations
 

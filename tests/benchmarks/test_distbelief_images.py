@@ -1,4 +1,4 @@
-"""benchmarks/distbelief_images.py: four ways by runs of their own, and what is said of them."""
+"""benchmarks/distbelief_images.py: four ways with separate runs, and their report."""
 
 from __future__ import annotations
 

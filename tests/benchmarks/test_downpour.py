@@ -1,4 +1,4 @@
-"""benchmarks/downpour.py: what it measures and leaves, and how it goes on."""
+"""benchmarks/downpour.py: measurements, results, and resumption."""
 
 from __future__ import annotations
 

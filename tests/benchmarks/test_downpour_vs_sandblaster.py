@@ -1,4 +1,4 @@
-"""benchmarks/downpour_vs_sandblaster.py: all ways begin at the same place, and what is compared."""
+"""benchmarks/downpour_vs_sandblaster.py: all ways start at the same parameters; comparison."""
 
 from __future__ import annotations
 

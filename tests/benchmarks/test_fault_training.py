@@ -31,7 +31,7 @@ from lib.fault_training.tally import BATCH, SHARD, counts_are_exact
 
 WHY_NOT = why_not() or why_no_disks()
 TEN_MINUTES = (15.0, 600.0)
-"""Between faults, and of all."""
+"""Seconds between faults, and in total."""
 SAMPLES = 100
 
 
@@ -140,7 +140,7 @@ def test_a_push_that_is_in_one_shard_alone_is_found(
 
 
 def told(number: int, server: str, term: int) -> dict[str, object]:
-    """As a controller does."""
+    """Return an event as written by a controller."""
     old = Group(f"run/{number:04}", term - 1, "z", (server,))
     election = Election(old, 1.0, ElectionReason.LOST, "primary z ended", 1.0)
     group = Group(f"run/{number:04}", term, server)

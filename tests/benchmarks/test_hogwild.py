@@ -1,4 +1,4 @@
-"""benchmarks/hogwild.py: what it measures and leaves."""
+"""benchmarks/hogwild.py: measurements and results."""
 
 from __future__ import annotations
 

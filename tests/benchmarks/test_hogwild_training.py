@@ -1,4 +1,4 @@
-"""Processes that learn on one copy of the weights: what they share, how they end."""
+"""Processes that learn on one copy of the weights: shared state, exits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As in a learner's process: sums of several threads may differ in the last bit."""
+    """Compute with one thread, like a learner's process: sums of several threads may differ in the last bit.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -1,4 +1,4 @@
-"""benchmarks/in_flight.py: what it measures and leaves."""
+"""benchmarks/in_flight.py: measurements and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""benchmarks/largest_async.py: how large a network is, what is pushed of it, and what it took."""
+"""benchmarks/largest_async.py: size of a network, bytes of its pushes, and its measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions beside measurements, on stacks of next to no work."""
+"""Predictions compared with measurements, on tiny stacks."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MEMORY_MOST = 6 << 30
 
 
 def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
-    """Bytes that a step sends, and those that it sends without messages."""
+    """Return the bytes that a step sends, and those that it sends without messages."""
     geometry = LITTLE.stack(4, 4)
     stack, x = share_of(rank, grid, geometry, random_images(geometry, LITTLE.images), first)
     send, counted = dist.batch_isend_irecv, [0]

@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/ as commands: results, tables, mistakes, help."""
+"""The scripts of benchmarks/ as commands: results, tables, user errors, help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated replicas with real gradients: SGD to the bit where nothing is stale, staleness where it is."""
+"""Simulated replicas with real gradients: SGD to the bit without staleness, and staleness."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), SampleSchedule()
 
 
 class Regression:
-    """Squared error of a line through points of chance."""
+    """Squared error of a line through random points."""
 
     flops = (0, 0)
 

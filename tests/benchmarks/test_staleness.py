@@ -1,4 +1,4 @@
-"""benchmarks/staleness.py: rates are tuned, seeds are judged, an image and cells are left."""
+"""benchmarks/staleness.py: rates are tuned, seeds are evaluated, a plot and cells are written."""
 
 from __future__ import annotations
 

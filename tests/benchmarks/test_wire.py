@@ -1,4 +1,4 @@
-"""Training over several hosts: it agrees with one process, and what is on the wire is what the plans say."""
+"""Training over several hosts agrees with one process, and the bytes on the wire agree with the plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every method on problems of the table, beside SciPy: the quick version of benchmarks/optimisers.py."""
+"""Every method on problems of the table, compared with SciPy: the quick version of benchmarks/optimisers.py.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Work:
         return FLOAT_BYTES * float(self.shared_weights + self.full_weights)
 
     def server_seconds(self, servers: int) -> float:
-        """Return a server's time for a push and a pull: the maximum of its cards and of memory plus products."""
+        """Return a server's time for a push and a pull: the maximum of cards and memory plus products."""
         device, network = self.cluster.device, self.cluster.network
         assert network is not None, "machines are joined"
         link = network.gbits * 1e9 / 8 * servers

@@ -54,7 +54,7 @@ class Windows:
 
 
 def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
-    """Register bursts of exchanges and of raw messages as actions; return a burst's bytes in both directions."""
+    """Register bursts of exchanges and of raw messages as actions; return the bytes of a burst."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
     far.channels, far.streams = {}, {}  # as between hosts: Gloo only

@@ -1,4 +1,4 @@
-"""What follows from beats, step by step: no thread, no store, no clock."""
+"""Conclusions from heartbeats, step by step: no thread, no store, no clock."""
 
 from __future__ import annotations
 

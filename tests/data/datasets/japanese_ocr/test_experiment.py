@@ -1,4 +1,4 @@
-"""The Bunyip experiment, small: cells end, go on, are judged once, and are shown on a page."""
+"""A small Bunyip experiment: cells end, resume, are evaluated once, and are shown on a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL = 60
 
 
 def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
-    """The results of the command."""
+    """Return the results of the command."""
     given: dict[str, Any] = {
         "run": folder / "run",
         "out": folder / "out",
