@@ -1,4 +1,4 @@
-"""Peers that are called again and again, and those whose network is down."""
+"""Peers that are called repeatedly, and peers whose network is down."""
 
 from __future__ import annotations
 

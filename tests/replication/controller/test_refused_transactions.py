@@ -1,4 +1,5 @@
-"""What the state of controllers does not take is refused, said and forgotten; whoever asked goes on."""
+"""Transactions that the metadata store rejects are refused, reported and forgotten; the requester continues.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from lib.fuzz.controller import ControllerVictim
 
 
 def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:
-    """What comes of it."""
+    """Return the result of a request."""
     found: list[StoreResult] = []
     state.submit(wish, lambda _, answer: found.append(answer))
     while not found:

@@ -1,6 +1,6 @@
-"""Servers, controllers and endpoints hear what is wrong; `benchmarks/fuzz_frames.py` goes on with it.
+"""Servers, controllers and endpoints receive invalid messages; `benchmarks/fuzz_frames.py` runs longer.
 
-That the hunt finds mistakes is shown by making some.
+Planted mistakes show that the search finds them.
 """
 
 from __future__ import annotations

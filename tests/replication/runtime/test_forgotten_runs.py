@@ -1,4 +1,4 @@
-"""Runs that are over, as a server that outlives them remembers them: not at all."""
+"""A long-lived server forgets finished runs completely."""
 
 from __future__ import annotations
 
