@@ -91,8 +91,7 @@ def until(cluster: Cluster, holds: Callable[[], bool], seconds: float = 20) -> N
 
 
 def check(cluster: Cluster) -> None:
-    """Check that an evaluation counts every pattern once, and has the value and the gradient of one process.
-    """
+    """Check that an evaluation counts every pattern once, with the value and gradient of one process."""
     found = cluster.evaluate("x", "g")
     assert found.value == pytest.approx(EXPECTED[0], rel=1e-13)
     np.testing.assert_allclose(cluster.read("g"), EXPECTED[1], rtol=1e-9, atol=1e-9)

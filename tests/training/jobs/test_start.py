@@ -1,4 +1,4 @@
-"""`network.start`: layers on the stacks of a run, or on those of a recipe with their random filters."""
+"""`network.start`: layers on the stacks of a run, or on random stacks of a recipe."""
 
 from __future__ import annotations
 
