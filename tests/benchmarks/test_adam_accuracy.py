@@ -55,7 +55,7 @@ def test_rates_are_tuned_without_test_samples_and_seeds_are_compared(
 ) -> None:
     words = [*small(tmp_path), "--replicas", 1, "--replicas", 4, "--seeds", 2]
     assert status(*words) == 0
-    assert "several replicas beside one" in capsys.readouterr().out
+    assert "several replicas compared with one" in capsys.readouterr().out
     cells = found(tmp_path)["cells"]
     tuning = {key: cell for key, cell in cells.items() if key.startswith("tune; ")}
     assert len(tuning) == 5 and not any("test" in cell for cell in tuning.values())
@@ -102,7 +102,7 @@ def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
     assert [*(tmp_path / "stores" / "runs").iterdir()] == [], "a finished run leaves nothing"
     assert "<svg" in (tmp_path / "adam-accuracy.svg").read_text()
     assert status(*served, "--replicas", 4, "--seeds", 1) == 2
-    assert "take --replicas 1" in capsys.readouterr().err
+    assert "use --replicas 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
     [
         (["--case", "imagenet"], "--case imagenet is none of mnist, "),
         (["demo"], 'name a recipe with strategy "supervised"'),
-        (["cifar10", "--case", "mnist"], "stands in the place of the cases"),
+        (["cifar10", "--case", "mnist"], "replaces the cases"),
         (["--seeds", "0"], "must be at least 1, got 0"),
     ],
     ids=["case", "strategy", "both", "seeds"],

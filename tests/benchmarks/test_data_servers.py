@@ -110,7 +110,7 @@ def test_bars_are_judged_by_medians_round_by_round() -> None:
     assert isinstance(bars, list)
     judged = {each["what"].partition(": ")[2]: (each["median"], each["met"]) for each in bars}
     assert judged["processor time beyond the transforms alone"] == (0.05, True)
-    what = "a trainer's waiting at 1/1.2 of the rate, what taking a batch costs included"
+    what = "waiting time of a trainer at 1/1.2 of the rate, including the time to take a batch"
     assert judged[what] == (0.2, False)
-    assert judged["training while servers are killed"] == (0.96, True)
+    assert judged["training rate with kills over without"] == (0.96, True)
     assert judged["duplicated, lost or invalid samples"] == (0.0, True)

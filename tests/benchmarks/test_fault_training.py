@@ -68,7 +68,7 @@ def test_faults_that_are_named_come_alone() -> None:
     only = [named("kill server"), named("stop server")]
     found = schedule(Places(5), 3, *TEN_MINUTES, only=only)
     assert {(each.kind, each.role) for each in found} == set(only) and len(found) == 39
-    with pytest.raises(UserError, match="--fault 'kill nobody' is none; these are: kill server"):
+    with pytest.raises(UserError, match="--fault 'kill nobody' is unknown; choose from: kill server"):
         named("kill nobody")
 
 

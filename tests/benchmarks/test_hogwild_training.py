@@ -116,7 +116,7 @@ def test_a_factory_that_makes_another_module_elsewhere_is_told_so() -> None:
 
 @pytest.mark.parametrize("steps", [Steps(samples=8, batch=8), Steps(samples=1000, batch=100)])
 def test_what_is_no_batch_for_each_process_is_refused(steps: Steps) -> None:
-    with pytest.raises(UserError, match="samples are no batch of"):
+    with pytest.raises(UserError, match="samples give no batch of"):
         train(f"{LEARNERS}:Line", {}, steps, 2)
 
 

@@ -207,9 +207,9 @@ def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert status("chilimbi2014", "--hours", "-1", *out) == 2
     assert status("chilimbi2014", "--only", "other", *out) == 2
     said = capsys.readouterr().err
-    assert "--hours -1 is no time" in said and "there are adam-" in said and said.count("\n") == 2
+    assert "--hours -1 must be at least 0" in said and "; use adam-" in said and said.count("\n") == 2
     (tmp_path / "some.json").write_text("{")
-    with pytest.raises(UserError, match="is no JSON"):
+    with pytest.raises(UserError, match="is not valid JSON"):
         read("some", [tmp_path])
 
 

@@ -164,5 +164,5 @@ def test_every_group_has_something_quick_and_something_whole() -> None:
 
 
 def test_a_map_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match="do not divide over 1x2"):
+    with pytest.raises(UserError, match="are not divisible by 1x2"):
         _ = Speed("strong", replace(LITTLE, strong=3), "1x2").part

@@ -98,7 +98,7 @@ MISUSED = [
     (evaluate, ("demo", "--images", "0"), "--images must be at least 1, got 0"),
     (prepare, (".", "--size", "0"), "--size must be at least 1, got 0"),
     *(
-        (script, ("cifar10",), "trains no stacks; name a recipe with")
+        (script, ("cifar10",), "trains no stacks; use a recipe with")
         for script in (training, evaluate, offload)
     ),
 ]

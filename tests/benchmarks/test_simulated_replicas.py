@@ -151,5 +151,5 @@ def test_a_simulation_is_a_function_of_its_seeds() -> None:
 
 @pytest.mark.parametrize("wrong", [{"replicas": 0}, {"step_seconds": 0.0}, {"jitter": -1.0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UserError, match=r"at least|more than"):
+    with pytest.raises(UserError, match=r"at least|greater than"):
         Machines(**{"replicas": 1, **wrong})  # type: ignore[arg-type]  # that is the mistake

@@ -139,5 +139,5 @@ def test_the_command_says_what_was_refused_and_how_much_memory_it_took(
 ) -> None:
     assert fuzz_frames.hunts(["keeper"], 0.0, SEED, tmp_path) == 0
     said = capsys.readouterr().out
-    assert "keeper: 1 lives, 1000 messages; refused:" in said and "strangers" in said and "MiB" in said
+    assert "keeper: 1 targets, 1000 messages; refused:" in said and "strangers" in said and "MiB" in said
     assert {KeeperVictim, ControllerVictim, EndpointVictim} == set(VICTIMS.values())

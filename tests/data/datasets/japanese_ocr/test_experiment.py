@@ -100,12 +100,12 @@ def test_a_cell_that_goes_on_beyond_its_file_counts_once() -> None:
 def test_a_page_is_written_before_any_cell_has_ended(made: JapaneseSet) -> None:
     found = {**summary([], [], Prices()), "machine": {"processor": "some"}, "command": "python"}
     text = page(found, made)
-    assert "No cell has ended yet" in text and "51\u202f%" in text
+    assert "No cell is finished" in text and "51\u202f%" in text
     assert drawing(found).startswith("<?xml")
 
 
 def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="natural frequencies; make the other one"):
+    with pytest.raises(UserError, match="natural frequencies; make the other set"):
         ran(made, tmp_path, equal=made.path)
 
 
@@ -114,7 +114,7 @@ def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Pa
     [
         ({"method": ["adam"]}, "adam is none of cg, lbfgs"),
         ({"flops": 0.0}, "numbers of FLOPs"),
-        ({"set": ["fraction"]}, "a field and a value"),
+        ({"set": ["fraction"]}, "write FIELD=VALUE"),
     ],
 )
 def test_mistakes_are_named(made: JapaneseSet, tmp_path: Path, words: dict[str, Any], said: str) -> None:
