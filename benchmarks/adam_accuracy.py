@@ -1,7 +1,8 @@
-"""Accuracy of Chilimbi et al. 2014: the networks of sections 4.3 and 4.4, on one replica and on several.
+"""Accuracy of the networks of sections 4.3 and 4.4 of Chilimbi et al. 2014, with one replica and with
+several.
 
-Knows: the words of the command, which cell comes when, where results go. Does not know: how a cell is
-trained, compared or shown.
+Knows: the command's options, the order of the cells, where results go. Does not know: how a cell is trained,
+compared or plotted.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
-from measures.accuracy.page import drawing, page
-from measures.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.mnist import recipe_here
+from lib.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
+from lib.accuracy.page import drawing, page
+from lib.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.mnist import recipe_here
 
 NAME = "adam-accuracy"
 
@@ -45,16 +46,16 @@ def adam_accuracy(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Accuracy on test samples, of one replica (ordinary SGD) and of several that do not wait.
+    """Measure accuracy on test samples with one replica (ordinary SGD) and with several asynchronous
+    replicas.
 
-    Replicas are simulated event by event, with real gradients at the parameters that each had pulled, so that
-    staleness is that of so many machines (as benchmarks/staleness.py does). Every choice is made on
-    validation samples: one replica has the rule and rate of the recipe, which were chosen so when it was
-    written; for every other number five pairs of rule and rate are tried, in short runs of a seed that is not
-    used again. Every case has its first seed before any has its second. Test samples are judged once, with
-    the last parameters of a run. A recipe with data servers, as those of the augmented cases have, is an
-    ordinary run that they feed. A cell is one run, and is kept when it is finished; the same command goes on,
-    whenever that is.
+    Replicas are simulated event by event. Each computes real gradients at the parameters that it pulled last,
+    so staleness equals that of the same number of machines (as in benchmarks/staleness.py). Every choice is
+    made on validation samples: one replica uses the rule and rate of the recipe, which were chosen that way.
+    For every other number of replicas, five pairs of rule and rate are tried in short runs, with a seed that
+    is not used again. Every case has its first seed before any case has its second. The test samples are
+    evaluated once, with the last parameters of a run. A recipe with data servers (the augmented cases) is an
+    ordinary run that they feed. A cell is one run and is kept when it is finished; the same command resumes.
 
     Examples:
 
@@ -65,26 +66,26 @@ def adam_accuracy(
     Parameters
     ----------
     recipe
-        A recipe of strategy supervised in the place of the cases.
+        Recipe of strategy supervised, instead of the cases.
     case
-        Which; all by default. May be given again.
+        Case to run; may be given again [all].
     replicas
-        How many; by default what each case names. May be given again.
+        Number of replicas; may be given again [the numbers of each case].
     seeds
-        Runs of each number of replicas.
+        Runs for each number of replicas.
     epochs
-        Passes over the training samples, of all replicas together; those of the recipe by default.
+        Passes over the training samples, summed over replicas [those of the recipe].
     tuning_epochs
-        How long a run is that tunes.
+        Passes of a tuning run.
     hours
-        No cell begins that would end later.
+        Hours after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of every recipe, such as data.source=fashion; may be given again.
+        Override a field of every recipe, such as data.source=fashion; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for adam-accuracy.json, which has the finished cells, adam-accuracy.html, a page with
-        curves, and adam-accuracy.svg.
+        Directory for adam-accuracy.json (the finished cells), adam-accuracy.html (a page with curves) and
+        adam-accuracy.svg.
     json_
         Print JSON.
     """
@@ -107,15 +108,15 @@ def adam_accuracy(
     if not json_ and told["rows"]:
         table("test samples", rows(told["rows"]))
     if not json_ and told["compared"]:
-        table("several replicas beside one, points", rows(told["compared"]))
+        table("several replicas compared with one, points", rows(told["compared"]))
     say(f"the page is {out / NAME}.html")
 
 
 def _cases(recipe: str | None, names: Sequence[str] | None, replicas: Sequence[int] | None) -> list[Case]:
-    """What is asked for, in the order of `CASES`; raises UserError for what there is not."""
+    """Return the requested cases, in the order of `CASES`; raise UserError for an unknown one."""
     if recipe is not None:
         if names:
-            raise UserError("a recipe stands in the place of the cases; leave out --case, or the recipe")
+            raise UserError("a recipe replaces the cases; leave out --case or the recipe")
         cases = [Case(Path(recipe).stem, recipe, (1, 4, 16))]
     else:
         unknown = sorted({*(names or ())} - {each.name for each in CASES})
@@ -136,9 +137,9 @@ def _run(
     hours: float,
     out: Path,
 ) -> Document:
-    """Measure what is not there yet; the result."""
+    """Run the cells that are not finished and return the result."""
     asked = {each.name for each in cases}
-    known = [*cases, *(each for each in CASES if each.name not in asked)]  # whose cells the file may have
+    known = [*cases, *(each for each in CASES if each.name not in asked)]  # the file may hold any case
     cells = Cells(NAME, out, 60 * hours, partial(summary, cases=known), tuning_epochs=tuning_epochs)
     for each in cases:
         check_same(cells.found, trained[each.name], out / f"{NAME}.json")

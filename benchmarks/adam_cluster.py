@@ -1,6 +1,6 @@
-"""The network of over 2 billion connections of Chilimbi et al. 2014 on 62 machines: sizes, replicas, standby.
+"""Simulation of the largest network of Chilimbi et al. 2014 (over 2 billion connections) on 62 machines.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is simulated.
+Knows: the command's options, tables, where results go. Does not know: how anything is simulated.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from typing import Any
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, ready, table
-from measures.command import Json, command, main, rows
-from measures.predictions.adam_cluster import simulated
+from lib.command import Json, command, main, rows
+from lib.predictions.adam_cluster import simulated
 
 
 def adam_cluster(*, lives: int = 200, out: Path | None = None, json_: Json = False) -> None:
-    """Predict what the paper's 62 machines do in ten days, and what their standby machines save.
+    """Predict ten days of the paper's 62 machines, and how much its standby machines save.
 
-    Replicas cut the network over machines; 10 parameter servers take factors of full layers and deltas of
-    convolutions, event by event; 4 image servers feed them. The paper's 48 training machines are not 16
-    replicas of 4, as it says, which would be 64: 12 of 4, 16 of 3 and 16 of 4 are all simulated. Also
-    figure 11 with 20 servers, an epoch of each size of figure 12, and failures at random with the standby
-    machines of section 4.2 and without. No constant is fitted; nothing is measured. Takes half a minute.
+    Each replica divides the network among its machines. 10 parameter servers receive factors of full layers
+    and deltas of convolutions, event by event; 4 image servers feed the replicas. The paper says that 48
+    training machines are 16 replicas of 4, which would be 64 machines; so 12 of 4, 16 of 3 and 16 of 4 are
+    all simulated. Figure 11 with 20 servers, an epoch for each size of figure 12, and random failures with
+    and without the standby machines of section 4.2 are simulated too. No constant is fitted; nothing is
+    measured. Takes half a minute.
+
     Example:
 
       python benchmarks/adam_cluster.py --out benchmarks/results
@@ -29,9 +31,9 @@ def adam_cluster(*, lives: int = 200, out: Path | None = None, json_: Json = Fal
     Parameters
     ----------
     lives
-        Ten days that are simulated with failures, for each rate of them.
+        Number of ten-day periods simulated for each rate of failures.
     out
-        A directory for adam-cluster.json.
+        Directory for adam-cluster.json.
     json_
         Print JSON.
     """

@@ -1,6 +1,6 @@
-"""Figures 8 and 11 of Chilimbi et al. 2014: connections a second against cores, speed against replicas.
+"""Figures 8 and 11 of Chilimbi et al. 2014: connections per second by cores, speed by replicas.
 
-Knows: the words of the command, which cell comes when. Does not know: how anything is measured or simulated.
+Knows: the command's options, the order of the cells. Does not know: how anything is measured or simulated.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, cores, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, main, rows
-from measures.downpour.growing import Growing, simulated_speed
-from measures.downpour.plots import draw_adam_figures
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan
+from lib.command import Json, main, rows
+from lib.downpour.plots import draw_adam_figures
+from lib.downpour.scaling import Growing, simulated_speed
+from lib.mnist import recipe_here
 
 BEYOND = (1, 2, 4, 8, 16, 32, 64)
 LINK_BYTES = 1.25e9
-"""A second, of a link of 10 Gbit/s."""
+"""Bytes per second of a link of 10 Gbit/s."""
 
 
 def adam_figures(
@@ -35,32 +35,33 @@ def adam_figures(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Connections a second by processes on one copy of the weights, and samples a second of replicas.
+    """Measure connections per second of processes on one copy of the weights, and samples per second of
+    replicas.
 
-    Both are measured on as many cores as there are, and drawn beyond from what was measured. Figure 8: the
-    paper's count, connections times samples a second; beyond, as many times the speed of a process beside
-    the others as there are cores. Figure 11: replicas and one server process, each on a core of its own,
-    simulated event by event, with the processor time of a replica's and of the server's step as measured by
-    one replica; once within a host, once with a link of 10 Gbit/s to the server. As a check the same times
-    predict what the replicas do on the cores that are here. A cell is one round of one number; each is kept
-    when it is finished; the same command goes on.
+    Both are measured up to the number of cores, and extrapolated beyond. Figure 8 uses the paper's count,
+    connections times samples per second. Beyond the measured range it assumes that every core adds the speed
+    of a process that runs next to the others. Figure 11 simulates replicas and one server process, each on
+    its own core, event by event, with the processor time of a replica's step and of the server's step as
+    measured with one replica: once within a host, once with a link of 10 Gbit/s to the server. As a check,
+    the same times predict the speed of the replicas on this machine's cores. A cell is one round of one
+    number; each is kept when it is finished, and the same command resumes.
 
     Example: python benchmarks/adam_figures.py --minutes 10
 
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
+        Recipe with labels; without MNIST, adam-mnist uses random images of the same shape.
     rounds
-        Cells of each number of cores or replicas.
+        Cells for each number of cores or replicas.
     seconds
-        How long replicas are measured; processes on one copy do as many samples as take about as long.
+        Seconds for which replicas are measured; processes on one copy compute about as long.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for adam-figures.json, which has the finished cells, and adam-figures.svg.
+        Directory for adam-figures.json (the finished cells) and adam-figures.svg.
     json_
         Print JSON.
     """
@@ -88,7 +89,7 @@ def adam_figures(
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Medians of what was measured, and beyond it what follows from it."""
+    """Return medians of the measured cells, and the figures extrapolated from them."""
     return {"figure 8": _figure_8(cells), "figure 11": _figure_11(cells)}
 
 

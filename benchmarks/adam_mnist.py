@@ -1,6 +1,6 @@
-"""Table 1 of Chilimbi et al. 2014: MNIST, synchronously and asynchronously; and with replicas killed.
+"""Table 1 of Chilimbi et al. 2014: MNIST, synchronous and asynchronous, and with replicas killed.
 
-Knows: the words of the command, which cell comes when, what is compared. Does not know: how replicas learn.
+Knows: the command's options, the order of the cells, the comparison. Does not know: how replicas learn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.downpour.accuracies import Accurate
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.downpour.accuracies import Accurate
+from lib.mnist import recipe_here
 
 PAPER = {"synchronous": 0.9939, "asynchronous": 0.9963}
 CASES = ("accuracy", "killed")
@@ -44,13 +44,13 @@ def adam_mnist(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Accuracy on test samples; every choice is made on validation samples.
+    """Measure accuracy on test samples. Every choice is made on validation samples.
 
-    `accuracy`: ordinary SGD (one replica without overlap) and two replicas that do not wait. First each is
-    tuned, one run a rate, of a seed that is not used again; then the seeds, in turns. The epoch whose
-    parameters are judged is the best on validation samples. The paper has 99.39 % and 99.63 %. `killed`:
-    pairs of runs of equal length with the same seed, one with a replica killed now and then and started
-    again, in turns. A cell is one run; each is kept when it is finished; the same command goes on.
+    `accuracy`: ordinary SGD (one replica without overlap) compared with two asynchronous replicas. First each
+    is tuned: one run for each rate, with a seed that is not used again. Then the seeds follow, alternating.
+    The test accuracy is that of the epoch with the best validation accuracy. The paper has 99.39 % and 99.63
+    %. `killed`: pairs of runs of equal length with the same seed; in one, a replica is killed at intervals
+    and restarted. A cell is one run; each is kept when it is finished, and the same command resumes.
 
     Examples:
 
@@ -60,29 +60,29 @@ def adam_mnist(
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
+        Recipe with labels; without MNIST, adam-mnist uses random images of the same shape.
     case
-        accuracy or killed; both by default. May be given again.
+        accuracy or killed; may be given again [both].
     rate
-        Learning rates to choose from; 0.025, 0.05 and 0.1 by default. May be given again.
+        Learning rate to choose from; may be given again [0.025, 0.05 and 0.1].
     epochs
-        How long a run of `accuracy` is.
+        Epochs of a run of `accuracy`.
     seeds
         Runs at the best rate.
     pairs
-        Of `killed`, at the rate that was best for two replicas.
+        Pairs of runs of `killed`, at the best rate of two replicas.
     seconds
-        How long a run of `killed` is.
+        Seconds of a run of `killed`.
     every
         Seconds between kills.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of the recipe, such as training.update_rule=momentum; may be given again.
+        Override a field of the recipe, such as training.update_rule=momentum; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for adam-mnist.json, which has the finished cells.
+        Directory for adam-mnist.json (the finished cells).
     json_
         Print JSON.
     """
@@ -127,17 +127,17 @@ def adam_mnist(
     if not json_ and told["rows"]:
         table(f"{read.name}: test samples", rows(told["rows"]))
     if not json_ and told["killed"]:
-        table("with replicas killed, beside without", [told["killed"]])
+        table("with replicas killed, compared with runs without kills", [told["killed"]])
 
 
 def tuned(cells: dict[str, Document], name: str) -> float:
-    """The rate with the best validation accuracy."""
+    """Return the rate with the best validation accuracy."""
     own: list[Any] = [cell for key, cell in cells.items() if key.startswith(f"tune, {name},")]
     return float(max(own, key=lambda cell: cell["validation"])["rate"])
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Means over seeds beside the paper's figures, and over pairs the difference that kills make."""
+    """Return means over seeds next to the paper's figures, and the mean difference that kills make."""
     found: list[Document] = []
     for name, paper in PAPER.items():
         own: list[Any] = [cell for key, cell in cells.items() if key.startswith(f"{name},")]
@@ -159,7 +159,7 @@ def summary(cells: dict[str, Document]) -> Document:
 
 
 def _killed(cells: dict[str, Any]) -> Document | None:
-    """In points of a hundred; ``error`` is that of the mean over pairs."""
+    """Return the difference in percentage points; ``error`` is the standard error of the mean over pairs."""
     pairs = [
         (cell, cells[f"undisturbed, {key.rpartition(', ')[2]}"])
         for key, cell in cells.items()

@@ -1,6 +1,6 @@
-"""Augmentation beside SciPy and beside NumPy alone, images a second on one core.
+"""Augmentation compared with SciPy and with NumPy alone: images per second on one core.
 
-Knows: the words of the command, the transforms, tables. Does not know: kernels, how samples are timed.
+Knows: the command's options, the transforms, tables. Does not know: kernels, how samples are timed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.ui.terminal import progress_bar
-from measures.augmenting import augmenting
-from measures.command import Json, command, main, spreads
+from lib.augmentation import augmenting
+from lib.command import Json, command, main, spreads
 
 
 def augment(
@@ -21,21 +21,21 @@ def augment(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """How fast images are augmented: MNIST's shape, 1 x 28 x 28, and CIFAR-10's, 3 x 32 x 32.
+    """Measure the speed of augmentation for the shapes of MNIST (1 x 28 x 28) and CIFAR-10 (3 x 32 x 32).
 
-    SciPy does the same to each image: its places are drawn, the field smoothed by gaussian_filter, values
-    interpolated by map_coordinates or affine_transform (order 1). One thread each, in turns. Example:
+    SciPy applies the same transforms to each image: random displacements, smoothing by gaussian_filter,
+    interpolation by map_coordinates or affine_transform (order 1). One thread each, alternating. Example:
 
       python benchmarks/augment.py --out benchmarks/results
 
     Parameters
     ----------
     images
-        Images of a batch.
+        Images per batch.
     rounds
-        How many times each, after one that does not count.
+        Measured repetitions of each, after one warm-up.
     out
-        A directory for augment.json.
+        Directory for augment.json.
     json_
         Print JSON.
     """
@@ -44,7 +44,7 @@ def augment(
     found = document("augment", command(), images=images, **measured)
     leave(found, "augment", out, json_)
     if not json_:
-        spreads("images a second", found["samples_per_second"])
+        spreads("images per second", found["samples_per_second"])
         spreads("times SciPy", found["of_scipy"])
         spreads("times NumPy", found["of_numpy"])
 

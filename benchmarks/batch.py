@@ -1,10 +1,11 @@
-"""Whole-set gradients by two workers: beside processes that only compute, with slow, stopped and killed ones.
+"""Whole-set gradients by two workers, compared with isolated processes, and with slow, stopped and killed
+workers.
 
     python benchmarks/batch.py [--case two ...] [--rounds 9] [--out benchmarks/results]
 
-Bunyip's network, 32,000 patterns a worker, portions of 320, one thread each; two cores. Every case takes
-turns with what it is compared with. A slow worker has a quota of processor time, which wants root. The ideal
-for unequal workers is the time of two equal ones times 2 over the sum of their speeds.
+Bunyip's network, 32,000 patterns per worker, portions of 320, one thread each; two cores. Every case
+alternates with its reference. A slow worker has a quota of processor time, which needs root. The ideal for
+unequal workers is the time of two equal workers times 2 over the sum of their speeds.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from pathlib import Path
 from statistics import median
 
 from cotswold.bench.measure import document, rounded, rounded_all
-from measures.batch.alone import Alone
-from measures.batch.cluster import beside_alone, bunyip_cluster, killed, slowed
-from measures.batch.network import SIZES
+from lib.batch.cluster import beside_alone, bunyip_cluster, killed, slowed
+from lib.batch.isolated import Alone
+from lib.batch.network import SIZES
 
 SHARES = {"quarter": 0.25, "sixteenth": 0.0625, "stopped": 0.0}
 CASES = ("two", *SHARES, "killed")
 
 
 def main() -> None:
-    """Measure, print, keep the figures."""
+    """Measure, print and keep the figures."""
     words = _words()
     found: dict[str, object] = {}
     sizes = tuple(words.sizes)
@@ -91,8 +92,8 @@ def _words() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--slow-rounds", type=int, default=3)
     parser.add_argument("--every", type=float, default=20.0, help="seconds between kills")
-    parser.add_argument("--kills", type=int, default=3, help="each after as long a stretch without")
-    parser.add_argument("--out", type=Path, help="a folder for batch.json")
+    parser.add_argument("--kills", type=int, default=3, help="each after equal time without one")
+    parser.add_argument("--out", type=Path, help="directory for batch.json")
     return parser.parse_args()
 
 

@@ -1,11 +1,11 @@
-"""Two source trees of Cotswold beside each other: is anything slower than before?
+"""Compare the speed of two source trees of Cotswold.
 
     git worktree add /tmp/before REVISION
     python benchmarks/before_after.py --before /tmp/before/src [--rounds 11] [--out benchmarks/results]
 
-Every case runs in two processes that stay alive, one a tree, and take turns, so that what else the machine
-does meets both. Prints medians, their quartiles, and the median of the ratios of neighbouring rounds; recipes
-are written in words that both trees read.
+Every case runs in two processes that stay alive, one per tree. They alternate, so that other load on the
+machine meets both. Prints medians, their quartiles, and the median of the ratios of neighbouring rounds. The
+recipes use only fields that both trees know.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ training = { strategy = "greedy", batch_size = 24, epochs = 12 }
 
 
 def stack_step(field: int, stride: int, size: int, depth: int, images: int, steps: int) -> Callable[[], None]:
-    """Some steps of a stack."""
+    """Return a function that runs some steps of a stack."""
     import torch
 
     from cotswold import ops
@@ -54,7 +54,7 @@ def stack_step(field: int, stride: int, size: int, depth: int, images: int, step
 
 
 def local_layer() -> Callable[[], None]:
-    """Forward and backward of an untied layer on a map of ordinary layout."""
+    """Return a forward and backward pass of an untied layer on a map of ordinary layout."""
     import torch
 
     from cotswold import ops
@@ -71,7 +71,7 @@ def local_layer() -> Callable[[], None]:
 
 
 def checkpoint() -> Callable[[], None]:
-    """Save and read 64 MB."""
+    """Return a function that saves and reads 64 MB."""
     import torch
 
     try:
@@ -95,13 +95,13 @@ def checkpoint() -> Callable[[], None]:
         found = kept.latest().checkpoint
         assert found is not None
         found.tensors()
-        _ = folder  # which goes with the process
+        _ = folder  # deleted with the process
 
     return run
 
 
 def command(grid: str) -> Callable[[], None]:
-    """A whole run by the command, its start included."""
+    """Return a function that makes a whole run by the command, start included."""
     folder = Path(tempfile.mkdtemp())
     (folder / "recipe.toml").write_text(RECIPE)
     count = iter(range(10**9))
@@ -118,7 +118,7 @@ def command(grid: str) -> Callable[[], None]:
 
 
 def first_import() -> None:
-    """`import cotswold` in a new interpreter."""
+    """Run `import cotswold` in a new interpreter."""
     subprocess.run([sys.executable, "-c", "import cotswold"], check=True)
 
 
@@ -135,9 +135,9 @@ CASES: dict[str, Callable[[], Callable[[], None]]] = {
 
 
 def serve(case: str) -> None:
-    """The process of one tree: a run for each line that it reads, the seconds as answer."""
+    """Run the case for each line of input and print its seconds, in the process of one tree."""
     run = CASES[case]()
-    run()  # what is made once
+    run()  # warm-up
     for _ in sys.stdin:
         start = time.perf_counter()
         run()
@@ -145,7 +145,7 @@ def serve(case: str) -> None:
 
 
 class Tree:
-    """One source tree, in a process that waits to be asked."""
+    """One source tree, in a process that runs a case on request."""
 
     def __init__(self, source: Path, case: str) -> None:
         self._process = subprocess.Popen(
@@ -157,21 +157,21 @@ class Tree:
         )
 
     def seconds(self) -> float:
-        """The time of one run."""
+        """Return the time of one run."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
     def end(self) -> None:
-        """Let the process go."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def compared(before: Path, after: Path, case: str, rounds: int) -> dict[str, object]:
-    """Seconds of both trees, round by round, whoever is first in turn."""
+    """Return the seconds of both trees, round by round, alternating which tree is first."""
     trees = Tree(before, case), Tree(after, case)
     times: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds):
@@ -196,20 +196,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--before", type=Path, help="the `src` of the tree of before")
-    parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="this one's")
+    parser.add_argument("--before", type=Path, help="the `src` of the older tree")
+    parser.add_argument("--after", type=Path, default=Path(__file__).parents[1] / "src", help="the newer one")
     parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument(
-        "--case", action="append", choices=[*CASES], help="may be given again; all by default"
-    )
-    parser.add_argument("--out", type=Path, help="a folder for before_after.json")
+    parser.add_argument("--case", action="append", choices=[*CASES], help="may be given again [all]")
+    parser.add_argument("--out", type=Path, help="directory for before_after.json")
     parser.add_argument("--serve", choices=[*CASES], help=argparse.SUPPRESS)
     words = parser.parse_args()
     if words.serve:
         serve(words.serve)
         return
     if words.before is None or not (words.before / "cotswold").is_dir():
-        parser.error(f"--before {words.before} holds no cotswold; give the src folder of another tree")
+        parser.error(f"--before {words.before} has no package cotswold; give the src folder of a tree")
     found = []
     for case in words.case or CASES:
         found.append(compared(words.before.absolute(), words.after.absolute(), case, words.rounds))

@@ -1,6 +1,6 @@
-"""The block store of a parameter server beside a plain file on the same disk.
+"""The block store of a parameter server, compared with a plain file on the same disk.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.ui.terminal import progress_bar
-from measures.block_writing import block_writing
-from measures.command import Json, command, main, spreads
+from lib.block_writing import block_writing
+from lib.command import Json, command, main, spreads
 
 
 def block_store(
@@ -24,26 +24,26 @@ def block_store(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """The rate at which blocks are on disk, beside a plain file that is written in order and synced.
+    """Measure the rate of durable writes of blocks, compared with a plain file written in order and synced.
 
-    Both write as much and sync after each group. Example:
+    Both write the same amount and sync after each group. Example:
 
       python benchmarks/block_store.py /var/tmp --out benchmarks/results
 
     Parameters
     ----------
     folder
-        Where a folder is made, and removed, on the disk that is measured.
+        Folder on the measured disk; a temporary folder is made in it and removed.
     mib
-        MiB written in a round.
+        MiB written per round.
     block_kib
-        KiB of a block.
+        KiB per block.
     group_mib
-        MiB of a group: what the flusher writes at once.
+        MiB per group, which the flusher writes at once.
     rounds
-        How many times each, after one that does not count.
+        Measured repetitions of each, after one warm-up.
     out
-        A directory for block-store.json.
+        Directory for block-store.json.
     json_
         Print JSON.
     """
@@ -59,8 +59,8 @@ def block_store(
     found = document("block-store", command(), **measured)
     leave(found, "block-store", out, json_)
     if not json_:
-        spreads("MiB a second", found["mib_per_second"])
-        spreads("of the file's rate", found["of_file"])
+        spreads("MiB per second", found["mib_per_second"])
+        spreads("fraction of the file's rate", found["of_file"])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The Bunyip experiment: table 1 of Aberdeen, Baxter and Edwards 2000, by several methods and losses.
+"""The Bunyip experiment: table 1 of Aberdeen, Baxter and Edwards 2000, with several methods and losses.
 
-Knows: the words of the command, which cell is trained when, where results go. Does not know: how a cell is
-trained, judged or shown.
+Knows: the command's options, the order of the cells, where results go. Does not know: how a cell is trained,
+evaluated or shown.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
-from measures.bunyip.judging import judge
-from measures.bunyip.page import drawing, page
-from measures.bunyip.paper import SIZES
-from measures.bunyip.summary import Prices, row, summary
-from measures.command import Flag, Json, Overrides, command, main
+from lib.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
+from lib.bunyip.error_rates import judge
+from lib.bunyip.page import drawing, page
+from lib.bunyip.paper import SIZES
+from lib.bunyip.summary import Prices, row, summary
+from lib.command import Flag, Json, Overrides, command, main
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -50,12 +50,12 @@ def bunyip(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Table 1 of the paper, for each number of patterns, method and loss, and one page about it.
+    """Train table 1 of the paper for each number of patterns, method and loss, and write one page about it.
 
-    Every cell is a run of the recipe bunyip-japanese-ocr. It ends when it has used its FLOPs, or when the
-    validation set says so; the two held-out sets are looked at once, then. (The paper stopped on its test
-    set.) Ctrl-C and SIGTERM save and leave, a kill loses what came after the last checkpoint; the same
-    command goes on. Examples:
+    Every cell is a run of the recipe bunyip-japanese-ocr. It ends when it has used its FLOPs, or earlier by
+    validation. The two held-out sets are evaluated once, at the end. (The paper stopped on its test set.)
+    Ctrl-C and SIGTERM save and exit; a kill loses the work after the last checkpoint; the same command
+    resumes. Examples:
 
       cotswold data make japanese-ocr
       python benchmarks/bunyip.py japanese-ocr                         # 12 cells, 1 PFLOP each: hours
@@ -66,34 +66,33 @@ def bunyip(
     Parameters
     ----------
     folder
-        A set that `cotswold data make japanese-ocr` wrote.
+        Set written by `cotswold data make japanese-ocr`.
     equal
-        A second set, with equal frequencies; its cells come after the others.
+        Second set, with equal frequencies; its cells follow the others.
     run
-        Where runs, stores, files of finished cells and the page, bunyip.html, are.
+        Directory of runs, stores, finished cells and the page, bunyip.html.
     patterns
-        Numbers of training patterns; 343800, 611200 and 1833600 by default. May be given again.
+        Number of training patterns; may be given again [343800, 611200 and 1833600].
     method
-        cg or lbfgs; both by default. May be given again.
+        cg or lbfgs; may be given again [both].
     loss
-        squared_error or cross_entropy; both by default. May be given again.
+        squared_error or cross_entropy; may be given again [both].
     flops
-        The budget of a cell. A larger one goes on from where a smaller one ended.
+        Budget of a cell. A larger budget continues the runs of a smaller one.
     turn
-        Cells take turns of so many FLOPs, so that they can be compared at any time; a tenth of the budget by
-        default.
+        FLOPs of a turn. Cells take turns, so that they can be compared at any time [a tenth of the budget].
     set
-        Overrides a field of the recipe, as in training.sample_fraction=0.25; may be given again.
+        Override a field of the recipe, as in training.sample_fraction=0.25; may be given again.
     threads
-        Threads of computation; all cores that this process is granted, by default.
+        Threads of computation [all cores granted to this process].
     hardware_dollars
-        What the machine cost: gives cents per MFLOP/s.
+        Price of the machine; gives cents per MFLOP/s.
     rent_dollars_per_hour
-        What the machine costs: gives dollars for each run.
+        Rent of the machine; gives dollars per run.
     page_only
-        Train nothing; write page and results from what there is.
+        Train nothing; write the page and the results of the finished cells.
     out
-        A directory for bunyip.json and bunyip.svg.
+        Directory for bunyip.json and bunyip.svg.
     json_
         Print JSON.
     """
@@ -101,7 +100,7 @@ def bunyip(
     made = {name: JapaneseSet(path) for name, path in sets.items()}
     _check(made)
     if flops <= 0 or (turn is not None and turn <= 0):
-        raise UserError("--flops and --turn are numbers of FLOPs, such as 1e15")
+        raise UserError("--flops and --turn must be numbers of FLOPs above 0, such as 1e15")
     cells = [
         Cell(frequencies, each, how, what)
         for frequencies, each, how, what in product(
@@ -114,7 +113,7 @@ def bunyip(
     ready(out)
     experiment = Experiment(sets, run, flops, _settings(set), threads)
     if not page_only:
-        # a notice of the end is a Ctrl-C: the iteration is given up, everything is saved
+        # SIGTERM acts like Ctrl-C: the current iteration is dropped, everything is saved
         signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
         for cell, target in _turns(experiment, cells, turn or flops / 10):
             _train(experiment, cell, target, made)
@@ -128,12 +127,12 @@ def bunyip(
 
 
 def _turns(experiment: Experiment, cells: list[Cell], turn: float) -> Iterator[tuple[Cell, float]]:
-    """Which cell is trained up to how many FLOPs, in order."""
+    """Yield the cells in training order, with the FLOPs up to which each trains."""
     target = 0.0
     while target < experiment.flops:
         target = min(target + turn, experiment.flops)
         for cell in cells:
-            is_last = target == experiment.flops  # what has used it all already is only judged
+            is_last = target == experiment.flops  # a cell that has used its budget is only evaluated
             if experiment.kept(cell) is None and (is_last or experiment.used(cell) < target):
                 yield cell, target
 
@@ -157,7 +156,7 @@ def _leave(
     out: Path | None,
     prices: Prices,
 ) -> dict[str, Any]:
-    """Write the page, and to ``out`` the results."""
+    """Write the page and, with ``out``, the results."""
     kept = [found for cell in cells if (found := read(experiment.cell_file(cell))) is not None]
     begun = [found for cell in cells if (found := experiment.begun(cell)) is not None]
     told = summary(kept, begun, prices)
@@ -184,7 +183,7 @@ def _settings(given: list[str] | None) -> dict[str, object]:
         name, mark, value = each.partition("=")
         if not mark:
             raise UserError(
-                f"--set {each} says nothing; give a field and a value, as in training.sample_fraction=0.25"
+                f"--set {each} has no value; write FIELD=VALUE, as in training.sample_fraction=0.25"
             )
         try:
             found[name] = tomllib.loads(f"value = {value}")["value"] if value else None
@@ -194,11 +193,11 @@ def _settings(given: list[str] | None) -> dict[str, object]:
 
 
 def _check(made: dict[Frequencies, JapaneseSet]) -> None:
-    """Raise UserError for a set that is not what its option says."""
+    """Raise UserError for a set whose frequencies are not those of its option."""
     for name, each in made.items():
         if each.request.frequencies != name:
             raise UserError(
-                f"{each.path} has {each.request.frequencies} frequencies; make the other one with "
+                f"{each.path} has {each.request.frequencies} frequencies; make the other set with "
                 f"`cotswold data make japanese-ocr FOLDER --frequencies {name}`"
             )
 

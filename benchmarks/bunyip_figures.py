@@ -1,15 +1,15 @@
-"""Figures 6 and 8 of Aberdeen et al. 2000: measured here with one and two workers, simulated beyond.
+"""Figures 6 and 8 of Aberdeen et al. 2000: measured here with one and two workers, simulated with more.
 
     python benchmarks/bunyip_figures.py [--tflop 2] [--rounds 5] [--reductions 5] [--out benchmarks/results]
 
-Simulated: the four stages of Bunyip's reduction, the speed-up that it brings (figure 6), throughput against
-processors (figure 8), beside what the paper states in words; no constant is fitted.
+Simulated: the four stages of Bunyip's reduction, its speed-up (figure 6) and throughput by processors (figure
+8), compared with the figures that the paper states in words; no constant is fitted.
 
 Measured: evaluations of the three workloads of figure 8 by one process and by two workers of a cluster,
-beside what is predicted from the rate of a portion in the same round; and reductions of eight processes on
-four hosts with links of 100 Mb/s (root; left out with --reductions 0), which give figure 6 as of eight
-workers of this machine. --tflop bounds an evaluation that is measured: a workload that has more has fewer
-patterns. --rounds 0 measures nothing. Takes some 10 minutes.
+compared with predictions from the rate of a portion in the same round. Also reductions of eight processes on
+four hosts with links of 100 Mb/s (needs root; left out with --reductions 0), which give figure 6 for eight
+workers of this machine. --tflop limits a measured evaluation: a larger workload is cut to fewer patterns.
+--rounds 0 measures nothing. Takes about 10 minutes.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from cotswold.simulate.estimates.bunyip import (
     stage_seconds,
     stated_card_gbits,
 )
-from measures.batch.bunyip_plots import draw
-from measures.batch.figures import measured
+from lib.batch.bunyip_plots import draw
+from lib.batch.figures import measured
 
 COUNTS = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 160, PROCESSORS)
 PATTERNS = (10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 9_360_000)
 PEAK_PATTERNS = 9_360_000
-"""Of the four hours at 163.3 GFLOP/s on 196 processors (section 7.3)."""
+"""Patterns of the four hours at 163.3 GFLOP/s on 196 processors (section 7.3)."""
 STATED_GFLOPS, STATED_PROCESSORS, STATED_CENTS = 163.3, 196, 92.4
 OCR = (400, 480, 3203)
 CHOSEN = "Cotswold's choice"
@@ -61,13 +61,13 @@ Document = dict[str, object]
 
 
 def stages() -> Document:
-    """The reductions of section 5.2: stated, and predicted at the cards' nominal rate and at the rate that
-    they had in the second stage."""
+    """Return the reductions of section 5.2: as stated, as predicted at the cards' nominal rate, and as
+    predicted at the rate that the cards reached in the second stage."""
     found: Document = {"stated_stages": list(STATED_STAGES), "stated": STATED_FOUR, "stated_lam": STATED_LAM}
     for name, gbits in (("at 100 Mb/s", None), ("at the rate of stage 2", stated_card_gbits())):
         over = network(card_gbits=gbits)
         four, host_by_host, in_turn = four_stage_reduction(), lam_reduction(), lam_reduction(in_turn=True)
-        # what training would do: any plan, in pieces
+        # training would choose any plan, split into pieces
         best = best_reduction(over, evaluation(OCR, PEAK_PATTERNS, PROCESSORS))
         predicted = stage_seconds(four, over)
         found[name] = {
@@ -84,8 +84,8 @@ def stages() -> Document:
 
 
 def figure_6() -> list[Document]:
-    """An evaluation with LAM's reduction over one with the four stages, by the number of patterns: with
-    predicted reductions, and with the seconds that the paper states for them."""
+    """Return the time of an evaluation with LAM's reduction over the time with the four stages, by patterns:
+    with predicted reductions and with the paper's stated seconds."""
     rows: list[Document] = []
     plans = {
         "four": four_stage_reduction(),
@@ -111,7 +111,7 @@ def figure_6() -> list[Document]:
 
 
 def figure_8() -> dict[str, list[Document]]:
-    """GFLOP/s of an evaluation, with the broadcast of a direction, by the number of processors."""
+    """Return GFLOP/s of an evaluation, including the broadcast of a direction, by number of processors."""
     found: dict[str, list[Document]] = {}
     for name, (sizes, given) in WORKLOADS.items():
         rows = found[name] = []
@@ -131,7 +131,7 @@ def figure_8() -> dict[str, list[Document]]:
 
 
 def peak() -> Document:
-    """Four hours on the whole machine: an evaluation of 9,360,000 patterns."""
+    """Return the peak: four hours on the whole machine, an evaluation of 9,360,000 patterns."""
     work = evaluation(OCR, PEAK_PATTERNS, PROCESSORS)
     found = predict_evaluation(machine(), work, PROCESSORS, four_stage_reduction())
     stated = 1e3 * STATED_GFLOPS / STATED_PROCESSORS
@@ -148,7 +148,7 @@ def peak() -> Document:
 
 
 def words(found: Mapping[str, Any]) -> list[Document]:
-    """What the paper states in words, beside what is predicted."""
+    """Return the paper's statements next to their predictions."""
     named, stated = found["stages"]["at 100 Mb/s"], found["stages"]["at the rate of stage 2"]
     top, six, eight = found["peak"], found["figure 6"], found["figure 8"]
 
@@ -189,7 +189,7 @@ def words(found: Mapping[str, Any]) -> list[Document]:
         _row("32,000 patterns a processor: near linear", f"{gain(large):.0f} times on 194"),
         _row("163.3 GFLOP/s on 196: 833 MFLOP/s each",
              f"{top['predicted_mflops_a_processor']:.0f} MFLOP/s each, "
-             f"{top['predicted_over_stated']:.2f} of it"),
+             f"{top['predicted_over_stated']:.2f} of the stated rate"),
         _row("92.4 cents per MFLOP/s", f"{top['predicted_cents']:.1f} cents"),
     ]  # fmt: skip
 
@@ -199,7 +199,8 @@ def _row(said: str, predicted: str, with_stated: str = "") -> Document:
 
 
 def reductions(rounds: int) -> Document:
-    """Medians of seconds, eight processes on four hosts with links of 100 Mb/s, ranks in turn."""
+    """Return median seconds of eight processes on four hosts with links of 100 Mb/s, with ranks dealt to
+    hosts in turn."""
     from cotswold.testing.hosts import Hosts
     from reduction import PER_HOST, measure
 
@@ -214,7 +215,7 @@ def reductions(rounds: int) -> Document:
 
 
 def here(tflop: float, rounds: int, reduced: int) -> Document:
-    """Both figures on this machine, and predictions from rates that were measured beside them."""
+    """Return both figures for this machine, with predictions from rates measured in the same rounds."""
     rows: list[Document] = []
     for name, (sizes, given) in WORKLOADS.items():
         print(f"measured: {name}", flush=True)
@@ -237,7 +238,7 @@ def here(tflop: float, rounds: int, reduced: int) -> Document:
 
 
 def main(tflop: float, rounds: int, reduced: int, folder: Path) -> None:
-    """Predict, measure, draw, print."""
+    """Predict, measure, plot, print."""
     found: dict[str, Any] = {
         "stages": stages(),
         "figure 6": figure_6(),
@@ -245,7 +246,7 @@ def main(tflop: float, rounds: int, reduced: int, folder: Path) -> None:
         "peak": peak(),
     }
     said = words(found)
-    table("what the paper says, and what is predicted", said)
+    table("the paper's statements and their predictions", said)
     _leave(found, said, folder)
     if rounds:
         found["here"] = here(tflop, rounds, reduced)
@@ -254,7 +255,7 @@ def main(tflop: float, rounds: int, reduced: int, folder: Path) -> None:
             for row in found["here"]["figure 8"]
         ]
         columns = [{name: row[name] for name in COLUMNS} for row in shown]
-        table("here: measured, and predicted from a portion's rate", columns)
+        table("this machine: measured, and predicted from a portion's rate", columns)
         _leave(found, said, folder)
 
 

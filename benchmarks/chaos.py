@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from cotswold.errors import UserError
 from cotswold.ui.terminal import say
-from measures.command import Flag, Json, command, main
+from lib.command import Flag, Json, command, main
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.chaos.faults import FAULTS

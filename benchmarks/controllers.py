@@ -1,7 +1,6 @@
-"""A controller of 10 to 1,000 servers with a hundred buckets each, three copies of every one.
+"""Load of a controller with 10 to 1,000 servers, each with a hundred buckets of three copies.
 
-Knows: the words of the command, tables, where results and images go. Does not know: how anything is
-measured.
+Knows: the command's options, tables, where results and plots go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from cyclopts import Parameter
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.ui.terminal import progress_bar
-from measures.command import Json, command, main
-from measures.controlling import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
-from measures.controlling_plots import draw
+from lib.command import Json, command, main
+from lib.controller import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
+from lib.controller_plots import draw
 
 SERVERS = (10, 30, 100, 300, 1000)
 
@@ -28,23 +27,24 @@ def controllers(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """What a controller's processor does: heartbeats, making buckets, a death, another leader.
+    """Measure a controller's processor time: heartbeats, creation of buckets, death of a server, change of
+    leader.
 
-    Servers, state and time are simulated, the controller is real. Each server is the primary of a hundred
-    buckets, and says ten times a second that it is there. What the state takes is the number of transactions,
-    and how long etcd would take for them. The exponent is the power of the number of servers by which a
-    figure grows: 1 is linear. Example:
+    Servers, metadata store and time are simulated; the controller is real. Each server is the primary of a
+    hundred buckets and sends ten heartbeats per second. The table also counts transactions of the metadata
+    store and the time that etcd would take for them. The exponent is the power of the number of servers with
+    which a figure grows: 1 is linear. Example:
 
       python benchmarks/controllers.py --out benchmarks/results
 
     Parameters
     ----------
     servers
-        10, 30, 100, 300 and 1000 by default. May be given again.
+        Number of servers; may be given again [10, 30, 100, 300 and 1000].
     seconds
-        Of heartbeats that are measured.
+        Seconds of measured heartbeats.
     out
-        A directory for controllers.json and controllers.svg.
+        Directory for controllers.json and controllers.svg.
     json_
         Print JSON.
     """

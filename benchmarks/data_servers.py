@@ -1,6 +1,6 @@
-"""Data servers beside torch's DataLoader, Ray Data and tf.data service.
+"""Data servers compared with torch's DataLoader, Ray Data and the tf.data service.
 
-Knows: the words of the command, which cell comes when. Does not know: how anybody is fed.
+Knows: the command's options, the order of the cells. Does not know: how batches are delivered.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.ui.terminal import say
-from measures.cells import Cells, Plan
-from measures.command import Json, main
-from measures.feeding.cached import cached
-from measures.feeding.killed import trained
-from measures.feeding.plots import drawing
-from measures.feeding.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
-from measures.feeding.summary import best_workers, median_rate, single_rate, summary
+from lib.cells import Cells, Plan
+from lib.command import Json, main
+from lib.data_servers.cache import cached
+from lib.data_servers.kills import trained
+from lib.data_servers.plots import drawing
+from lib.data_servers.subject import ALONE, ELSEWHERE, IN_PROCESS, OURS, SUBJECTS, Bench
+from lib.data_servers.summary import best_workers, median_rate, single_rate, summary
 
 NAME = "data-servers"
 TRIED = {OURS: (1, 2), ALONE: (0,), "torch DataLoader": (1, 2), "Ray Data": (1, 2)}
-"""Numbers of workers. A DataLoader without any is the transforms alone, which the trainer waits for."""
+"""Numbers of workers. A DataLoader without workers runs the transforms in the trainer's process."""
 SURPLUS = 1.2
-"""What a pool could hand out against what its trainer takes, where waiting is measured."""
+"""Rate of the pool over the rate of its trainer, when waiting is measured."""
 DEMAND = 0.8
-"""What a trainer takes against what one server could hand out, where the other one is killed."""
+"""Rate of the trainer over the rate of one server, when the other server is killed."""
 KILLED_SECONDS, KILLED_EVERY = 65.0, 20.0
 
 
 def data_servers(
     *,
     subject: Annotated[list[str] | None, Parameter(negative=())] = None,
-    rivals: Path | None = None,
+    baselines: Path | None = None,
     rounds: int = 3,
     kills: int = 0,
     warm_seconds: float = 1.5,
@@ -47,50 +47,52 @@ def data_servers(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Data servers: samples a second and a core, memory, how long a trainer waits; their cache; kills.
+    """Measure data servers: samples per second and core, memory, the trainer's waiting time, the cache,
+    kills.
 
-    Everybody does the same transforms of the same images with the same functions, Cotswold's own, called as
-    a library; tf.data service has TensorFlow's operation, as functions of NumPy cannot leave their process,
-    and a Python that cannot import Cotswold with PyTorch has NumPy's. First each is tried with every number
-    of workers, once; then rounds, in turns, with the best one; then again with a trainer that takes their
-    rate divided by 1.2. Then the cache: what a hit costs beside a copy of the same bytes, and whether its
-    bound holds; and, with --kills, a trainer that takes 0.8 of what one server makes, from two servers of
-    which one is killed every 20 s. A cell is kept when it is finished; the same command goes on.
+    All loaders apply the same transforms to the same images with the same functions: Cotswold's, called as a
+    library. The tf.data service uses TensorFlow's operation, because a NumPy function cannot leave its
+    process. A Python that cannot import Cotswold with PyTorch uses NumPy. First each loader is tried once
+    with every number of workers. Then rounds alternate between the loaders, each with its best number. Then
+    they run again with a trainer that takes their rate divided by 1.2. Then the cache: the cost of a hit
+    compared with a copy of the same bytes, and whether its bound holds. With --kills, a trainer takes 0.8 of
+    the rate of one server from two servers, and one of them is killed every 20 s. A cell is kept when it is
+    finished; the same command resumes.
 
     Examples:
 
       python benchmarks/data_servers.py --minutes 10
-      python benchmarks/data_servers.py --rivals /path/to/python --subject mnist
+      python benchmarks/data_servers.py --baselines /path/to/python --subject mnist
       python benchmarks/data_servers.py --subject caltech --kills 2
 
     Parameters
     ----------
     subject
-        mnist, mnist-256 (batches of 256), mnist-elastic or caltech; all by default. May be given again.
-    rivals
-        A Python that has ray[data] and tensorflow; without one they are left out, and that is said.
+        mnist, mnist-256 (batches of 256), mnist-elastic or caltech; may be given again [all].
+    baselines
+        Path of a Python with ray[data] and tensorflow; without it these loaders are left out, with a notice.
     rounds
-        How many times each.
+        Rounds for each loader.
     kills
-        How many times a trainer learns for 65 s while servers are killed, and while none is.
+        Number of 65 s trainings with kills, and of as long trainings without.
     warm_seconds
-        Before what counts.
+        Seconds of warm-up of a case.
     seconds
-        That count, of a case.
+        Measured seconds of a case.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for data-servers.json, which has the finished cells, and data-servers.svg.
+        Directory for data-servers.json (the finished cells) and data-servers.svg.
     json_
         Print JSON.
     """
     at_least_one(rounds, "--rounds")
     names = subject or list(SUBJECTS)
     if unknown := sorted(set(names) - set(SUBJECTS)):
-        raise UserError(f"there is no subject {', '.join(unknown)}; there are {', '.join(SUBJECTS)}")
-    bench = Bench(stores, rivals, warm_seconds, seconds)
+        raise UserError(f"--subject {', '.join(unknown)} is unknown; choose from {', '.join(SUBJECTS)}")
+    bench = Bench(stores, baselines, warm_seconds, seconds)
     cells = Cells(NAME, out, minutes, summary, warm_seconds=warm_seconds, seconds=seconds)
     whos = [who for who in (*IN_PROCESS, *ELSEWHERE) if _is_here(bench, who)]
     is_whole = cells.run(_plan(cells, bench, names, whos, rounds, kills))
@@ -100,7 +102,7 @@ def data_servers(
     if not json_:
         _show(found)
     if not is_whole:
-        say("not everything is measured yet")
+        say("some cells are not measured yet")
 
 
 def _is_here(bench: Bench, who: str) -> bool:
@@ -166,7 +168,7 @@ def _show(found: Document) -> None:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the medians of its spreads."""
+    """Return a row with the medians of its spreads."""
     return {
         name.replace("_1_2", "_1/1.2"): value["median"] if isinstance(value, dict) else value
         for name, value in row.items()

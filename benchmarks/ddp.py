@@ -1,6 +1,7 @@
-"""Time to an accuracy: replicas beside DistributedDataParallel and PyTorch's Hogwild, on two processes.
+"""Time to an accuracy: replicas compared with DistributedDataParallel and PyTorch's Hogwild, two processes
+each.
 
-Knows: the words of the command, which cell comes when, the bars. Does not know: how anybody trains.
+Knows: the command's options, the order of the cells, the bars. Does not know: how the methods train.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan, number
-from measures.command import Json, Overrides, check_unvaried, main, rows
-from measures.downpour.racing import NAMES, OURS, raced
-from measures.downpour.rivals import Race
-from measures.mnist import recipe_here
+from lib.cells import Cells, Plan, number
+from lib.command import Json, Overrides, check_unvaried, main, rows
+from lib.downpour.baselines import Race
+from lib.downpour.time_to_accuracy import NAMES, OURS, raced
+from lib.mnist import recipe_here
 
 SHARES = {"equal": 1.0, "half": 0.5}
 BARS = {"equal": 1.05, "half": 0.7}
 BESIDE = "DistributedDataParallel"
 TUNING_SEED = 1_000
-"""None of those that are compared."""
+"""Seed of tuning runs, which no compared run uses."""
 Tuning = tuple[float, float]
 """Rate and momentum."""
 
@@ -49,50 +50,49 @@ def ddp(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Seconds until so many validation samples are classified rightly, by two processes of one thread.
+    """Measure seconds to a validation accuracy, with two processes of one thread each.
 
-    Three rivals: replicas behind a parameter server, DistributedDataParallel over gloo, and Hogwild on shared
-    memory as in PyTorch's example. All read the same rows in the same way. First each is tuned: one run a
-    learning rate and momentum, of a seed that is not used again, as many runs for each; what gets there first
-    is taken. Then the seeds, rivals in turns: `equal`, and `half`, where the second process has half a core
-    (a quota, as root). Parameters are kept on the way and judged afterwards, so that
-    validation takes nobody's time. A cell is one run; each is kept when it is finished; the same command
-    goes on.
+    Three methods: replicas behind a parameter server, DistributedDataParallel over gloo, and Hogwild on
+    shared memory as in PyTorch's example. All read the same rows in the same way. First each method is tuned:
+    one run for each learning rate and momentum, with a seed that is not used again. The pair that reaches the
+    accuracy first is taken. Then the seeds follow, methods alternating: `equal`, and `half`, in which the
+    second process has half a core (a quota, which needs root). Parameters are saved during a run and
+    evaluated afterwards, so that validation costs no training time. A cell is one run; each is kept when it
+    is finished, and the same command resumes.
 
     Example: python benchmarks/ddp.py --minutes 120
 
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
+        Recipe with labels; without MNIST, adam-mnist uses random images of the same shape.
     rate
-        Learning rates that everybody is tuned over; 0.0125, 0.025, 0.05 and 0.1 by default. May be given
-        again.
+        Learning rate tried for every method; may be given again [0.0125, 0.025, 0.05 and 0.1].
     seeds
-        Of initial weights and of the order of samples.
+        Number of seeds, which choose initial weights and the order of samples.
     momentum
-        Those that everybody is tuned over with each rate; 0 and 0.9 by default. May be given again.
+        Momentum tried for every method with each rate; may be given again [0 and 0.9].
     epochs
-        How long a run is.
+        Epochs of a run.
     accuracy
-        Of validation samples.
+        Fraction of validation samples to classify correctly.
     kept_every
-        Samples between two looks at the parameters.
+        Samples between two saved sets of parameters.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of the replicas' recipe, such as training.push_every=2; may be given again.
+        Override a field of the replicas' recipe, such as training.push_every=2; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for ddp.json, which has the finished cells.
+        Directory for ddp.json (the finished cells).
     json_
         Print JSON.
     """
     rates, momenta = rate or [0.0125, 0.025, 0.05, 0.1], momentum or [0.0, 0.9]
     overrides = ["training.strategy=downpour", "training.epochs=1000000", *(set or [])]
     read = recipe_here(recipe, stores, overrides)
-    check_unvaried(read, "a rival here")
+    check_unvaried(read, "a method compared here")
     settings = {"rates": rates, "momenta": momenta, "epochs": epochs, "kept_every": kept_every}
     cells = Cells(
         "ddp", out, minutes, summary, recipe=read.name, set=set or [], accuracy=accuracy, **settings
@@ -129,7 +129,7 @@ def ddp(
 
 
 def tuned(cells: dict[str, Document]) -> dict[str, Tuning]:
-    """Rate and momentum with which each rival got there first; the most accurate where none did."""
+    """Return the rate and momentum with which each method was first, or else the most accurate."""
     found: dict[str, Tuning] = {}
     for name in NAMES:
         own = [cell for key, cell in cells.items() if key.startswith(f"tune, {name},")]
@@ -140,12 +140,12 @@ def tuned(cells: dict[str, Document]) -> dict[str, Tuning]:
 
 
 def seconds(cell: Document) -> float:
-    """To the accuracy; infinite where it was not reached."""
+    """Return seconds to the accuracy, or infinity if it was not reached."""
     return inf if cell["seconds"] is None else float(str(cell["seconds"]))
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Medians over seeds, and of the ratios to the time of DistributedDataParallel, seed by seed."""
+    """Return medians over seeds, and medians of the ratios to DistributedDataParallel, seed by seed."""
     return {"tuned": tuned(cells), "rows": [row for case in SHARES for row in _rows(cells, case)]}
 
 

@@ -1,7 +1,7 @@
-"""The image network of Dean et al. 2012, section 5, from random filters and from learnt ones.
+"""The image network of Dean et al. 2012, section 5, with random filters and with learnt filters.
 
-Knows: the words of the command, which cell comes when, what is compared. Does not know: how a run is trained
-or judged, pages.
+Knows: the command's options, the order of the cells, the comparison. Does not know: how a run is trained or
+evaluated, pages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.distbelief.images import ARMS, Images, draw_images, report
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.distbelief.images import ARMS, Images, draw_images, report
 
 RATES = (0.0025, 0.01, 0.05, 0.1)
 TUNING_SEED = 1_000
@@ -41,14 +41,14 @@ def distbelief_images(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Held-out accuracy on Caltech-101's categories from random filters and from learnt ones.
+    """Measure accuracy on held-out images of Caltech-101's categories, with random and with learnt filters.
 
     Four ways: filters at random, or learnt without labels from the training images; all layers tuned with
-    labels, or the filters kept as they are and the logistic outputs learnt alone. For each the rate is chosen
-    on validation images, one run a rate, with a seed that is not used again. Then the seeds, in turns, each
-    with filters of its own; the parameters after the last epoch are judged once on held-out images. A cell
-    is one run; each is kept when it is finished; the same command goes on. One run takes some two minutes on
-    one core. Examples:
+    labels, or the filters fixed and only the logistic outputs learnt. For each way the rate is chosen on
+    validation images, one run for each rate, with a seed that is not used again. Then the seeds follow, ways
+    alternating; each seed has its own filters. The parameters after the last epoch are evaluated once on
+    held-out images. A cell is one run; each is kept when it is finished, and the same command resumes. One
+    run takes about two minutes on one core. Examples:
 
       python benchmarks/distbelief_images.py --minutes 60
       python benchmarks/distbelief_images.py --seeds 5 --minutes 120
@@ -56,27 +56,27 @@ def distbelief_images(
     Parameters
     ----------
     recipe
-        A supervised recipe that stands on stacks.
+        Supervised recipe built on stacks.
     filters
-        A greedy recipe for these stacks.
+        Greedy recipe for these stacks.
     rate
-        Learning rates to choose from; 0.0025, 0.01, 0.05 and 0.1 by default. May be given again.
+        Learning rate to choose from; may be given again [0.0025, 0.01, 0.05 and 0.1].
     epochs
-        How long a run with labels is.
+        Epochs of a run with labels.
     filter_epochs
-        How long each stage learns without labels.
+        Epochs of each stage without labels.
     seeds
         Runs of each way at its best rate.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of the recipe, such as training.batch_size=96; may be given again.
+        Override a field of the recipe, such as training.batch_size=96; may be given again.
     runs
-        Where runs of filters are kept; those with labels are there while they last.
+        Directory of the runs of filters (kept) and of runs with labels (deleted at their end).
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for distbelief-images.json, which has the finished cells, and the page and image of it.
+        Directory for distbelief-images.json (the finished cells), its page and its plot.
     json_
         Print JSON.
     """
@@ -113,13 +113,13 @@ def distbelief_images(
 
 
 def tuned(cells: Mapping[str, Document], name: str) -> float:
-    """The rate with the best validation accuracy; the smaller of two that are as good."""
+    """Return the rate with the best validation accuracy; of equal ones, the smaller."""
     own: list[Any] = [cell for key, cell in cells.items() if key.startswith(f"tune; {name};")]
     return float(max(own, key=lambda cell: (cell["validation"], -cell["rate"]))["rate"])
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Each way at its best rate, and by how much learnt filters are better, seed by seed."""
+    """Return each way at its best rate, and the gain of learnt filters seed by seed."""
     own: dict[str, list[Any]] = {
         name: [cell for key, cell in cells.items() if key.startswith(f"{name};")] for name in ARMS
     }

@@ -1,6 +1,7 @@
-"""Replicas and a parameter server on two cores: beside processes that only compute, one slow, one killed.
+"""Replicas and a parameter server on two cores, compared with isolated processes; one replica slow, one
+killed.
 
-Knows: the words of the command, which cell comes when, the bars. Does not know: how a cell is measured.
+Knows: the command's options, the order of the cells, the bars. Does not know: how a cell is measured.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
-from measures.cells import Cells, number
-from measures.command import Json, Overrides, main
-from measures.downpour.speeds import Speeds
-from measures.mnist import recipe_here
+from lib.cells import Cells, number
+from lib.command import Json, Overrides, main
+from lib.downpour.speeds import Speeds
+from lib.mnist import recipe_here
 
 BARS = {"two": 0.9, "quarter": 0.95, "killed": 0.97}
 OF = {
-    "two": "two processes that only compute",
+    "two": "two isolated processes",
     "quarter": "the sum of both speeds",
     "killed": "the undisturbed throughput",
 }
@@ -41,35 +42,36 @@ def downpour(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Samples a second of two replicas, a server and what feeds them, on two cores.
+    """Measure samples per second of two replicas with a server and their data, on two cores.
 
-    A cell is one round of a case: the case and what it is compared with, one right after the other. Each is
-    kept when it is finished; the same command goes on. Cases: `two` beside two processes that only compute;
-    `quarter`, one replica at a quarter of its speed (a quota of processor time, as root), beside the sum of
-    both speeds; `killed`, a replica killed now and then and started again, beside as long a time without.
+    A cell is one round of a case: the case and its reference, one directly after the other. Each is kept when
+    it is finished; the same command resumes. Cases: `two` is compared with two isolated processes. `quarter`,
+    with one replica at a quarter of its speed (a quota of processor time, which needs root), is compared with
+    the sum of both speeds. `killed`, with a replica killed at intervals and restarted, is compared with an
+    equal time without kills.
 
     Example: python benchmarks/downpour.py --minutes 25
 
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
+        Recipe with labels; without MNIST, adam-mnist uses random images of the same shape.
     case
-        two, quarter or killed; all by default. May be given again.
+        two, quarter or killed; may be given again [all].
     rounds
-        Cells of each case.
+        Cells for each case.
     seconds
-        How long each side of a cell is measured.
+        Seconds for which each side of a cell is measured.
     every
-        Seconds between kills; a cell of `killed` has two, and as long a time without.
+        Seconds between kills; a cell of `killed` has two, and an equal time without kills.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of the recipe, such as training.push_every=4; may be given again.
+        Override a field of the recipe, such as training.push_every=4; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for downpour.json, which has the finished cells.
+        Directory for downpour.json (the finished cells).
     json_
         Print JSON.
     """
@@ -97,11 +99,11 @@ def downpour(
     found = cells.leave()
     leave(found, "downpour", None, json_)
     if not json_:
-        table("samples a second", rows(found))
+        table("samples per second", rows(found))
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Of each case the ratios and their median."""
+    """Return the ratios of each case and their median."""
     found: Document = {}
     for name, bar in BARS.items():
         own = [cell for key, cell in cells.items() if key.startswith(f"{name} ")]
@@ -112,7 +114,7 @@ def summary(cells: dict[str, Document]) -> Document:
 
 
 def rows(found: Document) -> list[Document]:
-    """The table of a summary."""
+    """Return the table of a summary."""
     told = found["summary"]
     assert isinstance(told, dict)
     return [

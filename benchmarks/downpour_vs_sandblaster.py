@@ -1,7 +1,7 @@
 """Figures 4 and 5 of Dean et al. 2012: SGD, Downpour and Sandblaster on speech, from one warm start.
 
-Knows: the words of the command, which cell comes when, time to an accuracy. Does not know: how a cell is
-trained, images.
+Knows: the command's options, the order of the cells, time to an accuracy. Does not know: how a cell is
+trained, plots.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.recipe import dump
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Json, Overrides, main, rows
-from measures.downpour.figure_4 import WAYS, Experiment, Way
-from measures.downpour.plots import draw_figure_4
+from lib.cells import Cells, Plan
+from lib.command import Json, Overrides, main, rows
+from lib.downpour.figure_4 import WAYS, Experiment, Way
+from lib.downpour.plots import draw_figure_4
 
 TUNING_SEED = 1_000
 SIMULATED = {
@@ -29,7 +29,7 @@ SIMULATED = {
 }
 SIMULATED_REPLICAS = (1, 2, 4, 8, 16, 32, 64)
 TRAVEL_STEPS = 0.05
-"""A message one way, in steps of a replica."""
+"""Time of a message one way, in steps of a replica."""
 
 
 def downpour_vs_sandblaster(
@@ -45,37 +45,37 @@ def downpour_vs_sandblaster(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Training and held-out accuracy against seconds and processor time, and time to an accuracy.
+    """Measure training and held-out accuracy by seconds and processor time, and time to an accuracy.
 
     Five ways from one warm start of plain SGD: SGD with one replica, Downpour with a fixed rate, Downpour
-    with Adagrad by two and by four replicas, Sandblaster L-BFGS. Rates are tuned on validation samples,
-    three runs each. Parameters are kept on the way and judged afterwards. Time to an accuracy against cores
-    is measured on the cores that there are; for more of them Downpour is simulated event by event with real
-    gradients, with the measured seconds of a step, tuned in the same way, and drawn as such. A cell is one
-    run; each is kept when it is finished; the same command goes on.
+    with Adagrad by two and by four replicas, Sandblaster L-BFGS. Rates are tuned on validation samples, three
+    runs each. Parameters are saved during a run and evaluated afterwards. Time to an accuracy by number of
+    cores is measured on this machine's cores. For more cores, Downpour is simulated event by event with real
+    gradients and the measured seconds of a step, tuned in the same way, and marked in the plot. A cell is one
+    run; each is kept when it is finished, and the same command resumes.
 
     Example: python benchmarks/downpour_vs_sandblaster.py --minutes 90
 
     Parameters
     ----------
     recipe
-        A recipe of strategy downpour with labels.
+        Recipe of strategy downpour with labels.
     seconds
-        How long a run is.
+        Seconds of a run.
     seeds
         Runs of each way at its best rate.
     warm_samples
-        That one replica learns from first; everybody begins with what it had.
+        Samples of the warm start by one replica; all ways begin with its parameters.
     simulated_epochs
-        How long a simulated run is.
+        Epochs of a simulated run.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     set
-        Overrides a field of the recipe; may be given again.
+        Override a field of the recipe; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for downpour-vs-sandblaster.json, which has the finished cells, and the .svg.
+        Directory for downpour-vs-sandblaster.json (the finished cells) and its plot.
     json_
         Print JSON.
     """
@@ -120,13 +120,13 @@ def downpour_vs_sandblaster(
 
 
 def tuned(cells: Mapping[str, Document], way: str) -> float:
-    """The rate with the best validation accuracy; 1 for a way that has none."""
+    """Return the rate with the best validation accuracy, or 1 for a way without rates."""
     own: list[Any] = [cell for key, cell in cells.items() if key.startswith(f"tune; {way};")]
     return max(own, key=lambda cell: max(cell["accuracy"]["validation"]))["rate"] if own else 1.0
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Seconds and cores to an accuracy on held-out samples: the best that all ways have reached."""
+    """Return seconds and cores to the best held-out accuracy that all ways reached."""
     runs: dict[str, Any] = {
         key: cell for key, cell in cells.items() if not key.startswith(("tune", "simulated"))
     }
@@ -152,7 +152,7 @@ def summary(cells: dict[str, Document]) -> Document:
 
 
 def _simulated(cells: Mapping[str, Document], accuracy: float) -> Sequence[Document]:
-    """Of each way and number of replicas, at the rate with the best validation accuracy."""
+    """Return the time of each way and number of replicas, at the rate with the best validation accuracy."""
     found: list[Document] = []
     for way in SIMULATED:
         for replicas in SIMULATED_REPLICAS:

@@ -1,6 +1,6 @@
-"""The passes of the selectivity test beside the forward pass alone.
+"""The passes of the selectivity test, compared with the forward pass alone.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
-from measures.command import Json, Overrides, check_stacks, command, main, spreads
-from measures.passes import evaluation_passes
+from lib.command import Json, Overrides, check_stacks, command, main, spreads
+from lib.passes import evaluation_passes
 
 
 def evaluate(
@@ -27,9 +27,9 @@ def evaluate(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """The rate of each pass of the selectivity test beside the forward pass alone.
+    """Measure the rate of each pass of the selectivity test, compared with the forward pass alone.
 
-    On random images and the recipe's stacks with random filters. Examples:
+    The images are random; the recipe's stacks have random filters. Examples:
 
       python benchmarks/evaluate.py
       python benchmarks/evaluate.py faces --part pooled --out benchmarks/results
@@ -37,19 +37,19 @@ def evaluate(
     Parameters
     ----------
     recipe
-        A recipe file or the name of a shipped recipe, with stacks.
+        Recipe file or name of a shipped recipe, with stacks.
     set
-        Overrides a field, as in training.batch_size=50; may be given again.
+        Override a field, as in training.batch_size=50; may be given again.
     part
-        Which map of every stack is tested.
+        Tested map of every stack.
     images
-        How many images.
+        Number of images.
     rounds
-        How many times each.
+        Rounds for each pass.
     threads
-        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
+        Threads of computation [the recipe's number, or all cores granted to this process].
     out
-        A directory for evaluate.json.
+        Directory for evaluate.json.
     json_
         Print JSON.
     """
@@ -62,8 +62,8 @@ def evaluate(
     found = document("evaluate", command(), **measured)
     leave(found, "evaluate", out, json_)
     if not json_:
-        spreads("images a second", found["samples_per_second"])
-        spreads("of forward alone", found["of_forward"])
+        spreads("images per second", found["samples_per_second"])
+        spreads("fraction of the forward pass alone", found["of_forward"])
 
 
 if __name__ == "__main__":

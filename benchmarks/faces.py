@@ -1,13 +1,12 @@
-"""The experiment of Coates et al. 2013, section 5.2, with three seeds: trains `faces` and its control,
-tests them.
+"""Train and test `faces` and its control with three seeds (Coates et al. 2013, section 5.2).
 
     COTSWOLD_DATA=... python benchmarks/faces.py FOLDER [--out benchmarks/results]
 
-Writes faces.json: the processor; for each seed and object the held-out accuracy of the
-best neuron of every stack, beside random filters, k-means and the control, which is tested on images of
-its own preparation; how the k-means dictionary was found; seconds of training on one thread; the fall of
-every stack's held-out objective; the correlation of the best face neuron's stimulus with the mean face. What
-is done already in FOLDER is not done again.
+Writes faces.json: the processor, seconds of training on one thread, the decrease of every stack's held-out
+objective. For each seed and object it has the held-out accuracy of the best neuron of every stack, compared
+with random filters, k-means and the control, which is tested on separately prepared images. It also has the
+origin of the k-means dictionary, and the correlation of the best face neuron's stimulus with the mean face.
+Results that are in FOLDER already are not computed again.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ RIVALS = ("network", "random", "dictionary", "control")
 
 
 def cotswold(*words: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     command = [sys.executable, "-m", "cotswold.cli.main", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def trained(recipe: str, folder: Path, seed: int) -> tuple[Path, dict[str, object]]:
-    """A run, its seconds and the fall of every stack's objective on held-out images."""
+    """Return a run, its seconds, and the decrease of every stack's objective on held-out images."""
     run = folder / f"{recipe}-{seed}"
     where = ("--run", str(run), "--stores", str(folder / "stores"), "--resume-if-started")
     cotswold("train", recipe, *where, "--set", f"training.seed={seed}", "--set", "training.threads=1")
@@ -87,9 +86,9 @@ def main(folder: Path, results_folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where runs and stores are kept")
+    parser.add_argument("folder", type=Path, help="directory of runs and stores")
     parser.add_argument(
-        "--out", type=Path, default=Path(__file__).parent / "results", help="a directory for faces.json"
+        "--out", type=Path, default=Path(__file__).parent / "results", help="directory for faces.json"
     )
     given = parser.parse_args()
     main(given.folder, given.out)

@@ -1,15 +1,15 @@
-"""Those who serve are told what is malformed, absurd, replayed, or not the sender's to say.
+"""Send malformed, absurd, replayed or unauthorized messages to servers, and check that they keep working.
 
     python benchmarks/fuzz_frames.py --seconds 3600 --seed 1 [--kinds keeper,controller,endpoint]
     python benchmarks/fuzz_frames.py --replay fuzz-keeper.msgpack
 
-A parameter server with copies of buckets (`keeper`) and a controller (`controller`) hear messages of all
-classes from everybody, and of runs whose descriptions are wrong inside, or whose names and descriptions are
-longer than the state of controllers takes; an endpoint (`endpoint`) hears frames of peers, callers, thieves
-and strangers. Each must go on as before, count what it refuses, let nobody change what is not its own, and
-keep no more than it may. Prints what was refused, by kind, and the memory of the process after a quarter of
-the time, when all that is loaded once is, and at the end. Exits with 1 where one of them did not, with what
-it was told in a file; `--replay` tells that again.
+A parameter server with copies of buckets (`keeper`) and a controller (`controller`) receive messages of all
+classes from all senders, also about runs whose descriptions are invalid, or whose names and descriptions
+exceed the limits of the controllers' metadata store. An endpoint (`endpoint`) receives frames from peers,
+callers, impostors and strangers. Each target must continue to work, count the refused messages, let no sender
+change another's data, and keep no more data than allowed. Prints the refused messages by kind, and the memory
+of the process after a quarter of the time (when all lazy loading is done) and at the end. Exits with 1 if a
+target failed, and writes the messages to a file; `--replay` sends them again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections import Counter
 from pathlib import Path
 
 from cotswold.ui.terminal import say
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.endpoint import EndpointVictim
-from measures.fuzzing.hunt import Make, hunt, read, replay, write
-from measures.fuzzing.keeper import KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.endpoint import EndpointVictim
+from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.search import Make, hunt, read, replay, write
 
 VICTIMS: dict[str, Make] = {
     "keeper": KeeperVictim,
@@ -33,26 +33,27 @@ VICTIMS: dict[str, Make] = {
 _ROUND_SECONDS = 10.0
 _GROWTH_MIB = 128.0
 _WARM = 0.25
-"""Of the time: the first push that is applied loads the kernels, which are more than all that comes after."""
+"""Fraction of the time before the first memory reading: the first applied push loads the kernels, which take
+more memory than anything later."""
 _SAY_SECONDS = 60.0
 
 
 def resident_mib() -> float:
-    """Of this process."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / (1 << 20)
 
 
 def again(path: Path) -> int:
-    """Tell what is in a file; 1 where that breaks its victim, as it did."""
+    """Replay the messages of a file; return 1 if they break the target again."""
     kind, said = read(path)
     broken = replay(VICTIMS[kind], said)
-    print(broken or f"{kind}: {len(said)} messages break nothing")
+    print(broken or f"{kind}: {len(said)} messages, no failure")
     return 1 if broken else 0
 
 
 def hunts(kinds: list[str], seconds: float, seed: int, out: Path) -> int:
-    """Rounds of all kinds; 1 where something is found."""
+    """Run rounds of all kinds; return 1 if a failure is found."""
     began, first, rounds = time.monotonic(), 0.0, 0
     deadline, said = began + seconds, began
     lives, messages = Counter[str](), Counter[str]()
@@ -67,7 +68,7 @@ def hunts(kinds: list[str], seconds: float, seed: int, out: Path) -> int:
             if found.broken:
                 path = out / f"fuzz-{kind}.msgpack"
                 write(path, kind, f"{seed + rounds}", found)
-                print(f"{found.broken}\n{kind} broke; --replay {path} tells it the same again")
+                print(f"{found.broken}\n{kind} failed; --replay {path} sends the same messages again")
                 return 1
         rounds, now = rounds + 1, time.monotonic()
         if not first and now - began >= _WARM * seconds:
@@ -77,19 +78,19 @@ def hunts(kinds: list[str], seconds: float, seed: int, out: Path) -> int:
             seen = f"{messages.total():,} messages, {resident_mib():.0f} MiB"
             say(f"{now - began:.0f} of {seconds:.0f} s: {seen}")
     for kind in kinds:
-        print(f"{kind}: {lives[kind]} lives, {messages[kind]} messages; refused:")
+        print(f"{kind}: {lives[kind]} targets, {messages[kind]} messages; refused:")
         for reason, count in sorted(refused[kind].items()):
             print(f"  {count:10} {reason}")
     last = resident_mib()
     print(f"memory: {first:.0f} MiB after a quarter of the time, {last:.0f} MiB after {rounds} rounds")
     if last - first > _GROWTH_MIB:
-        print(f"it has grown by more than {_GROWTH_MIB:.0f} MiB")
+        print(f"memory grew by more than {_GROWTH_MIB:.0f} MiB")
         return 1
     return 0
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,6 +1,6 @@
-"""Processes that learn on one copy of the weights: beside processes that only compute, and PyTorch's Hogwild.
+"""Processes that learn on one copy of the weights, compared with isolated processes and PyTorch's Hogwild.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.training import open_store
 from cotswold.training.strategies.supervised import supervised_training
-from measures.command import Json, check_unvaried, command, main, rows, spreads
-from measures.hogwild import measured
-from measures.hogwild_training import Steps
+from lib.command import Json, check_unvaried, command, main, rows, spreads
+from lib.hogwild import measured
+from lib.hogwild_training import Steps
 
 
 def hogwild(
@@ -30,35 +30,36 @@ def hogwild(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Samples a second of processes that share weights without locks, and accuracy after equal samples.
+    """Measure samples per second of processes that share weights without locks, and accuracy after equal
+    samples.
 
     Example: python benchmarks/hogwild.py --rounds 5 --accuracy-samples 162000
 
     Parameters
     ----------
     recipe
-        A recipe with labels.
+        Recipe with labels.
     processes
-        How many, one thread each.
+        Number of processes, one thread each.
     samples
-        Of all processes together, in each round of the speeds.
+        Samples of all processes together, in each round of the speeds.
     accuracy_samples
-        After so many samples accuracy is compared with one process's; 0 for not at all.
+        Samples after which the accuracy is compared with that of one process; 0 for no comparison.
     rate
-        Learning rate of plain steps; the accuracies' falls to 0 by a cosine.
+        Learning rate of plain steps; in the comparison of accuracies it decays to 0 by a cosine.
     rounds
-        How many times each speed.
+        Rounds for each speed.
     seeds
-        Orders of samples by which accuracy is compared.
+        Number of orders of samples for which accuracy is compared.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for hogwild.json.
+        Directory for hogwild.json.
     json_
         Print JSON.
     """
     read = recipes.load(recipe)
-    check_unvaried(read, "one of these rivals")
+    check_unvaried(read, "a method compared here")
     batch = supervised_training(read).batch_size
     steps = Steps(samples, batch, rate)
     accurate = Steps(accuracy_samples, batch, rate, "cosine") if accuracy_samples else None
@@ -82,7 +83,7 @@ def hogwild(
     leave(found, "hogwild", out, json_)
     if json_:
         return
-    spreads("samples a second", found["spread_samples_a_second"])
+    spreads("samples per second", found["spread_samples_a_second"])
     for name, ratio in dict(found["ratio"]).items():  # type: ignore[call-overload]  # a table of JSON
         print(f"{ratio} of {name}")
     if accurate is not None:

@@ -1,6 +1,6 @@
-"""Ranks of a grid whose messages are late: one micro-batch under way, and several.
+"""Ranks of a grid with slow messages: one micro-batch in flight, compared with several.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from measures.command import Json, command, main, spreads
-from measures.in_flight import Subject, measured
+from lib.command import Json, command, main, spreads
+from lib.in_flight import Subject, measured
 
 
 def in_flight(
@@ -22,7 +22,8 @@ def in_flight(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Images a second and idle time of adam-mnist's layers on ranks that have a host each, over slow links.
+    """Measure images per second and idle time of adam-mnist's layers on ranks on separate hosts with slow
+    links.
 
     The hosts are network namespaces, which need root and `ip` and `tc` (Debian's iproute2).
 
@@ -33,13 +34,13 @@ def in_flight(
     grid
         Rows and columns of ranks.
     rate
-        Of each host's link.
+        Rate of each host's link.
     images
-        In a batch, which is divided into 1, 2 and 4 micro-batches.
+        Images in a batch, which is divided into 1, 2 and 4 micro-batches.
     rounds
-        How many batches each.
+        Number of batches for each.
     out
-        A directory for in_flight.json.
+        Directory for in_flight.json.
     json_
         Print JSON.
     """
@@ -48,7 +49,7 @@ def in_flight(
     leave(found, "in_flight", out, json_)
     if json_:
         return
-    spreads("images a second, by micro-batches under way", found["spread_images_a_second"])
+    spreads("images per second, by micro-batches in flight", found["spread_images_a_second"])
     for name, share in dict(found["idle"]).items():  # type: ignore[call-overload]  # a table of JSON
         print(f"idle with {name}: {share}")
 

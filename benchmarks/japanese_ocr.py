@@ -1,6 +1,6 @@
-"""How fast Japanese print is made: scans, patterns, stored patterns.
+"""Speed of making Japanese print: scans, patterns, stored patterns.
 
-Knows: the words of the command, what is timed. Does not know: how scans and patterns are made.
+Knows: the command's options, the timed operations. Does not know: how scans and patterns are made.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
 from cotswold.data.datasets.japanese_ocr.patterns import FEATURES
 from cotswold.data.datasets.japanese_ocr.typefaces import installed
-from measures.command import Json, command, main, spreads
+from lib.command import Json, command, main, spreads
 
 _SCANS, _PATTERNS = 1000, 50_000
 
@@ -27,21 +27,23 @@ _SCANS, _PATTERNS = 1000, 50_000
 def rates(
     folder: Path, *, stored: int = 200_000, rounds: int = 5, out: Path | None = None, json_: Json = False
 ) -> None:
-    """Scans and patterns a second on one core, stored patterns a second on all. Example:
+    """Measure scans and patterns per second on one core, and stored patterns per second on all cores.
 
-      cotswold data make japanese-ocr
-      python benchmarks/japanese_ocr.py japanese-ocr --out benchmarks/results
+    Example:
+
+        cotswold data make japanese-ocr
+        python benchmarks/japanese_ocr.py japanese-ocr --out benchmarks/results
 
     Parameters
     ----------
     folder
-        A set that `cotswold data make japanese-ocr` wrote.
+        Set written by `cotswold data make japanese-ocr`.
     stored
-        Patterns that are written to a store, preparation's start included.
+        Number of patterns written to a store; the start of preparation is timed too.
     rounds
-        How many times each, after one that does not count.
+        Measured repetitions of each, after one warm-up.
     out
-        A directory for japanese_ocr.json.
+        Directory for japanese_ocr.json.
     json_
         Print JSON.
     """
@@ -78,7 +80,7 @@ def rates(
     result = document("japanese_ocr", command(), rates_per_second=measured, stored=stored)
     leave(result, "japanese_ocr", out, json_)
     if not json_:
-        spreads("a second", measured)
+        spreads("per second", measured)
 
 
 def _store(folder: Path, count: int) -> None:

@@ -1,6 +1,6 @@
-"""The largest network that this machine trains asynchronously: as gradients, as factors and as deltas.
+"""The largest network that this machine trains asynchronously, sent as gradients, as factors and as deltas.
 
-Knows: the words of the command, which cell comes when, tables. Does not know: how replicas are measured.
+Knows: the command's options, the order of the cells, tables. Does not know: how replicas are measured.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from cyclopts import Parameter
 from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
-from measures.cells import Cells, Plan, number
-from measures.command import Json, main, rows
-from measures.downpour.largest import FORMS, measured, units_for
+from lib.cells import Cells, Plan, number
+from lib.command import Json, main, rows
+from lib.downpour.largest import FORMS, measured, units_for
 
 FIRST = 1 / 4
-"""Of the limit, what the first network may take."""
+"""Fraction of the limit that the first network may take."""
 SUPPOSED_BYTES = 110.0
-"""Of a weight in it. 45 to 106 have been seen: it depends on how many pushes and pulls are under way."""
+"""Assumed bytes per weight of the first network.
+
+Observed: 45 to 106, depending on the pushes and pulls in flight.
+"""
 ROOM = 0.88
-"""Of the limit, what the networks after it are for."""
+"""Fraction of the limit that later networks should take."""
 STOPPED_AT = 0.95
-"""Of the limit: a network that takes more is stopped, before it takes all."""
+"""Fraction of the limit at which a network is stopped, before it takes all memory."""
 SMALLER = 0.8
-"""Of the weights of a stopped network, how many the next has."""
+"""Weights of the network after a stopped one, as a fraction of its weights."""
 NETWORKS = 4
 LEAST_GAIN = 1.1
-"""In weights, for which another network is tried."""
+"""Least growth in weights that makes another network worth a trial."""
 LEAST_GIGABYTES = 1.0
 LEAST_UNITS = 16
 
@@ -46,38 +49,38 @@ def largest_async(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """The largest fully connected network that a replica and its server train within so much memory.
+    """Train the largest fully connected network that fits in a memory limit, with one replica and one server.
 
-    Two layers of as many units, of which the second has nearly all weights. The least network shows what
-    processes take for themselves, one of a quarter of the limit how many bytes a weight takes besides,
-    which depends on how many pushes and pulls are under way; each further one has as many weights as fit
-    by the one before. One that comes near the limit is stopped, and the next is smaller. Three ways to
-    push: gradients; factors, which are k (M + N) numbers for k samples of a layer of M x N weights;
-    deltas, what the replica has moved its own weights by. Seconds a step, bytes that are pushed and
-    pulled, and the most memory that all processes had at once, shared memory once. A cell is one network;
-    each is kept when it is finished; the same command goes on. Example:
+    Two layers of equal width, of which the second has nearly all weights. The least network shows the fixed
+    memory of the processes. A network of a quarter of the limit shows the bytes per weight, which depend on
+    the pushes and pulls in flight. Each later network has as many weights as should fit, judging by the one
+    before. A network that comes near the limit is stopped, and the next is smaller. Three ways to push:
+    gradients; factors, which are k (M + N) numbers for k samples of a layer of M x N weights; deltas, the
+    change of the replica's own weights. The table has seconds per step, pushed and pulled bytes, and the peak
+    memory of all processes together, with shared memory counted once. A cell is one network; each is kept
+    when it is finished, and the same command resumes. Example:
 
-      python benchmarks/largest_async.py --gigabytes 6
+        python benchmarks/largest_async.py --gigabytes 6
 
     Parameters
     ----------
     gigabytes
-        Memory of all processes together, 10^9 bytes, which is not exceeded.
+        Memory limit of all processes together, in 10^9 bytes.
     steps
-        Steps that are measured, after one that is not.
+        Measured steps, after one warm-up.
     batch
         Samples in a mini-batch.
     sends
-        gradient, factors or deltas; all by default. May be given again.
+        gradient, factors or deltas; may be given again [all].
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     out
-        A directory for largest-async.json, which has the finished cells.
+        Directory for largest-async.json (the finished cells).
     json_
         Print JSON.
     """
     if gigabytes < LEAST_GIGABYTES:
-        raise UserError(f"--gigabytes {gigabytes:g} is too little; give {LEAST_GIGABYTES:g} or more")
+        raise UserError(f"--gigabytes {gigabytes:g} is too little memory; give {LEAST_GIGABYTES:g} or more")
     at_least_one(min(steps, batch), "--steps and --batch")
     forms = [name for name in FORMS if sends is None or name in sends]
     at_least_one(len(forms), "--sends")
@@ -111,7 +114,7 @@ def largest_async(
 
 
 def next_units(limit_bytes: float, least: Document, tried: Sequence[Document]) -> int:
-    """Units of the network to be tried after these; 0 for none."""
+    """Return the width of the next network to try, or 0 for none."""
     if len(tried) == NETWORKS:
         return 0
     own = number(least, "peak_bytes")
@@ -127,12 +130,12 @@ def next_units(limit_bytes: float, least: Document, tried: Sequence[Document]) -
 
 
 def bytes_a_weight(least: Document, cell: Document) -> float:
-    """Of all processes together, besides what they take for themselves."""
+    """Return the bytes per weight of all processes together, without their fixed memory."""
     return (number(cell, "peak_bytes") - number(least, "peak_bytes")) / number(cell, "parameters")
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """The largest network of each form, and what was said of them in a sentence."""
+    """Return the largest network of each form, and a sentence about them."""
     by: dict[Any, Any] = {}
     for key, cell in cells.items():
         if not key.startswith("network; ") or cell["is_stopped"]:
@@ -144,13 +147,13 @@ def summary(cells: dict[str, Document]) -> Document:
         return {"rows": [], "said": "not measured yet", "note": ""}
     most = max(found, key=lambda cell: int(cell["parameters"]))
     said = (
-        f"{most['parameters'] / 1e6:.0f} million weights here, sent as {most['sends']}, within "
-        f"{most['peak_bytes'] / 1e9:.1f} GB, {most['step_seconds']:.1f} s a step"
+        f"{most['parameters'] / 1e6:.0f} million weights on this machine, sent as {most['sends']}, within "
+        f"{most['peak_bytes'] / 1e9:.1f} GB, {most['step_seconds']:.1f} s per step"
     )
-    note = "Memory is that of the replica, the server and the program that starts them, shared memory once."
+    note = "Memory of the replica, the server and their launcher together; shared memory counts once."
     if {"gradient", "factors"} <= by.keys():
         ratio = by["gradient"]["pushed_bytes_a_weight"] / by["factors"]["pushed_bytes_a_weight"]
-        note += f" A weight's gradient is {ratio:.0f} times the bytes of its factors."
+        note += f" The gradient of a weight has {ratio:.0f} times the bytes of its factors."
     each = {name: rounded(bytes_a_weight(cells[f"least; {name}"], cell)) for name, cell in by.items()}
     return {"rows": found, "said": said, "note": note, "bytes_a_weight": each}
 

@@ -1,6 +1,6 @@
-"""A stack that is larger than its memory, trained from the disk.
+"""A stack larger than its memory, trained from disk.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.recipe import load
 from cotswold.ui.terminal import say
-from measures.command import Flag, Json, Overrides, check_stacks, command, listed, main
-from measures.offload.measure import SHARE, OffloadCase, largest_rows, part_of
-from measures.offload.measure import offload as measured
+from lib.command import Flag, Json, Overrides, check_stacks, command, listed, main
+from lib.offload.measure import SHARE, OffloadCase, largest_rows, part_of
+from lib.offload.measure import offload as measured
 
 
 def offload(
@@ -33,10 +33,10 @@ def offload(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """An update of a stack that is larger than its memory, beside its computing and the disk's own rate.
+    """Measure an update of a stack larger than its memory, compared with its computation and the disk's rate.
 
-    The stack is trained from the disk by a process whose memory is limited (by a control group, for which
-    one must be root), to a quarter of filters and momentum. Examples:
+    A process with limited memory (by a control group, which needs root) trains the stack from disk. The limit
+    is a quarter of filters and momentum. Examples:
 
       python benchmarks/offload.py
       python benchmarks/offload.py --stack 2 --rows 12 --batch 96 --limit 12
@@ -45,27 +45,27 @@ def offload(
     Parameters
     ----------
     recipe
-        A recipe file or the name of a shipped recipe, with stacks.
+        Recipe file or name of a shipped recipe, with stacks.
     set
-        Overrides a field; may be given again.
+        Override a field; may be given again.
     stack
-        Which stack, from 1 at the input.
+        Number of the stack, from 1 at the input.
     rows
-        Only its first so many rows of blocks.
+        Number of rows of blocks, from the first [all].
     batch
         Images in a mini-batch.
     limit
-        GB of memory; a quarter of filters and momentum by default.
+        GB of memory [a quarter of filters and momentum].
     largest
-        As many rows of blocks as the disk holds twice, without a limit, and a checkpoint of them.
+        Use as many rows of blocks as the disk holds twice, without a limit, and save a checkpoint.
     rounds
-        How many updates are timed, after one that does not count.
+        Number of timed updates, after one warm-up.
     folder
-        Where the files are while it lasts; the directory in which you are by default.
+        Directory of the temporary files [the current directory].
     threads
-        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
+        Threads of computation [the recipe's number, or all cores granted to this process].
     out
-        A directory for offload.json.
+        Directory for offload.json.
     json_
         Print JSON.
     """

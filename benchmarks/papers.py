@@ -1,6 +1,6 @@
-"""A paper's tables and figures again: ours beside what it states, on one page.
+"""Reproduce a paper's tables and figures, next to the stated figures, on one page.
 
-Knows: the words of the command, where results and the page go. Does not know: any paper, any measurement.
+Knows: the command's options, where results and the page go. Does not know: any paper, any measurement.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from cotswold.cli.support.tables import ready, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
 from cotswold.ui.terminal import say
-from measures.command import Flag, command, main
-from measures.papers.aberdeen2000 import PAPER as ABERDEEN
-from measures.papers.chilimbi2014 import PAPER as CHILIMBI
-from measures.papers.coates2013 import PAPER as COATES
-from measures.papers.dean2012 import PAPER as DEAN
-from measures.papers.page import Given, page, told
-from measures.papers.part import Paper
-from measures.papers.running import BENCHMARKS, Running, read
-from measures.papers.sources import SIZES, Size, size_of
+from lib.command import Flag, command, main
+from lib.papers.aberdeen2000 import PAPER as ABERDEEN
+from lib.papers.chilimbi2014 import PAPER as CHILIMBI
+from lib.papers.coates2013 import PAPER as COATES
+from lib.papers.dean2012 import PAPER as DEAN
+from lib.papers.page import Given, page, told
+from lib.papers.part import Paper
+from lib.papers.runner import BENCHMARKS, Running, read
+from lib.papers.sources import SIZES, Size, size_of
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (COATES, DEAN, ABERDEEN, CHILIMBI)}
 
@@ -40,14 +40,14 @@ def papers(
     no_earlier: Flag = False,
     json_: Annotated[Flag, Parameter(name="--json")] = False,
 ) -> None:
-    """Redo the tables and figures of a paper, as far as some hours allow, and write one page.
+    """Reproduce the tables and figures of a paper, as far as the hours allow, and write one page.
 
-    Every table and figure has ours beside what the paper states, or says why it was left out. What is
-    measured and simulated is left as JSON, one file a script; the same command goes on where it stopped,
-    after Ctrl-C and days later. With less than 2 hours experiments are small, from 12 on they are whole;
-    each size has results of its own. Examples:
+    Every table and figure shows Cotswold's result next to the paper's statement, or the reason why it was
+    left out. Measurements and simulations are kept as JSON, one file per script; the same command resumes,
+    after Ctrl-C and days later. With less than 2 hours experiments are small, from 12 hours on they are
+    complete; each size has its own results. Examples:
 
-      python benchmarks/papers.py chilimbi2014 --hours 0        # the page alone, of what is there
+      python benchmarks/papers.py chilimbi2014 --hours 0        # only the page of existing results
       python benchmarks/papers.py coates2013 --hours 1
       python benchmarks/papers.py dean2012 --hours 24
       python benchmarks/papers.py aberdeen2000 --hours 3 --only bunyip-figures
@@ -57,25 +57,25 @@ def papers(
     paper
         coates2013, dean2012, aberdeen2000 or chilimbi2014.
     hours
-        How long to measure; 0 writes the page of what is there, of the largest size that has results.
+        Time limit; 0 only writes the page of existing results, of the largest size with results.
     only
-        Names of results to make, as in bunyip-figures; all of the paper by default. May be given again.
+        Name of a result to make, as in bunyip-figures; may be given again [all of the paper].
     out
-        Where OUT/PAPER/SIZE/ gets results, runs and the page, PAPER.html.
+        Directory in which OUT/PAPER/SIZE/ holds results, runs and the page, PAPER.html.
     earlier
-        Results from before, for what this command has not made; the page says which.
+        Directory of earlier results, used if this command has made none; the page marks them.
     no_earlier
-        Show what this command has made alone.
+        Show only results of this command.
     json_
-        Print JSON: each table and figure, what the paper states, what was found.
+        Print JSON: each table and figure, the paper's statement, the findings.
     """
     if hours < 0:
-        raise UserError(f"--hours {hours:g} is no time; give 0 for the page alone, or more")
+        raise UserError(f"--hours {hours:g} must be at least 0; 0 only writes the page")
     chosen = PAPERS[paper]
     needed = list(dict.fromkeys(name for part in chosen.parts for name in part.needs))
     unknown = sorted({*(only or [])} - {*needed})
     if unknown:
-        raise UserError(f"--only {unknown[0]} is no result of {paper}; there are {', '.join(sorted(needed))}")
+        raise UserError(f"--only {unknown[0]} is not a result of {paper}; use {', '.join(sorted(needed))}")
     size = size_of(hours) if hours else _largest(out / paper, needed)
     folder = out / paper / size
     ready(folder)
@@ -114,7 +114,7 @@ def papers(
 
 
 def _largest(folder: Path, needed: Sequence[str]) -> Size:
-    """The largest size that has a result; the smallest where none has."""
+    """Return the largest size with a result, or the smallest if there is none."""
     for size in reversed(SIZES):
         if any((folder / size / f"{name}.json").is_file() for name in needed):
             return size

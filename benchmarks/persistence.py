@@ -1,6 +1,6 @@
-"""What it costs training that servers keep what they know on disk.
+"""Cost for training if servers save their state on disk.
 
-Knows: the words of the command, the plan of cells, tables, where results go. Does not know: how anything is
+Knows: the command's options, the plan of cells, tables, where results go. Does not know: how anything is
 measured.
 """
 
@@ -15,11 +15,11 @@ from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.training import open_store
-from measures.cells import Cells, number
-from measures.command import Json, Overrides, main
-from measures.mnist import recipe_here
-from measures.persisting import LEAST_WANTED, Persisting
-from measures.persisting_plots import drawing
+from lib.cells import Cells, number
+from lib.command import Json, Overrides, main
+from lib.mnist import recipe_here
+from lib.persistence import LEAST_WANTED, Persisting
+from lib.persistence_plots import drawing
 
 NAME = "persistence"
 
@@ -40,39 +40,40 @@ def persistence(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Samples a second of replicas whose servers save to disks, beside the same without disks.
+    """Measure samples per second of replicas whose servers save to disks, compared with servers without
+    disks.
 
-    Both are there all the time, and learn by turns: with, without, without, with. A round of that is a cell;
-    each is kept when it is finished, and the same command goes on.
+    Both sets of replicas exist all the time and train alternately: with, without, without, with. One such
+    round is a cell; each is kept when it is finished, and the same command resumes.
 
     Example: python benchmarks/persistence.py --folder /var/tmp
 
     Parameters
     ----------
     recipe
-        A recipe with labels; adam-mnist without MNIST has drawn images of the same shape.
+        Recipe with labels; without MNIST, adam-mnist uses random images of the same shape.
     copies
         Numbers of copies of each part of the parameters.
     servers
-        Parameter servers.
+        Number of parameter servers.
     workers
-        Replicas.
+        Number of replicas.
     flush
         The recipe's flush_seconds.
     rounds
-        Cells of each number of copies.
+        Cells for each number of copies.
     seconds
-        How long each of the four parts of a cell is measured.
+        Seconds of each of the four parts of a cell.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     folder
-        Where disks are; the folder for temporary files by default, which may be in memory.
+        Directory of the disks [the folder of temporary files, which may be in memory].
     set
-        Overrides a field of the recipe, such as training.push_every=4; may be given again.
+        Override a field of the recipe, such as training.push_every=4; may be given again.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for persistence.json, which has the finished cells, and persistence.svg.
+        Directory for persistence.json (the finished cells) and persistence.svg.
     json_
         Print JSON.
     """
@@ -85,7 +86,7 @@ def persistence(
     settings: Document = {"recipe": read.name, "set": set or [], "seconds": seconds, "flush_seconds": flush}
     cells = Cells(NAME, out, minutes, summary, **settings, servers=servers, workers=workers)
     if folder is not None and not folder.is_dir():
-        raise UserError(f"{folder} is no directory; make it, or give another to --folder")
+        raise UserError(f"{folder} is not a directory; create it or use another --folder")
     with Persisting(read, open_store(read, stores), folder, flush) as persisting:
 
         def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
@@ -98,11 +99,11 @@ def persistence(
     replace_file(out / f"{NAME}.svg", drawing(found).encode())
     leave(found, NAME, None, json_)
     if not json_:
-        table("samples a second", rows(found))
+        table("samples per second", rows(found))
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Of each number of copies the spreads of both rates and of their ratio."""
+    """Return the spreads of both rates and of their ratio for each number of copies."""
     found: Document = {}
     for copies in sorted({int(number(cell, "copies")) for cell in cells.values()}):
         own = [cell for cell in cells.values() if cell["copies"] == copies]
@@ -115,7 +116,7 @@ def summary(cells: dict[str, Document]) -> Document:
 
 
 def rows(found: Document) -> list[Document]:
-    """The table of a summary."""
+    """Return the table of a summary."""
     told: Any = found["summary"]
     return [
         {

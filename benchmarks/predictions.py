@@ -1,6 +1,6 @@
-"""Predicted updates beside measured ones.
+"""Predicted updates compared with measured updates.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave, ready, table
 from cotswold.host import available_bytes
-from measures.command import Json, command, main
-from measures.predictions.predicted import MEDIAN_MOST, WORST_MOST
-from measures.predictions.predicted import predictions as measured
+from lib.command import Json, command, main
+from lib.predictions.comparison import MEDIAN_MOST, WORST_MOST
+from lib.predictions.comparison import predictions as measured
 
 
 def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False) -> None:
-    """Predicted updates beside measured ones: 1, 2 and 4 ranks, links shaped as 10 and 1 Gbit/s and not.
+    """Compare predicted with measured updates: 1, 2 and 4 ranks; links of 10 and 1 Gbit/s, and unshaped.
 
-    The machine is described as `cotswold bench machine` does it. Needs root, for hosts in network namespaces.
+    The machine is described like by `cotswold bench machine`. Needs root, for hosts in network namespaces.
     Takes some minutes. Example:
 
       python benchmarks/predictions.py --out benchmarks/results
@@ -26,9 +26,9 @@ def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False
     Parameters
     ----------
     rounds
-        How many updates of each.
+        Number of updates of each.
     out
-        A directory for predictions.json.
+        Directory for predictions.json.
     json_
         Print JSON.
     """
@@ -43,8 +43,8 @@ def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False
     rows = found["rows"]
     assert isinstance(rows, list), "a result has rows"
     table("an update", [{name: row[name] for name in shown} for row in rows], sections="link")
-    print(f"median error {found['median_error']}, at most {MEDIAN_MOST} is wanted")
-    print(f"worst error {found['worst_error']}, at most {WORST_MOST} is wanted")
+    print(f"median error {found['median_error']} (at most {MEDIAN_MOST} allowed)")
+    print(f"worst error {found['worst_error']} (at most {WORST_MOST} allowed)")
 
 
 if __name__ == "__main__":

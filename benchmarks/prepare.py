@@ -1,6 +1,6 @@
-"""`cotswold prepare` beside Pillow alone.
+"""`cotswold prepare` compared with Pillow alone.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
-from measures.command import Json, command, main, spreads
-from measures.preparing import preparing
+from lib.command import Json, command, main, spreads
+from lib.preparation import preparing
 
 
 def prepare(
@@ -25,26 +25,26 @@ def prepare(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """The rate of `prepare` beside Pillow alone, which decodes and resizes the same files.
+    """Measure the rate of `prepare`, compared with Pillow alone, which decodes and resizes the same files.
 
-    As many processes for both, their start included. Example:
+    Both use as many processes, including their start. Example:
 
       python benchmarks/prepare.py photographs.zip --size 96 --jobs 2
 
     Parameters
     ----------
     source
-        A source of images, as for `cotswold prepare`.
+        Source of images, as for `cotswold prepare`.
     size
         Height and width in pixels.
     jobs
-        Processes; all cores by default.
+        Number of processes [one per core].
     limit
-        Read at most so many images.
+        Largest number of images to read.
     rounds
-        How many times each, after one that does not count.
+        Measured repetitions of each, after one warm-up.
     out
-        A directory for prepare.json.
+        Directory for prepare.json.
     json_
         Print JSON.
     """
@@ -60,8 +60,8 @@ def prepare(
     found = document("prepare", command(), **measured)
     leave(found, "prepare", out, json_)
     if not json_:
-        spreads("images a second", found["samples_per_second"])
-        spreads("prepare", {"of Pillow alone": found["of_pillow"]})
+        spreads("images per second", found["samples_per_second"])
+        spreads("prepare", {"fraction of Pillow alone": found["of_pillow"]})
 
 
 if __name__ == "__main__":

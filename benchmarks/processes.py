@@ -1,6 +1,6 @@
-"""How soon a worker is there: forked from a process that has torch, beside a Python that imports it.
+"""Start time of a worker: forked from a process that has torch, compared with a Python that imports torch.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from pathlib import Path
 
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
-from measures.command import Json, command, main, spreads
-from measures.processes import processes as measured
+from lib.command import Json, command, main, spreads
+from lib.processes import processes as measured
 
 
 def processes(*, rounds: int = 15, out: Path | None = None, json_: Json = False) -> None:
-    """How long a start of a worker takes, and until its death is heard.
+    """Measure the start of a worker, and the time until its death is reported.
 
     Example: python benchmarks/processes.py
 
     Parameters
     ----------
     rounds
-        How many times each.
+        Rounds for each.
     out
-        A directory for processes.json.
+        Directory for processes.json.
     json_
         Print JSON.
     """

@@ -1,10 +1,10 @@
-"""Reductions over hosts with slow links, beside a binomial tree and Gloo.
+"""Measure reductions over hosts with slow links, compared with a binomial tree and Gloo.
 
     python benchmarks/reduction.py [--rounds 7] [--hosts 4] [--rate 100mbit] [--out benchmarks/results]
 
-Bunyip's gradient (400-480-3203, float32) over hosts with two processes each, in network namespaces whose
-links have a rate; ranks are numbered host by host (neighbouring) or in turn (interleaved). All ways take
-turns. The bound is one vector over one link. Needs root, and Debian's iproute2.
+The data is Bunyip's gradient (400-480-3203, float32) over hosts with two processes each, in network
+namespaces whose links have a rate. Ranks are numbered host by host (neighbouring) or in turn (interleaved).
+All methods alternate. The bound is one vector over one link. Needs root, and Debian's iproute2.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from cotswold.host.token import VARIABLE
 from cotswold.testing.hosts import Hosts
 
 PARAMETERS = 400 * 480 + 480 * 3203
-RANK = Path(__file__).parent / "measures" / "reduction_rank.py"
+RANK = Path(__file__).parent / "lib" / "reduction_rank.py"
 PER_HOST = 2
 BITS = {"mbit": 10**6, "gbit": 10**9}
 
 
 def ways(network: Network) -> dict[str, dict[str, object]]:
-    """What is compared, by name: what ranks are told."""
+    """Return the compared methods by name, each with its request to the ranks."""
     plans = candidates(network, PARAMETERS, 0)
     name, best = best_plan(network, PARAMETERS, 4, 0)
     everywhere_name, everywhere_plan = best_all_reduce(network, PARAMETERS, 4)
@@ -67,7 +67,7 @@ def ways(network: Network) -> dict[str, dict[str, object]]:
 
 @contextmanager
 def ranks(hosts: Hosts, host_of: Sequence[int], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """A process a rank on its host, all connected with each other."""
+    """Yield one process per rank on its host, all connected to each other."""
     environ = {**os.environ, VARIABLE: Token.new().text, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
     store = folder / "store"
     store.unlink(missing_ok=True)
@@ -108,7 +108,7 @@ def ranks(hosts: Hosts, host_of: Sequence[int], folder: Path) -> Iterator[list[s
 
 
 def tell(processes: Sequence[subprocess.Popen[str]], words: object) -> None:
-    """The same line to all ranks."""
+    """Send the same line to all ranks."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write(json.dumps(words) + "\n")
@@ -116,16 +116,16 @@ def tell(processes: Sequence[subprocess.Popen[str]], words: object) -> None:
 
 
 def answer(process: subprocess.Popen[str]) -> object:
-    """The next line of a rank."""
+    """Return the next line of a rank."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:
-        raise SystemExit("a rank of the measurement has ended; what it said is above")
+        raise SystemExit("a rank of the measurement exited; its output is above")
     return json.loads(line)
 
 
 def measure(hosts: Hosts, network: Network, rounds: int, folder: Path) -> dict[str, dict[str, object]]:
-    """Medians of all ways, in seconds, with every sample."""
+    """Return the median seconds of all methods, with every sample."""
     asked = ways(network)
     samples: dict[str, list[float]] = {name: [] for name in asked}
     host_of = [network.host_of[rank] for rank in range(network.ranks)]
@@ -139,7 +139,7 @@ def measure(hosts: Hosts, network: Network, rounds: int, folder: Path) -> dict[s
                 errors = [one["error"] for one in found if one["error"] is not None]
                 assert max(errors) < 1e-4, f"{name} is wrong by {max(errors)}"
                 took = [one["seconds"] for one in found] if words["all"] else [found[0]["seconds"]]
-                if number:  # connections have been used once
+                if number:  # skip the warm-up round
                     samples[name].append(max(took))
     return {
         name: {"median": median(samples[name]), "predicted": words.get("predicted"), "samples": samples[name]}

@@ -1,6 +1,6 @@
-"""Ranks beside one process, exchanges beside raw messages, links of several rates.
+"""Ranks compared with one process, exchanges compared with raw messages, links of several rates.
 
-Knows: the words of the command, its table, where results go. Does not know: how anything is measured.
+Knows: the command's options, its table, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
 from cotswold.cli.support.tables import leave, ready, table, write
 from cotswold.ui.terminal import say
-from measures.command import Flag, Json, Only, command, main
-from measures.scaling.cases import GROUPS, cases, quick_cases
-from measures.scaling.cases import scaling as measured
-from measures.scaling.plots import PLOTS
+from lib.command import Flag, Json, Only, command, main
+from lib.scaling.cases import GROUPS, cases, quick_cases
+from lib.scaling.cases import scaling as measured
+from lib.scaling.plots import PLOTS
 
 
 def scaling(
@@ -27,13 +27,12 @@ def scaling(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """Two ranks beside one process, exchanges beside raw messages, messages hidden.
+    """Measure two ranks against one process, exchanges against raw messages, and the hiding of messages.
 
-    Every rank computes on one thread. Ranks on hosts of their own are processes in
-    network namespaces, joined by links of 1 Gb/s, 10 Gb/s and unshaped; that needs
-    root and the programs ip and tc, and is left out with a word where they are not
-    to be had. Each row has its bar, and says whether it is met. Half an hour; what
-    is measured so far is in the file. Examples:
+    Every rank computes on one thread. Ranks on separate hosts are processes in network namespaces, with links
+    of 1 Gb/s, 10 Gb/s and unshaped. They need root and the programs ip and tc; without these, the groups are
+    left out with a notice. Each row shows its bar and whether it is met. Takes half an hour; the file has the
+    results so far. Examples:
 
       python benchmarks/scaling.py --quick
 
@@ -44,13 +43,13 @@ def scaling(
     Parameters
     ----------
     only
-        A group: weak, strong, alone, exchange, hidden, hosts; may be given again.
+        Group to measure: weak, strong, alone, exchange, hidden, hosts; may be given again.
     match
-        Only what has this text in its name.
+        Measure only cases with this text in their name.
     quick
-        Little maps, few rounds: to try the command, not to quote.
+        Use small maps and few rounds, to try the command.
     out
-        A directory for scaling.json (every sample), scaling.svg and
+        Directory for scaling.json (every sample), scaling.svg and
         scaling-messages.svg.
     json_
         Print JSON.
@@ -71,7 +70,7 @@ def _print(found: Document) -> None:
     every: Any = found["rows"]
     lines = [_line(row, verdict) for row in every for verdict in row["verdicts"]]
     if lines:
-        table("medians; ratios are taken round by round", lines, sections="group")
+        table("medians; ratios are computed round by round", lines, sections="group")
     barred = [verdict for row in every for verdict in row["verdicts"] if verdict["met"] is not None]
     met = sum(verdict["met"] for verdict in barred)
     print(f"{met} of {len(barred)} bars met, in {found['whole_seconds']} s")
@@ -83,7 +82,7 @@ def _print(found: Document) -> None:
 
 
 def _line(row: Any, verdict: Any) -> Document:
-    """A line of the table: ours, what stands beside it, the ratio with its quartiles, and the bar."""
+    """Return a line of the table: Cotswold's figure, its reference, the ratio with quartiles, and the bar."""
 
     figures, ratio = row["figures"], verdict["ratio"]
     theirs = figures.get(verdict["against"])
@@ -93,7 +92,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "shape": row["shape"],
         "operation": row["operation"],
         "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
-        "beside": f"{verdict['against']} {_figure(theirs['median'])}" if theirs else verdict["against"],
+        "reference": f"{verdict['against']} {_figure(theirs['median'])}" if theirs else verdict["against"],
         "ratio": _with_quartiles(ratio),
         "bar": bar,
         "": {True: "met", False: "missed", None: ""}[verdict["met"]],

@@ -1,10 +1,10 @@
-"""Clusters that are not at hand: figures 5 and 6 of Coates et al. 2013, figure 3 of Dean et al. 2012, figure
-10 of Chilimbi et al. 2014, and clusters of today.
+"""Simulate clusters: figures 5 and 6 of Coates et al. 2013, figure 3 of Dean et al. 2012, figure 10 of
+Chilimbi et al. 2014, and clusters of today.
 
     python benchmarks/simulate.py [FOLDER]
 
-Writes simulate.json and an image (SVG) for each into the folder, benchmarks/results by default, and prints
-what the papers state in words beside what is predicted. Takes some two minutes; nothing is measured.
+Writes simulate.json and a plot (SVG) for each into the folder [benchmarks/results], and prints the papers'
+statements next to the predictions. Takes about two minutes; nothing is measured.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from cotswold.simulate import Cluster, Prediction, fastest_grid, load_cluster, p
 from cotswold.simulate.estimates.prediction import Workload
 from cotswold.simulate.workloads.layers import LayerWork
 from cotswold.simulate.workloads.papers import adam, image_network, ladder, speech
-from measures.predictions.plots import draw_all
+from lib.predictions.plots import draw_all
 
 GPUS = (1, 4, 9, 16, 36, 64)
 MACHINES = (1, 2, 4, 8, 16, 32, 64, 81, 128)
 SPEECH_MACHINES = (1, 2, 4, 8, 16, 32)
 BATCH = 100
-"""Of Dean et al. 2012, figure 3, which does not say; assumed."""
+"""Assumed batch of figure 3 of Dean et al. 2012, which does not state it."""
 THREADS = 16
-"""Of Adam's machines, each with images of its own (section 3.2.1)."""
+"""Threads of Adam's machines, each with its own images (section 3.2.1)."""
 IMAGES = 10_000_000
 DAY = 86_400
 Document = dict[str, object]
 
 
 def fastest(cluster: Cluster, work: Workload, ranks: int) -> Prediction:
-    """The prediction on the best grid."""
+    """Return the prediction for the best grid."""
     return predict(cluster, work, fastest_grid(cluster, [work], ranks))
 
 
 def scaling(cluster: Cluster, work: Workload, counts: Iterable[int]) -> list[Document]:
-    """Predictions for several numbers of ranks."""
+    """Return predictions for several numbers of ranks."""
     return [fastest(cluster, work, count).as_dict() for count in counts]
 
 
 def coates() -> Document:
-    """Figures 5 and 6: all stacks jointly, 1 to 64 GPUs, where the network fits their memory."""
+    """Return figures 5 and 6: all stacks jointly, 1 to 64 GPUs, if the network fits their memory."""
     cluster, networks = load_cluster("coates2013"), ladder()
     found = {name: scaling(cluster, work, GPUS) for name, work in networks.items()}
     smallest = found["180 M"][0]
@@ -61,7 +61,8 @@ def coates() -> Document:
 
 
 def large_network() -> Document:
-    """Greedy training of the 11.2 billion parameter network on 64 GPUs, of a billion on three machines."""
+    """Return greedy training of the network of 11.2 billion parameters on 64 GPUs, and of a billion on three
+    machines."""
     cluster = load_cluster("coates2013")
     updates = stages(load("coates2013-11b"))
     grid = fastest_grid(cluster, updates, 64)
@@ -79,7 +80,7 @@ def large_network() -> Document:
 
 
 def distbelief(name: str) -> Document:
-    """Figure 3: the speech network and three image networks, speed-up over one machine."""
+    """Return figure 3: speed-up over one machine of the speech network and three image networks."""
     cluster = load_cluster(name)
     networks = {
         "speech": (speech(BATCH), SPEECH_MACHINES),
@@ -95,13 +96,14 @@ def distbelief(name: str) -> Document:
 
 
 def square(ranks: int) -> Grid:
-    """The most nearly square grid."""
+    """Return the most nearly square grid."""
     rows = max(side for side in range(1, ranks + 1) if ranks % side == 0 and side * side <= ranks)
     return Grid(rows, ranks // rows)
 
 
 def adam_sizes() -> Document:
-    """Figure 10: the largest networks whose convolutions' working sets fit the machines' caches; speeds."""
+    """Return figure 10: the largest networks whose convolutions' working sets fit the machines' caches, and
+    speeds."""
     cluster = load_cluster("adam2014")
     rows = []
     for machines in (1, 2, 4, 8, 16):
@@ -116,7 +118,7 @@ def adam_sizes() -> Document:
 
 
 def fits_caches(cluster: Cluster, grid: Grid, times: float) -> bool:
-    """Whether what a machine works on in every convolution of so many times as many maps fits its last
+    """True if a machine's working set in every convolution, with ``times`` times the maps, fits its last
     cache."""
     work = adam(times, THREADS)
     held = [
@@ -128,7 +130,7 @@ def fits_caches(cluster: Cluster, grid: Grid, times: float) -> bool:
 
 
 def largest(holds: Callable[[float], bool]) -> float:
-    """The largest multiple of maps, in hundredths, for which something holds."""
+    """Return the largest multiple of maps, in hundredths, for which a condition holds."""
     low, high = 1, 2000
     while low < high:
         middle = (low + high + 1) // 2
@@ -137,7 +139,7 @@ def largest(holds: Callable[[float], bool]) -> float:
 
 
 def speed(cluster: Cluster, work: LayerWork, grid: Grid) -> Document:
-    """Connections, and how many a machine trains a second, image by image."""
+    """Return connections, and the connections that a machine trains per second, image by image."""
     found = predict(cluster, work, grid)
     rate = work.connections / found.seconds / 1e9
     return {
@@ -150,7 +152,7 @@ def speed(cluster: Cluster, work: LayerWork, grid: Grid) -> Document:
 
 
 def today() -> Document:
-    """The 11.2 and 1.8 billion parameter networks on clusters of today, all stacks jointly."""
+    """Return the networks of 11.2 and 1.8 billion parameters on clusters of today, all stacks jointly."""
     networks = ladder()
     runs = {
         ("h100-rack", "11.2 B"): (1, 2, 4, 8, 16, 32, 64),
@@ -165,14 +167,14 @@ def today() -> Document:
 
 
 def number(row: Document, name: str) -> float:
-    """A figure of a row."""
+    """Return a figure of a row."""
     value = row[name]
     assert isinstance(value, int | float)
     return value
 
 
 def words(found: Mapping[str, Any]) -> list[Document]:
-    """What the papers state in words, beside what is predicted."""
+    """Return the papers' statements next to the predictions."""
     large, fig5 = found["large"], found["coates"]["networks"]
     third = large["stages"][2]
     slow, fast = found["distbelief"]["networks"], found["distbelief-10g"]["networks"]
@@ -192,8 +194,8 @@ def words(found: Mapping[str, Any]) -> list[Document]:
     first, *_, half, most = (each["connections"] for each in sizes)
     paper36 = found["adam"]["at_36_billion"]
     return [
-        row("Coates, 5.1", "stack 3 of 11.2 B: under 0.6 s an update",
-            f"{third['seconds']:.3f} s; {0.6 - third['seconds']:.3f} s of the 0.6 are not explained"),
+        row("Coates, 5.1", "stack 3 of 11.2 B: under 0.6 s per update",
+            f"{third['seconds']:.3f} s; {0.6 - third['seconds']:.3f} s of the 0.6 are unexplained"),
         row("", "its epoch of 10 M images: about 17 h", f"{large['epoch_hours'][2]:.1f} h"),
         row("", "two epochs of stacks 2 and 3: about 3 days", f"{large['days']:.1f} days"),
         row("", "a billion on 3 machines: a couple of days", f"{large['billion_days']:.1f} days"),
@@ -202,23 +204,23 @@ def words(found: Mapping[str, Any]) -> list[Document]:
         row("Dean, figure 3", "speech: 2.2 times as fast on 8 machines", range_("speech", 8)),
         row("", "speech: slower on more than 8", f"no: {best:.1f} at most at 1 Gbit/s, flat from 2 on"),
         row("", "1.7 B: more than 12 times on 81", range_("images, 36 maps", 81)),
-        row("", "more machines go on helping it, less and less",
+        row("", "more machines still help, but less and less",
             f"{gain(slow, 'images, 36 maps', 128):.1f} on 128 at 1 Gbit/s"),
         row("Adam, figure 10", "16 machines train 36 billion connections",
-            f"yes, {paper36['billion_connections_per_second']:.0f} billion a second, "
+            f"yes, {paper36['billion_connections_per_second']:.0f} billion per second, "
             f"{100 * number(paper36, 'waiting_for_messages'):.0f} % waiting"),
-        row("", "size grows faster than machines, for it fits caches",
+        row("", "size grows faster than machines, because it fits caches",
             f"{half / first:.1f} times on 8, {most / first:.1f} on 16: {most / 1e9:.0f} billion, not 36"),
     ]  # fmt: skip
 
 
 def row(where: str, said: str, predicted: str) -> Document:
-    """A row of the table."""
+    """Return a row of the table."""
     return {"where": where, "the paper": said, "predicted": predicted}
 
 
 def main(folder: Path) -> None:
-    """Predict, draw, print."""
+    """Predict, plot, print."""
     found = {
         "coates": coates(),
         "large": large_network(),
@@ -231,11 +233,13 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "simulate.json").write_text(json.dumps({**found, "words": said}) + "\n", encoding="utf-8")
     draw_all(found, folder)
-    table("what the papers say, and what is predicted", said)
+    table("the papers' statements and their predictions", said)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     results = Path(__file__).parent / "results"
-    parser.add_argument("folder", type=Path, nargs="?", default=results, help="where files are written")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=results, help="directory of the written files"
+    )
     main(parser.parse_args().folder)

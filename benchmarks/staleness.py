@@ -1,6 +1,6 @@
 """Staleness and accuracy: 1 to 1,000 replicas, simulated event by event with real gradients.
 
-Knows: the words of the command, which cell comes when, what is compared. Does not know: how replicas are
+Knows: the command's options, the order of the cells, the comparison. Does not know: how replicas are
 simulated.
 """
 
@@ -19,12 +19,12 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.cli.support.tables import at_least_one, leave, table
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.training import open_store
-from measures.cells import Cells, Plan
-from measures.command import Flag, Json, main, rows
-from measures.downpour.plots import draw_staleness
-from measures.downpour.simulating import RULES, Simulating
-from measures.mnist import source
-from measures.simulated_replicas import Learning, Machines
+from lib.cells import Cells, Plan
+from lib.command import Flag, Json, main, rows
+from lib.downpour.plots import draw_staleness
+from lib.downpour.simulation import RULES, Simulating
+from lib.mnist import source
+from lib.simulated_replicas import Learning, Machines
 
 RECIPE = """
 name = "mnist-784-100-10"
@@ -39,10 +39,10 @@ RATES = {
     "momentum": [0.1, 0.025, 0.00625, 0.0015625, 0.000390625],
     "adagrad": [0.32, 0.08, 0.02, 0.005, 0.00125],
 }
-"""Five each, a factor of four apart."""
+"""Five rates for each rule, a factor of four apart."""
 TUNING_SEED = 1_000
 POINTS = 0.01
-"""So much below one replica's accuracy, all together no longer work productively."""
+"""Loss of accuracy relative to one replica beyond which replicas no longer work productively."""
 Numbers = Annotated[list[int] | None, Parameter(negative=())]
 
 
@@ -65,49 +65,50 @@ def staleness(
     out: Path = Path("benchmarks/results"),
     json_: Json = False,
 ) -> None:
-    """Accuracy after equal samples against the number of replicas: SGD, momentum and Adagrad on the servers.
+    """Measure accuracy after equal samples by number of replicas, with SGD, momentum and Adagrad on the
+    servers.
 
-    Each replica computes a real gradient at the parameters that it had pulled at its simulated time; pushes
-    are applied in the order in which they arrive. Seconds a step are drawn for each replica, and again for
-    each step, log-normally. For every rule and number of replicas the rate is tuned on validation samples:
-    one run a rate, five rates a factor of four apart. The best one is then run with other seeds and judged on
-    test samples. A cell is one run; each is kept when it is finished; the same command goes on. By default
-    MNIST's digits, 784-100-10, batches of 10; a run takes some 15 s.
+    Each replica computes a real gradient at the parameters that it pulled at its simulated time. Pushes are
+    applied in order of arrival. Seconds per step are log-normal, drawn for each replica and again for each
+    step. For every rule and number of replicas the rate is tuned on validation samples: one run for each of
+    five rates, a factor of four apart. The best rate then runs with other seeds and is evaluated on test
+    samples. A cell is one run; each is kept when it is finished, and the same command resumes. The default is
+    MNIST's digits, 784-100-10, batches of 10; a run takes about 15 s.
 
     Example: python benchmarks/staleness.py --minutes 60
 
     Parameters
     ----------
     recipe
-        A recipe with labels, whose batch size is taken.
+        Recipe with labels, which also gives the batch size.
     replicas
-        How many; 1, 4, 16, 64, 256 and 1000 by default. May be given again.
+        Number of replicas; may be given again [1, 4, 16, 64, 256 and 1000].
     rule
-        sgd, momentum or adagrad; all by default. May be given again.
+        sgd, momentum or adagrad; may be given again [all].
     epochs
-        Passes over the training samples, of all replicas together.
+        Passes over the training samples, summed over replicas.
     seeds
         Runs at the best rate.
     pull_every
         Steps between pulls.
     push_every
-        Steps whose gradients are added up for a push.
+        Steps whose gradients are summed for a push.
     no_overlap
-        A replica waits for its push and its pull before the next step.
+        Let a replica wait for its push and its pull before the next step.
     warm_start
-        Epochs that one replica learns by itself first.
+        Epochs that one replica learns alone first.
     speeds
-        Sigma of the logarithms of replicas' seconds a step; 0 for equal replicas.
+        Sigma of the logarithms of replicas' seconds per step; 0 for equal replicas.
     jitter
-        The same, of one replica's steps.
+        Sigma of the logarithms of one replica's steps.
     travel
-        What a message takes one way, in median steps.
+        Time of a message one way, in median steps.
     minutes
-        No cell begins that would end later.
+        Minutes after which no cell may end; a cell that would take longer does not start.
     stores
-        Where samples are prepared.
+        Directory of prepared samples.
     out
-        A directory for staleness.json, which has the finished cells, and staleness.svg.
+        Directory for staleness.json (the finished cells) and staleness.svg.
     json_
         Print JSON.
     """
@@ -151,19 +152,19 @@ def staleness(
     draw_staleness(told, read.name, out)
     if not json_ and told["rows"]:
         table(f"{read.name}: accuracy after {epochs:g} epochs", rows(told["rows"]))
-        print("replicas that work productively, at most:", told["productive"])
+        print("largest number of replicas that work productively:", told["productive"])
 
 
 def tuned(cells: dict[str, Document], rule: str, replicas: int) -> float:
-    """The rate with the best validation accuracy; the smaller of two that are as good."""
+    """Return the rate with the best validation accuracy; of equal ones, the smaller."""
     own = [cell for key, cell in cells.items() if key.startswith(f"tune, {rule}, {replicas},")]
     best: Any = max(own, key=lambda cell: (cell["validation"], -float(str(cell["rate"]))))
     return float(best["rate"])
 
 
 def summary(cells: dict[str, Document]) -> Document:
-    """Each rule and number of replicas at its best rate; up to how many replicas a rule works productively:
-    the mean accuracy is within a point of that of one replica."""
+    """Return each rule and number of replicas at its best rate, and the largest productive number of
+    replicas: the mean accuracy is within a point of that of one replica."""
     own: dict[tuple[str, int], list[Any]] = {}
     for key, cell in cells.items():
         if not key.startswith("tune"):

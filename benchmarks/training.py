@@ -1,6 +1,6 @@
-"""The training loop beside its operations, and the peak memory of a step.
+"""The training loop compared with its operations, and the peak memory of a step.
 
-Knows: the words of the command, tables, where results go. Does not know: how anything is measured.
+Knows: the command's options, tables, where results go. Does not know: how anything is measured.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from cotswold.recipe import load
 from cotswold.training import open_store
 from cotswold.ui.terminal import progress_bar, say
 from cotswold.ui.training_display import TrainingDisplay
-from measures.command import Json, Overrides, check_stacks, command, listed, main, rows
-from measures.training.loop import loop_share
-from measures.training.peaks import peaks
+from lib.command import Json, Overrides, check_stacks, command, listed, main, rows
+from lib.training.loop import loop_share
+from lib.training.peak_memory import peaks
 
 
 def training(
@@ -28,9 +28,9 @@ def training(
     out: Path | None = None,
     json_: Json = False,
 ) -> None:
-    """What the training loop adds to the time of its operations, and the peak memory of a step.
+    """Measure the time that the training loop adds to its operations, and the peak memory of a step.
 
-    Trains the whole recipe in a directory that is thrown away. Examples:
+    The whole recipe is trained in a temporary directory. Examples:
 
       python benchmarks/training.py
       python benchmarks/training.py faces --set training.epochs=0.5 --out benchmarks/results
@@ -38,15 +38,15 @@ def training(
     Parameters
     ----------
     recipe
-        A recipe file or the name of a shipped recipe, with stacks.
+        Recipe file or name of a shipped recipe, with stacks.
     set
-        Overrides a field, as in training.epochs=0.5; may be given again.
+        Override a field, as in training.epochs=0.5; may be given again.
     stores
-        Where prepared images are kept; they are made if they are not there.
+        Directory of prepared images, which are made if they do not exist.
     threads
-        Threads of computation; the recipe's number, or all cores that this process is granted, by default.
+        Threads of computation [the recipe's number, or all cores granted to this process].
     out
-        A directory for training.json.
+        Directory for training.json.
     json_
         Print JSON.
     """

@@ -1,9 +1,9 @@
-"""Messages between two processes over endpoints, beside raw ZeroMQ under the same setting.
+"""Measure messages between two processes over endpoints, compared with raw ZeroMQ with the same setting.
 
     python benchmarks/transport.py [--rounds 5] [--out benchmarks/results]
 
-Over a Unix socket, TCP on the loopback, CURVE, and shared memory: messages of several lengths pushed one way
-(GB/s), and short ones there and back (µs). Endpoint and raw sockets take turns.
+Over a Unix socket, TCP on the loopback, CURVE, and shared memory: one-way messages of several lengths (GB/s),
+and round trips of short ones (µs). Endpoint and raw sockets alternate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = (LOCAL, PLAIN, CURVE, SHARED)
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of both sides: so many messages of a length, each answered or only the last."""
+    """Request to both sides: a number of messages of a length; each is answered, or only the last."""
 
     length: int
     count: int
@@ -44,7 +44,7 @@ class Task:
 
 
 def make_endpoint(name: str, setting: str) -> Endpoint:
-    """An endpoint that travels so, whatever it would choose itself."""
+    """Return an endpoint forced to this transport."""
     os.environ["COTSWOLD_SHARED_MEMORY"] = "1" if setting == SHARED else "0"
     if setting in (PLAIN, CURVE):
         address.Address.is_here = property(lambda _: False)  # type: ignore[method-assign,assignment]  # as between hosts
@@ -57,7 +57,7 @@ def _never(host: str) -> bool:
 
 
 def serve_endpoint(setting: str, pipe: Connection) -> None:
-    """The other side: counts messages, answers."""
+    """Run the endpoint's other side: count messages, answer."""
     with make_endpoint("there", setting) as there:
         pipe.send(there.address)
         while True:
@@ -69,7 +69,7 @@ def serve_endpoint(setting: str, pipe: Connection) -> None:
 
 
 def endpoint_seconds(setting: str, tasks: list[Task], address_there: str) -> list[float]:
-    """The time of each task."""
+    """Return the time of each task."""
     with make_endpoint("here", setting) as here:
         here.connect("there", address_there)
 
@@ -88,7 +88,7 @@ def endpoint_seconds(setting: str, tasks: list[Task], address_there: str) -> lis
 
 
 def raw_sockets(setting: str, context: zmq.Context[zmq.Socket[bytes]], *, serves: bool) -> zmq.Socket[bytes]:
-    """A raw socket with the same mechanism."""
+    """Return a raw socket with the same mechanism."""
     socket = context.socket(zmq.PAIR)
     socket.sndhwm = socket.rcvhwm = 16
     if setting == CURVE:
@@ -102,7 +102,7 @@ def raw_sockets(setting: str, context: zmq.Context[zmq.Socket[bytes]], *, serves
 
 
 def serve_raw(setting: str, pipe: Connection) -> None:
-    """The other side, raw."""
+    """Run the raw socket's other side."""
     with zmq.Context() as context, tempfile.TemporaryDirectory() as folder:
         socket = raw_sockets(setting, context, serves=True)
         socket.bind("tcp://127.0.0.1:*" if setting in (PLAIN, CURVE) else f"ipc://{folder}/socket")
@@ -119,7 +119,7 @@ def serve_raw(setting: str, pipe: Connection) -> None:
 
 
 def raw_seconds(setting: str, tasks: list[Task], where: str) -> list[float]:
-    """The time of each task, raw."""
+    """Return the time of each task over raw sockets."""
     with zmq.Context() as context:
         socket = raw_sockets(setting, context, serves=False)
         socket.connect(where)
@@ -139,7 +139,7 @@ def raw_seconds(setting: str, tasks: list[Task], where: str) -> list[float]:
 
 
 def clocked(exchange: Callable[[Task], None], task: Task) -> float:
-    """Seconds that a task takes, after one of its kind that is not counted."""
+    """Return the seconds of a task, after a short warm-up."""
     exchange(Task(task.length, min(task.count, 20), task.echoes))
     start = time.perf_counter()
     exchange(task)
@@ -152,7 +152,7 @@ def measured(
     setting: str,
     tasks: list[Task],
 ) -> list[float]:
-    """The times of the tasks between two new processes."""
+    """Return the times of the tasks between two new processes."""
     spawn = multiprocessing.get_context("spawn")
     ours, theirs = spawn.Pipe()
     there = spawn.Process(target=serve, args=(setting, theirs), daemon=True)
@@ -185,7 +185,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--setting", action="append", choices=SETTINGS, help="all by default")
+    parser.add_argument(
+        "--setting", action="append", choices=SETTINGS, help="setting to measure; may be given again [all]"
+    )
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     tasks = [Task(length, BYTES // length, False) for length in LENGTHS] + [Task(0, ECHOES, True)]
@@ -210,7 +212,7 @@ def main() -> None:
                 }
             )
             if task.echoes:
-                print(f"{setting:18} there and back {1e6 * here / task.count:8.1f} µs", end="")
+                print(f"{setting:18} round trip {1e6 * here / task.count:8.1f} µs", end="")
                 print(f"   raw {1e6 * there / task.count:8.1f} µs   {ratio:.2f} of raw")
             else:
                 print(f"{setting:18} {task.length >> 10:8} KiB   {BYTES / here / 1e9:8.2f} GB/s", end="")

@@ -1,9 +1,10 @@
-"""What every test folder shares: a cache of kernels, the number of examples, which skips are allowed.
+"""Shared by all test folders: a cache of kernels, the number of examples, allowed skips.
 
-Knows: the environment, hypothesis, pytest's reports. Does not know: what is tested.
+Knows: the environment, hypothesis, pytest's reports. Does not know: the tests.
 
 `make fuzz` multiplies the examples of property tests (``COTSWOLD_FUZZ=20``). A test that lacks a program or a
-package is skipped with its reason; where ``COTSWOLD_SKIPS=hardware``, as in CI, only for want of hardware.
+package is skipped with its reason. With ``COTSWOLD_SKIPS=hardware``, as in CI, only missing hardware is
+accepted.
 
 Tests with the mark ``soak`` run for many seconds. `make test` leaves them out, `make soak` runs them alone:
 ``--soak all``, or ``--soak 3/10`` for the third of ten equal parts.
@@ -29,7 +30,7 @@ from cotswold.transport.address import this_host
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
 FUZZ = int(os.environ.get("COTSWOLD_FUZZ", "1"))
-"""How many times as many examples each property is tried on."""
+"""Factor of the number of examples of each property."""
 
 # compiled kernels and choices of tests are kept apart from the user's own; every worker and child shares them
 if "COTSWOLD_CACHE" not in os.environ:
@@ -39,11 +40,11 @@ if "COTSWOLD_CACHE" not in os.environ:
 
 
 HARDWARE = ("no CUDA device",)
-"""Reasons for a skip that no installation mends, as they begin."""
+"""Prefixes of reasons for a skip that no installation can remove."""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where a test was skipped that an installation would have let run, if that is asked for."""
+    """Fail, if requested, because of a skip that an installation would avoid."""
     reporter: pytest.TerminalReporter | None = session.config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("COTSWOLD_SKIPS") != "hardware" or reporter is None:
         return
@@ -91,7 +92,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def multiply_examples(items: list[pytest.Item]) -> None:
-    """Hypothesis keeps a test's settings on the function; profiles do not reach those that set their own."""
+    """Multiply the examples on each function: Hypothesis keeps settings there, and profiles do not override
+    them."""
     if FUZZ == 1:
         return
     for item in items:
@@ -107,7 +109,7 @@ def multiply_examples(items: list[pytest.Item]) -> None:
 def interpreters() -> Iterator[None]:
     """Fork the interpreters of all tests of this worker from one process.
 
-    A process keeps the name of its host, so it asks for it before a test enters another network namespace.
+    A process remembers its host name, so read it before a test enters another network namespace.
     """
     this_host()
     with warm.warm_interpreters():
@@ -122,5 +124,5 @@ def cold_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def template() -> None:
-    """Start the template, and wait until it serves: before a test looks at the children of this process."""
+    """Start the template and wait until it serves, before a test lists the children of this process."""
     subprocess.run([*warm.PYTHON, "-c", ""], check=True)

@@ -1,9 +1,9 @@
 """TCP ports that stay free until a test, or a process that it starts, listens there.
 
-Knows: which ports the system hands out by itself, ports of other tests. Does not know: who will listen.
+Knows: the system's ephemeral ports, ports of other tests. Does not know: the listeners.
 
-A port that was found by binding to port 0 is taken as soon as anybody on the machine connects anywhere: the
-system hands it out again. So ports are chosen outside of those that it hands out.
+A port found by binding to port 0 may be reassigned at any connection on the machine. So ports are chosen
+outside of the ephemeral range.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _CHOSEN = range(20_000, 49_152)
-"""Above those of services and of Ray's workers (10002 to 19999), below those that macOS hands out."""
+"""Ports above those of services and of Ray's workers (10002 to 19999), below macOS's ephemeral ports."""
 _HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @contextmanager
 def free_ports(count: int) -> Iterator[Sequence[int]]:
-    """Ports where nobody listens, and which no other test is given inside of a `with` block.
+    """Yield ports without listeners, reserved inside a `with` block.
 
-    A datagram socket at the same number, which is no obstacle to TCP, keeps other tests away, those of other
-    processes too. Where the system hands out every port, any of them may be taken by a stranger.
+    A datagram socket with the same number, which does not disturb TCP, keeps other tests away, also those of
+    other processes. If every port is ephemeral, a stranger may take any of them.
     """
     with ExitStack() as held:
         found: list[int] = []

@@ -1,6 +1,6 @@
 """The token of Ray's heads that tests join from their own process.
 
-Knows: that a process joins Ray with one token, whichever tests it runs. Does not know: Ray.
+Knows: a process joins Ray with one token for all tests. Does not know: Ray.
 """
 
 from cotswold.host import Token

@@ -1,6 +1,6 @@
 """Twenty faults of one line each, planted in a copy of the package: a short test finds every one.
 
-The list keeps `make test` honest: a test that is moved or made faster must still find what it found before.
+The list protects `make test`: a moved or faster test must still find its fault.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class PlantedFault:
-    """A line, the wrong line in its place, and the test file that must fail."""
+    """A line, its wrong version, and the test file that must fail."""
 
     module: str
     right: str

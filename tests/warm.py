@@ -38,7 +38,7 @@ from cotswold.host.parent_death import pdeathsig_setter
 
 ROOT = Path(__file__).parents[1]
 PYTHON = (sys.executable, "-X", "warm")
-"""The first words of a program that may be forked from the template; a new interpreter ignores the option."""
+"""First words of a program that may be forked from the template; a new interpreter ignores the option."""
 _COMMAND = str(Path(sys.executable).with_name("cotswold"))
 _MODULES = ("cotswold", "cotswold.cli.main")
 _OF_MULTIPROCESSING = ("from multiprocessing.spawn ", "from multiprocessing.forkserver ")
@@ -47,7 +47,7 @@ _TEMPLATE = (
 )
 _TEMPLATE += "del sys.path[0]; warm_template.main(int(control), root)"
 _READ_AT_START = ("HOME", "LANG", "LC_", "LD_", "MALLOC_", "MPL", "PYTHON", "TORCH", "TZ")
-"""How the names of variables begin that an interpreter, or a library that it loads, reads once.
+"""Prefixes of variables that an interpreter, or a library that it loads, reads once.
 
 Numbers of threads are no such ones: `OMP_NUM_THREADS` is taken over, and a fork server has one thread anyway.
 """
@@ -68,12 +68,12 @@ _cold_spawn: Callable[..., int] = util.spawnv_passfds
 _SIGNATURE = inspect.signature(_cold_child)
 
 is_cold = False
-"""Whether every interpreter is a new process."""
+"""True to start every interpreter as a new process."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What an interpreter is to run."""
+    """The program of an interpreter."""
 
     kind: str
     """``"-m"``, ``"-c"``, or ``""`` for a file."""
@@ -81,11 +81,11 @@ class Program:
     argv: list[str]
     safe_path: bool
     forks: bool
-    """Whether it gets a template of its own, for the interpreters that it starts."""
+    """True if the interpreter gets its own template, for the interpreters that it starts."""
 
 
 def program_of(words: Sequence[str], environ: Mapping[str, str]) -> Program | None:
-    """What the words run, if that may be forked; None where it is to be a new process."""
+    """Return the program of a command line that may be forked, or None for a new process."""
     is_rank = "COTSWOLD_RANK" in environ
     if words[0] == _COMMAND:
         return Program("", _COMMAND, list(words), False, not is_rank)
@@ -109,7 +109,7 @@ def program_of(words: Sequence[str], environ: Mapping[str, str]) -> Program | No
 
 
 def _is_known(words: Sequence[str]) -> bool:
-    """Whether the words are those of a fork server of torch's or this package's, or of multiprocessing."""
+    """True for a fork server of torch's or this package's, or of multiprocessing."""
     if words[1] == fork_server._PROGRAM:
         return any(each.partition(".")[0] in ("torch", "cotswold") for each in json.loads(words[2])[2])
     return words[1].startswith(_OF_MULTIPROCESSING)
@@ -127,15 +127,15 @@ class Template:
 
     @property
     def is_mine(self) -> bool:
-        """False in a fork of the process that owns it, and where it has ended."""
+        """False in a fork of the owner, and after the template has exited."""
         return self._owner == os.getpid() and self._control.fileno() >= 0
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking the template."""
         self._control.close()
 
     def is_alike(self, environ: Mapping[str, str]) -> bool:
-        """Whether nothing differs of what an interpreter reads once, and its namespaces are the same."""
+        """True if all variables that an interpreter reads once, and its namespaces, are the same."""
         if self._namespaces != _namespaces():
             return False
         for name in {*environ, *self._environ}:
@@ -154,7 +154,7 @@ class Template:
         files: Mapping[int, int],
         **how: Any,
     ) -> int | None:
-        """The number of a new child of this process; None where there is no template any more.
+        """Return the process id of a new child of this process, or None without a template.
 
         It has our ``files`` at their numbers in the child.
         """
@@ -189,7 +189,7 @@ class Template:
 
 
 def _namespaces() -> list[str]:
-    """The namespaces that a child of this thread gets."""
+    """Return the namespaces of a child of this thread."""
     kinds = ("net", "mnt", "pid_for_children")
     return [str(Path(f"/proc/thread-self/ns/{kind}").readlink()) for kind in kinds]
 
@@ -200,7 +200,7 @@ _may_start = False
 
 
 def ready() -> Template | None:
-    """The template of this process, started if this process may have one."""
+    """Return the template of this process, started if this process may have one."""
     global _template
     if _template is not None and _template.is_mine:
         return _template
@@ -229,13 +229,13 @@ _processes: list[subprocess.Popen[bytes]] = []
 
 
 def nest(control: socket.socket) -> None:
-    """Have an interpreter that was just forked ask on ``control`` for those that it starts."""
+    """Let a forked interpreter use ``control`` for its own children."""
     global _template
     _template = Template(control, os.environ)
 
 
 def replace() -> None:
-    """Have `subprocess` and `multiprocessing` ask the template."""
+    """Make `subprocess` and `multiprocessing` use the template."""
     subprocess.Popen._execute_child = _execute_child  # type: ignore[attr-defined]  # nothing public
     util.spawnv_passfds = _spawn  # type: ignore[assignment]  # it takes whatever that does
 
@@ -261,7 +261,7 @@ def warm_interpreters() -> Iterator[None]:
 def _forked(
     words: Sequence[Any], environ: Mapping[str, str], files: Mapping[int, int], **how: Any
 ) -> int | None:
-    """The number of the child that runs the words; None where it is to be a new process."""
+    """Return the process id of the child that runs the words, or None for a new process."""
     if is_cold:
         return None
     texts = [os.fsdecode(word) for word in words]
@@ -314,7 +314,7 @@ _PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 
 
 def _is_usual(given: Mapping[str, Any]) -> bool:
-    """Whether a fork can be made as `subprocess.Popen` was asked to make the child."""
+    """True if a fork satisfies the request of a `subprocess.Popen`."""
     prepare = given["preexec_fn"]
     if prepare is not None:
         # it ends with the thread that has made it, which a fork of the template cannot
@@ -333,7 +333,7 @@ def _is_usual(given: Mapping[str, Any]) -> bool:
 
 
 def _spawn(path: str | bytes, words: Sequence[str], files: Sequence[int]) -> int:
-    """Start a process of multiprocessing's."""
+    """Start a process of multiprocessing."""
     mask = os.umask(0)
     os.umask(mask)
     kept = {number: number for number in (0, 1, 2, *map(int, files))}

@@ -66,15 +66,15 @@ MODULES = (
 """Modules that the template imports before it forks."""
 FILES_MOST = 250
 NAME = "warm template"
-"""What the system calls a template that an interpreter keeps: it is a child of that interpreter."""
+"""Process name of a template of an interpreter, whose child it is."""
 _HIGH = 150
-"""The lowest descriptor at which the template keeps its own ones in a fork."""
+"""The lowest descriptor of the template's own files in a fork."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 
 
 def main(control: int, root: str) -> None:
-    """Import the modules, then serve; in a fork it runs the program, and never returns."""
+    """Import the modules, then serve; a fork runs its program, and never returns."""
     search_path = list(sys.path)
     sys.path[:0] = [root]
     from tests import warm
@@ -91,7 +91,7 @@ def main(control: int, root: str) -> None:
 
 
 def serve(control: socket.socket, search_path: list[str], nest: Callable[[socket.socket], object]) -> None:
-    """Fork an interpreter for each request that comes on ``control``, until no more can come."""
+    """Fork an interpreter for each request on ``control``, until its end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         try:
@@ -119,7 +119,7 @@ def serve(control: socket.socket, search_path: list[str], nest: Callable[[socket
 
 
 def receive(control: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """One message, and the descriptors that came with it; raises EOFError where there are no more."""
+    """Return one message with its descriptors; raises EOFError at the end."""
     head, files, _, _ = socket.recv_fds(control, LENGTH.size, FILES_MOST)
     if not head:
         raise EOFError
@@ -141,7 +141,7 @@ def _become(
     search_path: list[str],
     nest: Callable[[socket.socket], object],
 ) -> NoReturn:
-    """Be the interpreter that was asked for, from its start to its end."""
+    """Act as the requested interpreter, from its start to its end."""
     code = 1
     try:
         control.close()
@@ -160,7 +160,7 @@ def _become(
 
 
 def _be_child_of(request: Mapping[str, Any], middle: int) -> None:
-    """Wait until the process that asked is the parent."""
+    """Wait until the requesting process is the parent."""
     while os.getppid() == middle:
         time.sleep(0.0005)
     if request["session"]:
@@ -176,7 +176,7 @@ def _be_child_of(request: Mapping[str, Any], middle: int) -> None:
 def _keep_template(
     files: list[int], high: int, search_path: list[str], nest: Callable[[socket.socket], object]
 ) -> None:
-    """Fork the template from which this interpreter's own children will be forked."""
+    """Fork the template of this interpreter's own children."""
     mine, theirs = socket.socketpair()
     parent = os.getpid()
     if os.fork() == 0:
@@ -198,7 +198,7 @@ def _keep_template(
 
 
 def _take(files: list[int], targets: list[int], high: int) -> None:
-    """Have each of ``files`` at its target."""
+    """Move each of ``files`` to its target."""
     moved = []
     for file in files:
         moved.append(fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, high))
@@ -209,7 +209,7 @@ def _take(files: list[int], targets: list[int], high: int) -> None:
 
 
 def _inherit(request: Mapping[str, Any]) -> None:
-    """Take over the folder, variables, signals, limits and cores of the process that asked."""
+    """Take over the folder, variables, signals, limits and cores of the requesting process."""
     os.chdir(request["folder"])
     os.umask(request["umask"])
     os.sched_setaffinity(0, request["cores"])
@@ -223,7 +223,7 @@ def _inherit(request: Mapping[str, Any]) -> None:
 
 
 def _run(request: Mapping[str, Any], search_path: list[str]) -> int:
-    """Run the program to its end, as an interpreter does; its exit code."""
+    """Run the program to its end, like an interpreter; return its exit code."""
     _begin(request, search_path)
     spaces = sys.modules["__main__"].__dict__
     code = 0
@@ -287,7 +287,7 @@ def _begin(request: Mapping[str, Any], search_path: list[str]) -> None:
 
 
 def _finish(code: int) -> int:
-    """End as an interpreter does: wait for threads, call what was registered, write what waits."""
+    """End like an interpreter: wait for threads, call registered functions, flush output."""
     threading._shutdown()  # type: ignore[attr-defined]  # what an interpreter calls
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -45,14 +45,14 @@ def network(recipe: Recipe) -> StackNetwork:
 
 @pytest.fixture
 def images() -> torch.Tensor:
-    """40 images, images last."""
+    """Return 40 images, images last."""
     drawn = torch.randn(3, 16, 16, 40, generator=torch.Generator().manual_seed(0))
     return drawn.permute(3, 0, 1, 2)
 
 
 @pytest.fixture
 def run(tmp_path: Path, recipe: Recipe) -> RunDirectory:
-    """A run that is in the middle of its first stack."""
+    """Return a run in the middle of its first stack."""
     run = RunDirectory.create(tmp_path / "run", dump(recipe), {"cores": 2, "processor": "a <fast> one"})
     with EventLog(run.events) as log:
         log.write("start", name="small", strategy="greedy", samples=1234, parameters=5_000_000)

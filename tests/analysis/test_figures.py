@@ -1,4 +1,4 @@
-"""Figures for notebooks: what is drawn, and that matplotlib's global state is left alone."""
+"""Figures for notebooks, which leave matplotlib's global state unchanged."""
 
 from __future__ import annotations
 

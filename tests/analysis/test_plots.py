@@ -1,4 +1,4 @@
-"""What a curve shows of few points."""
+"""Curves of few points."""
 
 from __future__ import annotations
 

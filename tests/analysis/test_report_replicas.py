@@ -1,4 +1,4 @@
-"""The page of a run with replicas: curves against time, and what became of every sample."""
+"""The page of a run with replicas: curves by time, and the account of every sample."""
 
 from __future__ import annotations
 

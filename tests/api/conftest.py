@@ -9,7 +9,7 @@ import cotswold
 
 
 class Desk(DemoRuns):
-    """Demo runs that are trained by `cotswold.train`."""
+    """Demo runs, trained by `cotswold.train`."""
 
     @property
     def stacks(self) -> cotswold.Run:

@@ -1,4 +1,4 @@
-"""docs/python.md: its code runs from top to bottom, as it stands there."""
+"""docs/python.md: its code runs from top to bottom."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST, SLOW = "In ten lines", "Several processes"
 
 
 def blocks(text: str) -> dict[str, list[str]]:
-    """The Python of each section, by its heading."""
+    """Return the Python of each section, by heading."""
     found = {}
     for section in text.split("\n## ")[1:]:
         heading = section.partition("\n")[0]
@@ -24,7 +24,7 @@ def blocks(text: str) -> dict[str, list[str]]:
 
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder with what the page names."""
+    """Make a folder with the files that the page names."""
     monkeypatch.chdir(tmp_path)
     draw_labelled(Path("photographs"), 24)
     draw(Path("faces"), 10, level=True, first=300)

@@ -1,4 +1,4 @@
-"""`cotswold.train(grid=)`: processes that a Python program starts."""
+"""`cotswold.train(grid=)`: processes started by a Python program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that other packages bring by an entry point."""
+"""Sources of other packages, found by an entry point."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ nothing = stripes_for_cotswold:open_nothing
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installed package that brings two schemes."""
+    """Make an installed package with two schemes."""
     folder = tmp_path / "installed"
     about = folder / "stripes_for_cotswold-1.dist-info"
     about.mkdir(parents=True)

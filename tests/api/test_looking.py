@@ -1,4 +1,4 @@
-"""What is asked of a run from Python: features, predictions, evaluations, reports; and stores and counts."""
+"""Functions on a run from Python: features, predictions, evaluations, reports; and on stores and counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import cotswold` gives, and what that costs."""
+"""Names of `import cotswold`, and the cost of the import."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import cotswold
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 MODULES_MOST = 120
-"""Modules that a first import may load, Python's own included; numpy alone brings 150, torch a thousand."""
+"""Most modules loaded by a first import, including Python's own; numpy alone loads 150, torch a thousand."""
 
 
 def test_the_public_names_are_those_that_the_page_lists() -> None:

@@ -1,4 +1,4 @@
-"""`cotswold.Run`: a run that is looked at, also in a notebook."""
+"""`cotswold.Run`: inspection of a run, also in a notebook."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_curves_and_filters_are_figures_without_a_backend(desk: Desk) -> None:
 
 
 class FakeNotebook(ModuleType):
-    """What IPython gives the kernel of a notebook, as far as it is used: outputs that can be replaced."""
+    """The used parts of IPython in a notebook kernel: outputs that can be replaced."""
 
     def __init__(self) -> None:
         super().__init__("IPython.display")

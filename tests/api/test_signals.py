@@ -1,4 +1,4 @@
-"""What is said when somebody asks a program to stop: what happens with its strategy before it does."""
+"""Message after a request to stop, which names the remaining work of the strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of runs in every state, without any that is trained."""
+"""Status of runs in every state, without training."""
 
 from __future__ import annotations
 

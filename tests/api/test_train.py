@@ -1,4 +1,4 @@
-"""`cotswold.train` in one process: what it takes, what it gives, how it is interrupted."""
+"""`cotswold.train` in one process: arguments, results, interruption."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trained(desk: Desk, to: Path, **words: object) -> cotswold.Run:
 
 
 def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], None]:
-    """Hears events, and acts at a step."""
+    """Return a listener that acts at a step."""
 
     def hear(event: Event) -> None:
         if event["kind"] == "step" and event["step"] == number:

@@ -1,4 +1,4 @@
-"""`cotswold.train(module, dataset)`: a module and a data set of the user's own."""
+"""`cotswold.train(module, dataset)`: a module and a data set of the user."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_modules_run_that_was_moved_goes_on_from_its_new_directory(
 
 
 class Doubled(DataLoader[Any]):
-    """A loader whose batches nobody can promise to be the same again."""
+    """A loader whose batches may differ each time."""
 
 
 def test_that_no_exact_resume_is_promised_is_said_wherever_people_look(
@@ -170,7 +170,7 @@ def test_what_a_run_cannot_keep_must_be_given_again(tmp_path: Path) -> None:
 
 
 class Renamed(torch.nn.Sequential):
-    """The same module, of a class with another name in another place."""
+    """The same module, of a class with another name and module."""
 
 
 def test_the_place_of_a_class_does_not_make_another_module(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is shown of a run with real replicas comes from real counts."""
+"""Display of a run with real replicas and their real counts."""
 
 from __future__ import annotations
 

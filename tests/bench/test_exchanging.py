@@ -1,4 +1,4 @@
-"""Pushes, pulls and replicas are measured on real servers."""
+"""Measurements of pushes, pulls and replicas on real servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""This machine as a cluster, on stacks of next to no work."""
+"""Description of this machine as a cluster, with tiny stacks."""
 
 from __future__ import annotations
 

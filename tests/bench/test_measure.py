@@ -4,7 +4,7 @@ from cotswold.bench.measure import SHORTEST_SECONDS, Rounds, Spread, interleaved
 
 
 class _Clock:
-    """A clock that only actions move."""
+    """A clock that only actions advance."""
 
     def __init__(self) -> None:
         self.now = 0.0

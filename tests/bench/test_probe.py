@@ -1,4 +1,4 @@
-"""The measurement behind `cotswold info` is short whatever the stack."""
+"""The measurement of `cotswold info` is short for any stack."""
 
 from __future__ import annotations
 

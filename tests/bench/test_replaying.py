@@ -1,4 +1,4 @@
-"""Traffic of a real run is recorded, read, and replayed against real servers."""
+"""Recording, reading and replay of a real run's traffic against real servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = AsyncSettings("run", "x", Sgd(), {"weight": 80, "bias": 1}, 4, QueueL
 
 
 def recorded(folder: Path, servers: int = 1, pushes: int = 3) -> Path:
-    """Two replicas, each of which pushes gradients of 10 samples, and pulls."""
+    """Record two replicas, each of which pushes gradients of 10 samples, and pulls."""
     for server in range(servers):
         own = [one for one in SHARDS if one.number % servers == server]
         numbers = tuple(one.number for one in own)

@@ -1,6 +1,6 @@
-"""Learners that processes of a test make by name.
+"""Learners made by name in the processes of a test.
 
-Knows: a small module, data drawn by a seed, ways to fail. Does not know: what is tested.
+Knows: a small module, random data from a seed, ways to fail. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Line:
 
 
 class Failing(Line):
-    """One that a signal ends, or an error, in its third batch."""
+    """A learner that ends in its third batch, by a signal or an error."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class Failing(Line):
 
 
 class Other(Line):
-    """One that is wider in every process but the first that makes it."""
+    """A learner that is wider in every process but the first."""
 
     def __init__(self, owner: int) -> None:
         super().__init__(width=3 if os.getpid() == owner else 4)
 
 
 class Endless(Line):
-    """One that says who computes, and never comes to an end."""
+    """A learner that reports its process and never ends."""
 
     def __init__(self, folder: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""benchmarks/adam_accuracy.py: what is tuned, what counts, what is compared, and the page."""
+"""benchmarks/adam_accuracy.py: tuning, final cells, comparisons, and the page."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_accuracy import adam_accuracy
 from cotswold.recipe import load
-from measures.accuracy.cases import CASES, TUNING_SEED, Case, Trained
-from measures.accuracy.summary import paired, summary
-from measures.command import main
-from measures.papers.running import BENCHMARKS
+from lib.accuracy.cases import CASES, TUNING_SEED, Case, Trained
+from lib.accuracy.summary import paired, summary
+from lib.command import main
+from lib.papers.runner import BENCHMARKS
 
 RESULTS = BENCHMARKS / "results"
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
@@ -27,7 +27,7 @@ def status(*words: object) -> object:
 
 
 def small(folder: Path) -> list[object]:
-    """Words for a recipe that takes no time."""
+    """Return arguments for a recipe that takes no time."""
     draw_labelled(folder / "images", 30)
     recipe = folder / "small.toml"
     recipe.write_text(supervised(folder / "images", layers=LAYERS))
@@ -55,7 +55,7 @@ def test_rates_are_tuned_without_test_samples_and_seeds_are_compared(
 ) -> None:
     words = [*small(tmp_path), "--replicas", 1, "--replicas", 4, "--seeds", 2]
     assert status(*words) == 0
-    assert "several replicas beside one" in capsys.readouterr().out
+    assert "several replicas compared with one" in capsys.readouterr().out
     cells = found(tmp_path)["cells"]
     tuning = {key: cell for key, cell in cells.items() if key.startswith("tune; ")}
     assert len(tuning) == 5 and not any("test" in cell for cell in tuning.values())
@@ -102,7 +102,7 @@ def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
     assert [*(tmp_path / "stores" / "runs").iterdir()] == [], "a finished run leaves nothing"
     assert "<svg" in (tmp_path / "adam-accuracy.svg").read_text()
     assert status(*served, "--replicas", 4, "--seeds", 1) == 2
-    assert "take --replicas 1" in capsys.readouterr().err
+    assert "use --replicas 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_recipe_with_data_servers_is_an_ordinary_run_of_one_replica(
     [
         (["--case", "imagenet"], "--case imagenet is none of mnist, "),
         (["demo"], 'name a recipe with strategy "supervised"'),
-        (["cifar10", "--case", "mnist"], "stands in the place of the cases"),
+        (["cifar10", "--case", "mnist"], "replaces the cases"),
         (["--seeds", "0"], "must be at least 1, got 0"),
     ],
     ids=["case", "strategy", "both", "seeds"],

@@ -1,4 +1,4 @@
-"""benchmarks/adam_cluster.py: the paper's machines, and machines that fail."""
+"""benchmarks/adam_cluster.py: the paper's machines, and failures of machines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cotswold.simulate import load_cluster
-from measures.predictions.adam_cluster import PUSH_IMAGES, Work, kept_part, simulated
+from lib.predictions.adam_cluster import PUSH_IMAGES, Work, kept_part, simulated
 
 DAY = 86_400.0
 
@@ -36,7 +36,7 @@ def test_more_machines_are_faster_and_larger_networks_slower() -> None:
 
 def test_a_replica_stands_still_until_a_machine_takes_over() -> None:
     class Once(random.Random):
-        """One machine fails after a day, no other within the year."""
+        """A generator in which one machine fails after a day, and no other within the year."""
 
         def __init__(self) -> None:
             super().__init__(0)

@@ -1,4 +1,4 @@
-"""benchmarks/adam_figures.py: what is measured here, and what follows from it beyond."""
+"""benchmarks/adam_figures.py: measurements, and their extrapolation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.training.small_recipes import draw_labelled, supervised
 from adam_figures import summary
 from cotswold.recipe import parse
 from cotswold.training import open_store
-from measures.downpour.growing import Growing, simulated_speed
-from measures.downpour.plots import draw_adam_figures
+from lib.downpour.plots import draw_adam_figures
+from lib.downpour.scaling import Growing, simulated_speed
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

@@ -1,4 +1,4 @@
-"""benchmarks/adam_mnist.py: what is tuned, compared and paired."""
+"""benchmarks/adam_mnist.py: tuning, comparison and pairs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.training.small_recipes import draw_labelled, supervised
 
 from adam_mnist import adam_mnist, summary
 from cotswold.bench.measure import Document
-from measures.command import main
+from lib.command import main
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

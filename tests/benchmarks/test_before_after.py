@@ -1,4 +1,4 @@
-"""The comparison of two source trees, with one tree beside itself."""
+"""The comparison of two source trees, with the same tree twice."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def test_every_round_runs_both_trees_and_the_figures_are_kept(tmp_path: Path) ->
 
 def test_a_folder_without_a_tree_is_refused(tmp_path: Path) -> None:
     done = compare("--before", str(tmp_path))
-    assert done.returncode == 2 and "holds no cotswold" in done.stderr
+    assert done.returncode == 2 and "has no package cotswold" in done.stderr

@@ -1,4 +1,4 @@
-"""benchmarks/block_store.py: what it measures and leaves."""
+"""benchmarks/block_store.py: measurements and results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from block_store import block_store
-from measures.command import main
+from lib.command import main
 
 
 def test_a_folder_that_is_not_there_is_made_and_nothing_is_left_in_it(tmp_path: Path) -> None:

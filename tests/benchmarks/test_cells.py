@@ -1,4 +1,4 @@
-"""Cells that are kept one by one, and the images that stand in for MNIST."""
+"""Cells that are kept one by one, and the images that replace MNIST."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from cotswold.bench.measure import Document
 from cotswold.data import open_source
 from cotswold.errors import UserError
-from measures.cells import Cells
-from measures.mnist import draw
+from lib.cells import Cells
+from lib.mnist import draw
 
 
 def count(found: dict[str, Document]) -> Document:
@@ -38,7 +38,7 @@ def test_what_is_finished_is_not_measured_again(tmp_path: Path) -> None:
 
 def test_no_cell_begins_that_would_end_too_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("measures.cells.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("lib.cells.time.monotonic", lambda: now[0])
 
     def measure() -> Document:
         now[0] += 50.0

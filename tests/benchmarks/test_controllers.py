@@ -1,4 +1,4 @@
-"""benchmarks/controllers.py: what it measures and leaves."""
+"""benchmarks/controllers.py: measurements and results."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from controllers import controllers
-from measures.command import main
-from measures.controlling import exponent, lives
+from lib.command import main
+from lib.controller import exponent, lives
 
 
 def test_a_controller_of_a_few_servers_is_measured_and_drawn(tmp_path: Path) -> None:

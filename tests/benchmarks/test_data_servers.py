@@ -1,4 +1,4 @@
-"""benchmarks/data_servers.py: what it measures, keeps and says of bars."""
+"""benchmarks/data_servers.py: measurements, kept cells and bars."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 import data_servers as script
+from baselines.common import Feeding, moved, transformed
 from cotswold.data import Preparation, Store, open_source, prepare
 from data_servers import data_servers
-from measures.command import main
-from measures.feeding import subject as feeding
-from measures.feeding.cached import bound, hits
-from measures.feeding.killed import trained
-from measures.feeding.subject import ALONE, OURS, Subject
-from measures.feeding.summary import summary
-from rivals.feeding import Feeding, moved, transformed
+from lib.command import main
+from lib.data_servers import subject
+from lib.data_servers.cache import bound, hits
+from lib.data_servers.kills import trained
+from lib.data_servers.subject import ALONE, OURS, Subject
+from lib.data_servers.summary import summary
 
-TABLES = json.dumps(feeding.MOVES)
+TABLES = json.dumps(subject.MOVES)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """300 images of 12 x 10, in shards of 32."""
+    """Make 300 images of 12 x 10, in shards of 32."""
     folder = tmp_path_factory.mktemp("fed")
     np.save(folder / "p.npy", np.random.default_rng(1).integers(0, 255, (300, 12, 10), np.uint8))
     plain = Preparation((12, 10), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
@@ -38,8 +38,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture
 def small(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Subject, "store", lambda self, stores: store)
-    monkeypatch.setattr(feeding, "IN_PROCESS", {each: feeding.IN_PROCESS[each] for each in (OURS, ALONE)})
-    monkeypatch.setattr(script, "IN_PROCESS", feeding.IN_PROCESS)
+    monkeypatch.setattr(subject, "IN_PROCESS", {each: subject.IN_PROCESS[each] for each in (OURS, ALONE)})
+    monkeypatch.setattr(script, "IN_PROCESS", subject.IN_PROCESS)
     monkeypatch.setattr(script, "TRIED", {OURS: (1,), ALONE: (0,)})
 
 
@@ -53,7 +53,7 @@ def test_cells_are_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
             main(data_servers, [*words, *places])
         assert left.value.code == 0
         printed = capsys.readouterr()
-        assert "Ray Data is left out: no --rivals" in printed.err
+        assert "Ray Data is left out: no --baselines" in printed.err
         assert ("fed: mnist" in printed.err) == measured, "a finished cell is not measured again"
         assert "beyond the transforms alone" in printed.out
     found = json.loads((tmp_path / "out" / "data-servers.json").read_text())
@@ -87,7 +87,7 @@ def test_the_cache_is_measured_within_and_beyond_its_bound(store: Store) -> None
 
 
 def test_numpy_moves_images_as_kernels_do() -> None:
-    """Where nothing is turned, enlarged or shifted, both leave images as they are."""
+    """Without rotation, scaling and shift, both leave images unchanged."""
     given = np.random.default_rng(0).integers(0, 255, (3, 2, 9, 8), np.uint8)
     values = given.astype(np.float32) / np.float32(255)
     assert np.abs(moved(values, np.full((3, 4), 0.5, np.float32)) - values).max() < 1e-5
@@ -110,7 +110,7 @@ def test_bars_are_judged_by_medians_round_by_round() -> None:
     assert isinstance(bars, list)
     judged = {each["what"].partition(": ")[2]: (each["median"], each["met"]) for each in bars}
     assert judged["processor time beyond the transforms alone"] == (0.05, True)
-    what = "a trainer's waiting at 1/1.2 of the rate, what taking a batch costs included"
+    what = "waiting time of a trainer at 1/1.2 of the rate, including the time to take a batch"
     assert judged[what] == (0.2, False)
-    assert judged["training while servers are killed"] == (0.96, True)
-    assert judged["samples twice, lost or strange"] == (0.0, True)
+    assert judged["training rate with kills over without"] == (0.96, True)
+    assert judged["duplicated, lost or invalid samples"] == (0.0, True)

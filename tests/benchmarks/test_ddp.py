@@ -1,4 +1,4 @@
-"""benchmarks/ddp.py: its rivals learn, its summary compares seed by seed."""
+"""benchmarks/ddp.py: its methods learn, its summary compares by seed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cotswold.bench.measure import Document
 from cotswold.recipe import parse
 from cotswold.training import open_store
 from ddp import BESIDE, ddp, summary
-from measures.command import main
-from measures.downpour.racing import NAMES, OURS, first, raced
-from measures.downpour.rivals import Race
+from lib.command import main
+from lib.downpour.baselines import Race
+from lib.downpour.time_to_accuracy import NAMES, OURS, first, raced
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

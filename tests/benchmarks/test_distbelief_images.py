@@ -1,4 +1,4 @@
-"""benchmarks/distbelief_images.py: four ways by runs of their own, and what is said of them."""
+"""benchmarks/distbelief_images.py: four ways with separate runs, and their report."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, greedy, supervised
 
 from distbelief_images import distbelief_images, summary, tuned
-from measures.command import main
-from measures.distbelief.images import ARMS
+from lib.command import main
+from lib.distbelief.images import ARMS
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""benchmarks/downpour.py: what it measures and leaves, and how it goes on."""
+"""benchmarks/downpour.py: measurements, results, and resumption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, supervised
 
 from downpour import downpour
-from measures.command import main
+from lib.command import main
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

@@ -1,4 +1,4 @@
-"""benchmarks/downpour_vs_sandblaster.py: all ways begin at the same place, and what is compared."""
+"""benchmarks/downpour_vs_sandblaster.py: all ways start at the same parameters; comparison."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.training.small_recipes import draw_labelled, supervised
 from cotswold.recipe import dump, load, parse
 from cotswold.training import open_store
 from downpour_vs_sandblaster import SIMULATED, summary
-from measures.downpour.figure_4 import WAYS, Experiment
-from measures.downpour.plots import draw_figure_4
+from lib.downpour.figure_4 import WAYS, Experiment
+from lib.downpour.plots import draw_figure_4
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

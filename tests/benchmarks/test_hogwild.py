@@ -1,4 +1,4 @@
-"""benchmarks/hogwild.py: what it measures and leaves."""
+"""benchmarks/hogwild.py: measurements and results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, supervised
 
 from hogwild import hogwild
-from measures.command import main
-from measures.hogwild import COMPUTING, SHARED, TORCH
+from lib.command import main
+from lib.hogwild import COMPUTING, SHARED, TORCH
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 

@@ -1,4 +1,4 @@
-"""Processes that learn on one copy of the weights: what they share, how they end."""
+"""Processes that learn on one copy of the weights: shared state, exits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
 from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
-from measures.hogwild_training import Done, Steps, take_step, train
+from lib.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
 LEARNERS = "tests.benchmarks.learners"
@@ -29,7 +29,8 @@ STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """As in a learner's process: sums of several threads may differ in the last bit."""
+    """Compute with one thread, like a learner's process: sums of several threads may differ in the last bit.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -115,12 +116,12 @@ def test_a_factory_that_makes_another_module_elsewhere_is_told_so() -> None:
 
 @pytest.mark.parametrize("steps", [Steps(samples=8, batch=8), Steps(samples=1000, batch=100)])
 def test_what_is_no_batch_for_each_process_is_refused(steps: Steps) -> None:
-    with pytest.raises(UserError, match="samples are no batch of"):
+    with pytest.raises(UserError, match="samples give no batch of"):
         train(f"{LEARNERS}:Line", {}, steps, 2)
 
 
 STARTER = f"""
-from measures.hogwild_training import Steps, train
+from lib.hogwild_training import Steps, train
 train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(samples=10**9, batch=8), 2)
 """
 

@@ -1,4 +1,4 @@
-"""benchmarks/in_flight.py: what it measures and leaves."""
+"""benchmarks/in_flight.py: measurements and results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cotswold.testing.hosts import why_not
 from in_flight import in_flight
-from measures.command import main
+from lib.command import main
 
 
 @pytest.mark.soak

@@ -1,4 +1,4 @@
-"""benchmarks/largest_async.py: how large a network is, what is pushed of it, and what it took."""
+"""benchmarks/largest_async.py: size of a network, bytes of its pushes, and its measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import largest_async as script
 from largest_async import FIRST, ROOM, SUPPOSED_BYTES, next_units, summary
-from measures.downpour.largest import FORMS, measured, tree_bytes, units_for
+from lib.downpour.largest import FORMS, measured, tree_bytes, units_for
 
 
 def test_units_fill_the_room() -> None:

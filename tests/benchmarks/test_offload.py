@@ -7,9 +7,9 @@ import pytest
 from cotswold.errors import DiskFullError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.recipe import load
-from measures.offload.limit import memory_group
-from measures.offload.measure import OffloadCase, largest_rows, offload, part_of
-from measures.offload.raw_disk import RawDisk
+from lib.offload.limit import memory_group
+from lib.offload.measure import OffloadCase, largest_rows, offload, part_of
+from lib.offload.raw_disk import RawDisk
 
 SMALL = StackGeometry(
     BlockLocal(MapShape(2, 40, 12), Window(6, 2), Window(6, 2), 2, 2, 4), Smoothing(3), Smoothing(3, True)

@@ -1,4 +1,4 @@
-"""benchmarks/papers.py: what is run within the hours, what is shown beside what the papers state."""
+"""benchmarks/papers.py: commands run within the hours, and results shown next to the papers' statements."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from cyclopts import App
 
 from cotswold.cli.main import build
 from cotswold.errors import UserError
-from measures.command import main
-from measures.papers.chilimbi_feeding import feeding
-from measures.papers.page import Given, entries, page, told
-from measures.papers.part import Claim, Found, Paper, Part
-from measures.papers.running import BENCHMARKS, Running, read, run_here
-from measures.papers.sources import SIZES, SOURCES, Command, Source, size_of
+from lib.command import main
+from lib.papers.chilimbi_feeding import feeding
+from lib.papers.page import Given, entries, page, told
+from lib.papers.part import Claim, Found, Paper, Part
+from lib.papers.runner import BENCHMARKS, Running, read, run_here
+from lib.papers.sources import SIZES, SOURCES, Command, Source, size_of
 from papers import PAPERS, papers
 
 RESULTS = BENCHMARKS / "results"
 UNFINISHED = {("chilimbi2014", "Section 4.3.3")}
-"""Of which a result is kept that has no finished cell of theirs yet."""
+"""Parts with a kept result that has no finished cell of theirs yet."""
 
 
 def status(*words: str) -> object:
@@ -35,16 +35,16 @@ def status(*words: str) -> object:
 
 
 class TakenError(Exception):
-    """A script has understood its words, and would begin."""
+    """A script accepted its arguments and would start."""
 
 
 def parsed(app: App, words: Sequence[str]) -> None:
-    """Raises where the command would not have these words."""
+    """Raise an error if the command rejects these arguments."""
     app.parse_args(words, exit_on_error=False, print_error=False)
 
 
 def taken(words: Sequence[str], patch: pytest.MonkeyPatch) -> None:
-    """Raises where a script would not have these words; nothing is measured."""
+    """Raise an error if a script rejects these arguments; nothing is measured."""
     module = import_module(Path(words[0]).stem)
     if hasattr(module, module.__name__):
         parsed(App(default_command=getattr(module, module.__name__)), words[1:])
@@ -63,7 +63,7 @@ def taken(words: Sequence[str], patch: pytest.MonkeyPatch) -> None:
 
 
 class Machine:
-    """Runs words by writing the result that they would leave, in minutes of a clock of its own."""
+    """Runs a command line by writing its result, in minutes of a fake clock."""
 
     def __init__(self, out: Path, minutes: float) -> None:
         self.out, self.minutes, self.now = out, minutes, 0.0
@@ -207,9 +207,9 @@ def test_mistakes_are_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert status("chilimbi2014", "--hours", "-1", *out) == 2
     assert status("chilimbi2014", "--only", "other", *out) == 2
     said = capsys.readouterr().err
-    assert "--hours -1 is no time" in said and "there are adam-" in said and said.count("\n") == 2
+    assert "--hours -1 must be at least 0" in said and "; use adam-" in said and said.count("\n") == 2
     (tmp_path / "some.json").write_text("{")
-    with pytest.raises(UserError, match="is no JSON"):
+    with pytest.raises(UserError, match="is not valid JSON"):
         read("some", [tmp_path])
 
 

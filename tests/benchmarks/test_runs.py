@@ -12,11 +12,11 @@ from cotswold.data import open_source
 from cotswold.errors import SourceError, UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.recipe import parse
-from measures.passes import evaluation_passes
-from measures.preparing import preparing
-from measures.start import start
-from measures.training.clocked import LOWER, STEPS, VALIDATION, clocked
-from measures.training.loop import loop_share
+from lib.import_time import import_times
+from lib.passes import evaluation_passes
+from lib.preparation import preparing
+from lib.training.breakdown import LOWER, STEPS, VALIDATION, clocked
+from lib.training.loop import loop_share
 
 RECIPE = """
 name = "tiny"
@@ -41,7 +41,7 @@ norm = 1
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Twenty small images, and one file that is none."""
+    """Make twenty small images, and one file that is not an image."""
     folder = tmp_path / "images"
     folder.mkdir()
     drawn = np.random.default_rng(0)
@@ -136,6 +136,6 @@ def test_pillow_alone_reading_nothing_is_no_rate(images: Path) -> None:
 
 
 def test_importing_the_library_does_not_import_torch() -> None:
-    found: Any = start(rounds=1)
+    found: Any = import_times(rounds=1)
     assert found["imports_torch"] is False
     assert set(found["seconds"]) == {"python alone", "import cotswold", "cotswold --help"}

@@ -18,20 +18,20 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
-from measures.scaling import cases as scaling
-from measures.scaling import messages as scaling_messages
-from measures.scaling.messages import Waits, plans_of_step, without_messages
-from measures.scaling.plots import PLOTS
-from measures.scaling.shapes import PAPER, Fields
-from measures.scaling.speed import ONE, TWO_APART, Alone, Speed, alone, speed
-from measures.scaling.stacks import RULE, random_images, share_of
+from lib.scaling import cases as scaling
+from lib.scaling import messages as scaling_messages
+from lib.scaling.messages import Waits, plans_of_step, without_messages
+from lib.scaling.plots import PLOTS
+from lib.scaling.shapes import PAPER, Fields
+from lib.scaling.speed import ONE, TWO_APART, Alone, Speed, alone, speed
+from lib.scaling.stacks import RULE, random_images, share_of
 
 LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2, own=4, images=4)
 MEMORY_MOST = 6 << 30
 
 
 def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
-    """Bytes that a step sends, and those that it sends without messages."""
+    """Return the bytes that a step sends, and those that it sends without messages."""
     geometry = LITTLE.stack(4, 4)
     stack, x = share_of(rank, grid, geometry, random_images(geometry, LITTLE.images), first)
     send, counted = dist.batch_isend_irecv, [0]
@@ -164,5 +164,5 @@ def test_every_group_has_something_quick_and_something_whole() -> None:
 
 
 def test_a_map_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(UserError, match="do not divide over 1x2"):
+    with pytest.raises(UserError, match="are not divisible by 1x2"):
         _ = Speed("strong", replace(LITTLE, strong=3), "1x2").part

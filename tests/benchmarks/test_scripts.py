@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/ as commands: results, tables, mistakes, help."""
+"""The scripts of benchmarks/ as commands: results, tables, user errors, help."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 from chaos import chaos
 from evaluate import evaluate
-from measures.command import main
-from measures.scaling.exchange import EXCHANGES
+from import_time import import_time
+from lib.command import main
+from lib.scaling.exchange import EXCHANGES
 from offload import offload
 from prepare import prepare
 from scaling import scaling
-from start import start
 from training import training
 
 FOLDER = Path(main.__code__.co_filename).parents[1]
@@ -35,8 +35,9 @@ SCRIPTS = (
     "downpour",
     "downpour_vs_sandblaster",
     "evaluate",
-    "fire",
+    "fault_training",
     "hogwild",
+    "import_time",
     "in_flight",
     "largest_async",
     "offload",
@@ -46,7 +47,6 @@ SCRIPTS = (
     "processes",
     "scaling",
     "staleness",
-    "start",
     "training",
 )
 
@@ -59,10 +59,10 @@ def status(script: Callable[..., None], *words: str) -> object:
 
 def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--rounds", "1", "--json", "--out", str(tmp_path / "new"))
-    assert status(start, *words) == 0
+    assert status(import_time, *words) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads((tmp_path / "new" / "start.json").read_text())
-    assert printed["bench"] == "start" and printed["machine"]["cores"] >= 1
+    assert printed == json.loads((tmp_path / "new" / "import-time.json").read_text())
+    assert printed["bench"] == "import-time" and printed["machine"]["cores"] >= 1
 
 
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_part_is_measured_and_left_as_table_image_and_file(
 def test_what_measures_nothing_is_refused_in_a_sentence(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert status(start, *words) == 2
+    assert status(import_time, *words) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -98,7 +98,7 @@ MISUSED = [
     (evaluate, ("demo", "--images", "0"), "--images must be at least 1, got 0"),
     (prepare, (".", "--size", "0"), "--size must be at least 1, got 0"),
     *(
-        (script, ("cifar10",), "trains no stacks; name a recipe with")
+        (script, ("cifar10",), "trains no stacks; use a recipe with")
         for script in (training, evaluate, offload)
     ),
 ]
@@ -148,7 +148,7 @@ def test_a_script_runs_from_anywhere(tmp_path: Path) -> None:
     assert "scaling.py" in done.stdout
 
 
-@pytest.mark.parametrize("name", ["faces", "road", "simulate"])
+@pytest.mark.parametrize("name", ["faces", "call_path", "simulate"])
 def test_help_measures_nothing(name: str, tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / f"{name}.py"), "--help"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)

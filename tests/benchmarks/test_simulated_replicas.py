@@ -1,4 +1,4 @@
-"""Simulated replicas with real gradients: SGD to the bit where nothing is stale, staleness where it is."""
+"""Simulated replicas with real gradients: SGD to the bit without staleness, and staleness."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.work import PortionSum, Slot
-from measures.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
+from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
 SGD, EACH_STEP, CONSTANT = Sgd(), Pace(6), SampleSchedule()
 
 
 class Regression:
-    """Squared error of a line through points of chance."""
+    """Squared error of a line through random points."""
 
     flops = (0, 0)
 
@@ -151,5 +151,5 @@ def test_a_simulation_is_a_function_of_its_seeds() -> None:
 
 @pytest.mark.parametrize("wrong", [{"replicas": 0}, {"step_seconds": 0.0}, {"jitter": -1.0}])
 def test_what_cannot_be_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(UserError, match=r"at least|more than"):
+    with pytest.raises(UserError, match=r"at least|greater than"):
         Machines(**{"replicas": 1, **wrong})  # type: ignore[arg-type]  # that is the mistake

@@ -1,4 +1,4 @@
-"""benchmarks/staleness.py: rates are tuned, seeds are judged, an image and cells are left."""
+"""benchmarks/staleness.py: rates are tuned, seeds are evaluated, a plot and cells are written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.support.training.small_recipes import draw_labelled, supervised
 
 from cotswold.bench.measure import Document
-from measures.command import main
+from lib.command import main
 from staleness import RATES, staleness, summary
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'

@@ -1,4 +1,4 @@
-"""The simulator and the mesh move the same bytes: real ranks, whose messages are counted."""
+"""The simulator and the mesh move the same bytes: real ranks with counted messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeomet
 from cotswold.mesh import Mesh, partition
 from cotswold.simulate import Cluster, LayerWork, StackWork, predict
 from cotswold.simulate.workloads.layers import LayerGeometry
-from measures.predictions import updates
+from lib.predictions import updates
 
 
 def uneven() -> StackWork:
-    """Two stacks of 7 x 6 and 4 x 3 blocks."""
+    """Return two stacks of 7 x 6 and 4 x 3 blocks."""
     first = BlockLocal(MapShape(3, 19, 17), Window(7, 2), Window(7, 2), 2, 2, 4)
     lower = StackGeometry(first, Smoothing(3), Smoothing(3))
     second = BlockLocal(lower.output, Window(3, 1, 1, 1), Window(4), 2, 2, 4)
@@ -27,7 +27,7 @@ def uneven() -> StackWork:
 
 
 def sent_bytes(work: StackWork, grid: Grid) -> int:
-    """What all ranks send in an update, as the mesh counts it."""
+    """Return the bytes that all ranks send in an update, as counted by the mesh."""
     rank, mesh = Rank(), Mesh.of(grid)
     updates.prepare(rank, work, grid)
     mesh.take_bytes_sent()
@@ -36,7 +36,8 @@ def sent_bytes(work: StackWork, grid: Grid) -> int:
 
 
 def sent_by_convolutions(grid: Grid) -> int:
-    """What all ranks send for the gradients of two convolutions by what is on every rank."""
+    """Return the bytes that all ranks send for the gradients of two convolutions, as counted on every rank.
+    """
     torch.manual_seed(0)
     layers = [nn.Conv2d(count, 8, 3, padding=1, bias=False) for count in (3, 8)]
     model, x = partition(nn.Sequential(*layers), grid), torch.rand(2, 3, 12, 12)

@@ -1,4 +1,4 @@
-"""Training over several hosts: it agrees with one process, and what is on the wire is what the plans say."""
+"""Training over several hosts agrees with one process, and the bytes on the wire agree with the plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 
 from cotswold.testing.hosts import HEADER_BYTES, Rate, why_not
-from measures.scaling.wire import GLOO_BYTES, SMALL, Found, Spot, trained
+from lib.scaling.wire import GLOO_BYTES, SMALL, Found, Spot, trained
 
 pytestmark = pytest.mark.skipif(
     why_not() is not None, reason="needs root and ip/tc (Debian's iproute2) to make hosts in namespaces"

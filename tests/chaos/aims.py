@@ -1,10 +1,10 @@
-"""What befalls somebody at a moment that matters: when something is replicated, elected, given, frozen.
+"""Faults aimed at critical moments: replication, election, assignment, freezing.
 
-Knows: kinds of messages that mark such moments, what befalls whoever says or hears them. Does not know: what
-must be true.
+Knows: kinds of messages that mark such moments, the faults of their senders or receivers. Does not know:
+invariants.
 
-Who is killed so is killed if another member lives as the groups are written down, whatever is under way: that
-is where mistakes show. So a bucket may be lost, where a group without that one was on its way.
+An aimed kill requires that another member lives in the stored groups, regardless of changes in flight:
+mistakes show there. So a bucket may be lost if a group without that member was about to be stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_everything(send: Send) -> bool:
 
 
 def _has_joined(send: Send) -> bool:
-    """A primary hears that all who were to be members are."""
+    """True if a primary learns that all future members have joined."""
     if not isinstance(send.message, Assign) or send.message.group.primary != send.to:
         return False
     group = send.message.group
@@ -80,62 +80,63 @@ MOMENTS: Mapping[str, Callable[[Send], bool]] = {
     "lease": _of(LeaseGrant),
     "found": _of(DiskStateReply),
 }
-"""By name: whether a message is such a one."""
+"""Predicates by name: True if a message marks the moment."""
 
 
 class Fates:
-    """What may befall a sender or a receiver."""
+    """Faults of a sender or a receiver."""
 
     def __init__(self, cast: Cast, training: Training, troubles: Troubles) -> None:
         self._cast, self._training, self._troubles = cast, training, troubles
         self._random = troubles.random
 
     def kill(self, one: str, other: str) -> None:
-        """SIGKILL."""
+        """Kill the process (SIGKILL)."""
         server = self._cast.server(one)
         if server is not None and self._cast.keeps({each.name for each in self._cast.living} - {one}):
             self._troubles.kill(server)
 
     def left(self, one: str, other: str) -> None:
-        """It is the only server that is left."""
+        """Kill all other servers."""
         if self._cast.server(one) is not None and self._cast.keeps({one}):
             for each in self._cast.living:
                 if each.name != one:
                     self._troubles.kill(each)
 
     def all(self, one: str, other: str) -> None:
-        """Every server dies, if there are disks."""
+        """Kill every server, if there are disks."""
         if self._cast.disks:
             self._troubles.kill_all()
 
     def stop(self, one: str, other: str) -> None:
-        """SIGSTOP, of whoever that is."""
+        """Stop any process (SIGSTOP)."""
         everybody = [*self._cast.servers, *self._cast.controllers, *self._training.replicas]
         for each in everybody:
             if each.name == one and each.is_alive:
                 self._cast.stop(each, self._troubles.stop_seconds())
 
     def unheard(self, one: str, other: str) -> None:
-        """The other does not hear it."""
+        """Drop messages from one process to the other."""
         self._cut({(one, other)}, f"{other} does not hear {one}")
 
     def uncontrolled(self, one: str, other: str) -> None:
-        """It hears no controller."""
+        """Drop messages from all controllers."""
         names = self._cast.roles.controllers
         self._cut(links(one, names, "in"), f"{one} hears no controller")
 
     def alone(self, one: str, other: str) -> None:
-        """It hears no other server, or is heard by none, or both; clients and controllers do hear it."""
+        """Cut a server off from other servers, in one or both directions; clients and controllers still reach
+        it."""
         others, ways = [each.name for each in self._cast.living], self._random.choice(("in", "out", "both"))
         self._cut(links(one, others, ways), f"{one} is cut ({ways}) from other servers")
 
     def apart(self, one: str, other: str) -> None:
-        """It and some clients are apart from the others."""
+        """Separate a server and some clients from the others."""
         if self._cast.server(one) is not None:
             self._troubles.part(one)
 
     def astray(self, one: str, other: str) -> None:
-        """Only some who read hear it and are heard, until after its lease."""
+        """Let only some readers reach the server until after its lease."""
         readers = [each.name for each in self._training.readers]
         near = {one, *(each for each in readers if self._random.random() < 0.5)}
         everybody = [*(each.name for each in self._cast.living), *self._cast.roles.controllers]
@@ -158,11 +159,12 @@ FATES: Mapping[str, Callable[[Fates, str, str], None]] = {
     "apart": Fates.apart,
     "astray": Fates.astray,
 }
-"""By name; in an aim ``sender killed``, ``receiver stopped``, and so on."""
+"""Faults by name, applied to the sender or the receiver: ``sender killed``, ``receiver stopped``, and so on.
+"""
 
 
 _THEN_SECONDS = 6.0
-"""For which what is aimed at next is."""
+"""Seconds during which the next aim applies."""
 
 
 class Aiming:
@@ -172,12 +174,12 @@ class Aiming:
         self._aims = [(MOMENTS[each.moment], each) for each in aims]
         self._then: Aim | None = None
         self._until = 0.0
-        """When that is aimed at no more."""
+        """Time at which the current aim ends."""
         self._left, self._fates, self._random = most, fates, troubles.random
         self._loop = troubles.cast.loop
 
     def sent(self, sender: str, send: Send) -> None:
-        """Somebody says this."""
+        """Handle a sent message."""
         if self._left <= 0:
             return
         then = self._then if self._loop.now < self._until else None

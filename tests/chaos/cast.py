@@ -1,7 +1,7 @@
-"""Who is in a life of servers that keep copies: controllers, their state, servers and disks.
+"""Processes of a simulated life: controllers, their metadata store, servers and disks.
 
-Knows: how each is started, killed, stopped, woken and cut off, and says so in a transcript. Does not know: to
-whom anything is done when, clients, what must be true.
+Knows: how each is started, killed, stopped, resumed and cut off, with lines in a transcript. Does not know:
+the schedule of faults, clients, invariants.
 """
 
 from __future__ import annotations
@@ -41,40 +41,40 @@ from cotswold.wire import Create, Group, Send, Shard
 from cotswold.wire.names import run_of
 
 SHARD = 2
-"""Numbers a shard."""
+"""Numbers per shard."""
 Links = Collection[tuple[str, str]]
-"""(sender, receiver)."""
+"""Pairs of (sender, receiver)."""
 
 
 @dataclass(frozen=True)
 class Roles:
-    """Who is there, and how they do it."""
+    """The processes of a life and their settings."""
 
     servers: tuple[str, ...]
-    """Those with which it begins; each has a host and a disk of its name."""
+    """Names of the initial servers; each has a host and a disk of its name."""
     controllers: tuple[str, ...]
     shards: tuple[Shard, ...]
     control: ControllerSettings = field(default_factory=ControllerSettings)
     copying: ReplicationSettings = field(default_factory=ReplicationSettings)
     has_momentum: bool = False
     drift: float = 0.0
-    """By which share clocks run faster or slower, at most."""
+    """Largest relative drift of clocks."""
     saving_seconds: float = 0.3
-    """How often a server puts on its disk what is different."""
+    """Seconds between a server's saves."""
 
 
 @dataclass(frozen=True)
 class _Sum(Momentum):
-    """Its velocity is the sum of all that was pushed, in whatever order."""
+    """A rule whose velocity is the sum of all pushes, in any order."""
 
     momentum: float = 1.0
 
     def __post_init__(self) -> None:
-        """It learns nothing: so it may forget nothing."""
+        """Skip the check: no learning happens, so nothing may decay."""
 
 
 class Cast:
-    """All of them."""
+    """All processes of a life."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class Cast:
         random: Random,
         hear: Callable[[str, Sequence[Send]], None],
     ) -> None:
-        """``random`` sets clocks, and takes what time disks take; ``hear`` hears whatever a server says."""
+        """``random`` sets clocks and the times of disks; ``hear`` receives all messages of servers."""
         self.network, self.state, self.roles, self._random, self._hear = network, state, roles, random, hear
         self.loop = network.loop
         self.transcript: list[str] = []
-        """What befell whom, and what controllers did, to be read."""
+        """Readable lines about faults and actions of controllers."""
         self.kinds = Counter[str]()
-        """How often controllers did what."""
+        """Number of controllers' actions by kind."""
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
         rule = _Sum() if roles.has_momentum else Sgd()
         self._settings = AsyncSettings(
@@ -104,22 +104,22 @@ class Cast:
             for name in (roles.servers if roles.copying.saves else ())
         }
         self.servers: list[SimulatedKeeper] = []
-        """Dead ones too."""
+        """All servers, including dead ones."""
         for name in roles.servers:
             self.start_server(name)
         self.loop.after(0.1, self._create)
 
-    # --- who is there ---
+    # --- lookups ---
 
     @property
     def groups(self) -> dict[str, Group]:
-        """As they are written down."""
+        """Groups in the metadata store."""
         items = {bucket: self.state.items.get(f"bucket/{bucket}") for bucket in self.buckets}
         return {bucket: read_group(text) for bucket, text in items.items() if text is not None}
 
     @property
     def runs(self) -> set[str]:
-        """Runs besides the training of which anything is written down, or with a server that lives."""
+        """Runs other than the training that are in the metadata store or on a live server."""
         written = {
             run_of(key.removeprefix("bucket/")) for key in self.state.items if key.startswith("bucket/")
         }
@@ -129,49 +129,49 @@ class Cast:
 
     @property
     def living(self) -> list[SimulatedKeeper]:
-        """Servers that live."""
+        """Live servers."""
         return [each for each in self.servers if each.is_alive]
 
     @property
     def leader(self) -> SimulatedController | None:
-        """The controller that leads."""
+        """The leading controller."""
         return next((each for each in self.controllers if each.is_alive and each.leads), None)
 
     def server(self, name: str) -> SimulatedKeeper | None:
-        """One that lives."""
+        """Return the live server of a name."""
         return next((each for each in self.servers if each.name == name and each.is_alive), None)
 
     def copy_of(self, bucket: str, name: str) -> BucketReplica[list[float]] | None:
-        """That of a server, if it lives."""
+        """Return a live server's copy of a bucket."""
         server = self.server(name)
         return None if server is None else server.keeper.copies.get(bucket)
 
     def keeps(self, names: Collection[str]) -> bool:
-        """Whether each bucket has a member among these, or disks."""
+        """True if there are disks, or each bucket has a member among these servers."""
         return bool(self.disks) or all(set(names).intersection(each.members) for each in self.groups.values())
 
-    # --- what befalls them ---
+    # --- faults ---
 
     def tell(self, sentence: str) -> None:
-        """Put it into the transcript."""
+        """Append a line to the transcript."""
         self.transcript.append(f"{self.loop.now:8.3f} s  {sentence}")
 
     def take_events(self) -> None:
-        """Put what controllers did into the transcript."""
+        """Append the controllers' actions to the transcript."""
         for each in self.controllers:
             for event in each.controller.take_events():
                 self.kinds[event.kind] += 1
                 self.tell(f"{each.name}: {event.sentence}")
 
     def start_controller(self, name: str) -> None:
-        """Another process of that name."""
+        """Start a new process of this controller."""
         clock = self._clock()
         controller = Controller(name, self.roles.control, clock.now, f"cluster-{self.loop.events}")
         player = SimulatedController(self.network, controller, self.state, clock)
         self.controllers = [each for each in self.controllers if each.name != name] + [player]
 
     def start_server(self, name: str) -> None:
-        """A server, with what is on its disk; nobody where its host is gone."""
+        """Start a server with the contents of its disk, unless its host is lost."""
         clock, host, roles = self._clock(), disk_of(name), self.roles
         if self.disks and host not in self.disks:
             return
@@ -182,7 +182,10 @@ class Cast:
         self.servers.append(SimulatedKeeper(self.network, keeper, roles.controllers, clock, self._hear, disk))
 
     def kill(self, victim: SimulatedKeeper, *, seen_after: float | None, again_after: float | None) -> None:
-        """SIGKILL. Its supervisor sees that after so many seconds, and starts another; None for never."""
+        """Kill a server (SIGKILL).
+
+        Its supervisor notices after ``seen_after`` seconds and restarts it; None for never.
+        """
         victim.kill()
         self.tell(f"{victim.name} is killed")
         names = self.roles.controllers
@@ -194,32 +197,32 @@ class Cast:
             self.loop.after(again_after, lambda: self.start_server(next_server_name(victim.name)))
 
     def lose_host(self, host: str) -> None:
-        """A host and its disk are gone for good."""
+        """Lose a host and its disk for good."""
         del self.disks[host]
         self.tell(f"host {host} is gone for good")
 
     def kill_controller(self, victim: SimulatedController, *, again_after: float | None) -> None:
-        """SIGKILL, and another one starts after so many seconds; None for never."""
+        """Kill a controller (SIGKILL), and restart it after ``again_after`` seconds; None for never."""
         victim.kill()
         self.tell(f"{victim.name} is killed")
         if again_after is not None:
             self.loop.after(again_after, lambda: self.start_controller(victim.name))
 
     def stop(self, victim: SimulatedProcess, seconds: float | None) -> None:
-        """SIGSTOP, and after so many seconds SIGCONT; None for never."""
+        """Stop a process (SIGSTOP), and resume it after some seconds; None for never."""
         victim.pause()
         self.tell(f"{victim.name} is stopped" + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
             self.loop.after(seconds, lambda: self.wake(victim))
 
     def wake(self, victim: SimulatedProcess) -> None:
-        """SIGCONT."""
+        """Resume a process (SIGCONT)."""
         if victim.is_alive and victim.is_paused:
             self.tell(f"{victim.name} goes on")
             victim.resume()
 
     def cut(self, links: Links, seconds: float | None, sentence: str) -> None:
-        """Nothing comes through between these for so long; None for ever."""
+        """Drop messages on these links for some seconds; None for the rest of the life."""
         new = set(links) - self.network.cut_links
         self.network.cut_links |= new
         self.tell(sentence + ("" if seconds is None else f" for {seconds:.2f} s"))
@@ -227,7 +230,7 @@ class Cast:
             self.loop.after(seconds, lambda: self.heal(new))
 
     def heal(self, links: Links) -> None:
-        """It does again."""
+        """Restore these links."""
         self.network.cut_links -= set(links)
 
     def _clock(self) -> Clock:

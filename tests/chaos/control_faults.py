@@ -1,6 +1,6 @@
-"""Mistakes about leases, elections and what is written down, planted to see that the judges find them.
+"""Planted mistakes about leases, elections and stored metadata, to check that the judges find them.
 
-Knows: one way in which each machine of the controllers could be wrong. Does not know: how it is found.
+Knows: one possible mistake of each state machine of the controllers. Does not know: how it is found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.wire import Group, LeaseGrant, Send
 
 _Any = Any
-"""Machines are patched whatever their numbers are."""
+"""Stands for number types: patched machines accept any."""
 
 
 def _long_lease(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -78,7 +78,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def look(self: ReplicationRepair, bucket: str, now: float) -> None:
-        """Whoever is drained leaves before anybody else has what it has."""
+        """Remove a drained server before another server has its copy."""
         group, of = self._board.groups.get(bucket), self._board.servers.of
         drained = [each for each in (group.secondaries if group else ()) if of[each].is_drained]
         if group is not None and drained and self._elections.is_settled(bucket):
@@ -131,7 +131,7 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
         "who is to stay is not asked whether it is there", RemovalCheck, "have_confirmed", always
     ),
     "assumed": Fault("what may be written down is taken for written", Controller, "on_transaction", _assumed),
-    "no-complaints": Fault(  # either alone does no harm: whoever is not heard does not hear, mostly
+    "no-complaints": Fault(  # harmless alone: cuts are mostly symmetric
         "a secondary tells nobody that its primary is silent, nor it that they are",
         *(BucketReplica, "_watch_primary", _nobody_complains),
         also=Fault("a primary complains of nobody", Followers, "silent", _nobody_complains),
@@ -143,4 +143,4 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "held-back": Fault("an election takes ten seconds", Election, "result", _held_back),
     "remembers": Fault("servers are not told to forget a run", RunDeletion, "due_deletions", _tells_nobody),
 }
-"""By name."""
+"""Faults by name."""

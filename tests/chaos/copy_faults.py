@@ -1,6 +1,6 @@
-"""Mistakes about copies of buckets, planted to see that the judges find them.
+"""Planted mistakes about copies of buckets, to check that the judges find them.
 
-Knows: one way in which each machine of a server could be wrong. Does not know: how it is found.
+Knows: one possible mistake of each state machine of a server. Does not know: how it is found.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotswold.replication.replica.server import ReplicaServer
 from cotswold.wire import Fence, FenceReply, Group, LearnerCaughtUp, Prepare, Send
 
 _Any = Any
-"""Machines are patched whatever their numbers are."""
+"""Stands for number types: patched machines accept any."""
 
 
 def _any_term(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -107,7 +107,7 @@ def _what_waits_too(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _first_alone(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def least(self: Followers, index: int) -> int:
-        """The head of a chain has it: so will the others."""
+        """Commit as soon as the head of a chain has the change."""
         needed = [each for each in self.values() if each.is_voter][:1]
         return min([index, *(-1 if each.match_index is None else each.match_index for each in needed)])
 
@@ -191,7 +191,7 @@ def _without_frozen(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _says_all(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def commit(self: BucketReplica[_Any], now: float) -> list[Send]:
-        """What was held is said, whether its lease holds or not."""
+        """Send held replies without a lease."""
         own, self._lease = self._lease, Lease(float("inf"))
         try:
             return list(right(self, now))
@@ -210,7 +210,7 @@ def _nobody_owes(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 COPY_FAULTS: Mapping[str, Fault] = {
-    "any-term": Fault(  # either alone does no harm: who led before has no copy in the term that follows
+    "any-term": Fault(  # harmless alone: the old primary has no copy in the next term
         "a secondary prepares whatever comes, of any term and of anybody",
         *(BucketReplica, "prepare", _any_term),
         also=Fault("a server hears who has no copy", ReplicaServer, "_copy_with", _of_anybody),
@@ -249,4 +249,4 @@ COPY_FAULTS: Mapping[str, Fault] = {
         "a learner is a member before it is waited for", BucketReplica, "prepared", _caught_early
     ),
 }
-"""By name."""
+"""Faults by name."""

@@ -1,6 +1,6 @@
-"""Mistakes about disks that are planted in the machines, to see that the judges find them.
+"""Planted mistakes about disks, to check that the judges find them.
 
-Knows: one way in which each machine could be wrong about what is on a disk. Does not know: how it is found.
+Knows: one possible mistake of each state machine about disks. Does not know: how it is found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.wire import Change, DiskStateReply, Group, Ranges, Send
 
 _Any = Any
-"""Machines are patched whatever their numbers are."""
+"""Stands for number types: patched machines accept any."""
 
 
 def _same_life(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -180,4 +180,4 @@ DISK_FAULTS: Mapping[str, Fault] = {
         "a bucket goes on from whoever has lost the most", DiskRecovery, "record_reply", _oldest
     ),
 }
-"""By name."""
+"""Faults by name."""

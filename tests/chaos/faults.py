@@ -1,6 +1,6 @@
-"""Mistakes that are planted in the machines, to see that the judges find them.
+"""Planted mistakes in the state machines, to check that the judges find them.
 
-Knows: all of them by their names. Does not know: how each is found.
+Knows: all of them by name. Does not know: how each is found.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ from tests.chaos.planting import Fault
 from tests.chaos.replica_faults import REPLICA_FAULTS
 
 FAULTS: Mapping[str, Fault] = {**COPY_FAULTS, **CONTROL_FAULTS, **DISK_FAULTS, **REPLICA_FAULTS}
-"""By name."""
+"""All faults by name."""

@@ -1,13 +1,13 @@
-"""What replicas compute from, judged by what servers have said.
+"""Judge of the parameters that replicas compute from, based on messages of servers.
 
-Knows: each answer that a replica puts in place, when it begins a step, versions and numbers that were said.
-Does not know: what a replica asked for, why it takes an answer.
+Knows: each reply that a replica installs, starts of steps, sent versions and numbers. Does not know: a
+replica's requests, its reasons to accept a reply.
 
-    a replica                                  what must be so
-    puts a shard in its place                  its version does not go back within a session; its numbers are
-                                               those that servers say of that version
-    begins a step, where nothing is late       it has all that was said when it began the last but one: what
-                                               it asks for behind each step comes while it computes the next
+    a replica                                  requirement
+    installs a shard                           its version does not go back within a session; its numbers are
+                                               those that servers sent for that version
+    starts a step without late messages        it has everything sent before the last step but one: the
+                                               pull after each step arrives during the next step
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from cotswold.paramserver.core.replica_session import StepTask
 
 
 class Installs:
-    """Those of all replicas."""
+    """Installed parameters of all replicas."""
 
     def __init__(self, judge: Judge, *, is_prompt: bool) -> None:
-        """``is_prompt``: whether what is asked for before a step has come when that is over."""
+        """``is_prompt``: True if replies to requests before a step arrive before its end."""
         self._judge, self._is_prompt = judge, is_prompt
         self._has: dict[tuple[str, int], dict[tuple[str, int], int]] = {}
-        """By replica and session, and by bucket and shard: versions."""
+        """Installed versions by replica and session, and by bucket and shard."""
         self._said: dict[tuple[str, int], deque[dict[tuple[str, int], int]]] = {}
-        """What was said when each began its newest steps, likewise."""
+        """Versions sent by servers when each replica started its newest steps."""
 
     def begins(self, replica: str, task: StepTask) -> None:
-        """A replica begins a step. Raises BrokenError."""
+        """Check the start of a replica's step. Raises BrokenError."""
         key = replica, task.pull[0]
         has = self._has.setdefault(key, {})
         for pulled in task.installs:

@@ -1,20 +1,20 @@
-"""What must be true of buckets, judged by what servers and clients say and by nothing that they know.
+"""Judge of buckets: checks the messages of servers and clients, without their internal state.
 
-Knows: every message between a server and a client, who sent it and when; every group as it is written down.
-Does not know: how anybody decided, what a server has.
+Knows: every message between a server and a client, with sender and time; every stored group. Does not know:
+how decisions were made, the contents of a server.
 
-    what is said                       what must be so
-    anything of a bucket in a term     who says it is the primary that is written down for it; nobody has said
-                                       anything in a later one
-    Applied                            an update has one answer, whoever gives it and however often
-    the same, for the first time       not in a term of too few members by who has led since it was pushed: it
-                                       was not with enough before
-    UpdateRefused, for ever            it is of a session that is over: nothing is wrong with any update
+    message                            requirement
+    any message of a bucket in a term  the sender is the stored primary; no server has sent a message in a
+                                       later term
+    Applied                            all replies to an update are equal, from any server
+    first Applied of an update         if the sender has led since the push, its term does not have too few
+                                       members: too few members had the update before
+    UpdateRefused, finally             the session is over: every update is valid
     PulledNewer                        versions never go back; the numbers of a version are always the same
     Ordered                            orders never go back
-    a group is written down            it is of the next term; a bucket is revived where no member lives;
-                                       where nobody is cut off or stopped, and no member is dead, there are as
-                                       many as there must be
+    a stored group                     it has the next term; a bucket is revived only if no member lives;
+                                       without cuts, stops and dead members it has the required number of
+                                       members
 """
 
 from __future__ import annotations
@@ -38,41 +38,43 @@ from cotswold.wire import (
 
 
 class BrokenError(AssertionError):
-    """Something that must be true is not."""
+    """A violated requirement."""
 
 
 class Judge:
-    """One that has heard all since the beginning."""
+    """A judge that receives all messages from the start."""
 
     def __init__(self, least: int = 1, *, is_calm: bool = False) -> None:
-        """``least``: members that a bucket must have; ``is_calm``: whether whoever lives is heard."""
+        """``least``: members that a bucket must have; ``is_calm``: True if all live processes are reachable.
+        """
         self._least, self._is_calm = least, is_calm
         self.said = 0
-        """How many messages it has judged."""
+        """Number of judged messages."""
         self.revivals = 0
-        """How often a bucket has begun another life."""
+        """Number of revived buckets."""
         self.acknowledged: dict[str, dict[tuple[int, int], Ranges]] = defaultdict(dict)
-        """By bucket: samples of updates that were, by session and number; of this life of the bucket."""
+        """Samples of acknowledged updates in the current life of the bucket, by bucket, session and number.
+        """
         self._pushed: dict[tuple[str, int, int], Ranges] = {}
         self._written: dict[str, Group] = {}
         self._primaries: dict[tuple[str, int], str] = {}
-        """By bucket and term."""
+        """Primaries by bucket and term."""
         self._small: set[tuple[str, int]] = set()
-        """Buckets and terms in which they have too few members."""
+        """Pairs of bucket and term with too few members."""
         self._pushed_in: dict[tuple[str, int, int], int] = {}
-        """The term that was written down when an update was first pushed."""
+        """Stored term at the first push of an update."""
         self._terms: dict[str, int] = {}
         self.versions: dict[tuple[str, int], int] = defaultdict(int)
-        """The newest that were said, by bucket and shard."""
+        """Newest sent versions, by bucket and shard."""
         self.numbers: dict[tuple[str, int, int], object] = {}
-        """Of each version."""
+        """Numbers of each version."""
         self._applied: dict[tuple[str, int, int], Applied] = {}
         self._orders: dict[str, int] = defaultdict(int)
 
-    # --- what clients and servers say ---
+    # --- messages of clients and servers ---
 
     def hear_client(self, sends: Sequence[Send]) -> None:
-        """A client says these to buckets."""
+        """Handle messages of a client to buckets."""
         for each in sends:
             if isinstance(each.message, Update) and each.message.samples:
                 update = each.message
@@ -82,7 +84,10 @@ class Judge:
                     self._pushed_in.setdefault(key, self._written[each.to].term)
 
     def hear(self, server: str, sends: Sequence[Send]) -> None:
-        """A server says these now; whoever hears it later hears it as said now. Raises BrokenError."""
+        """Judge messages of a server at the time of sending; later receivers see them as sent now.
+
+        Raises BrokenError.
+        """
         for each in sends:
             if isinstance(each.message, BucketEnvelope):
                 self._judge(server, each.message)
@@ -132,15 +137,16 @@ class Judge:
             )
         if key in self._pushed:
             self.acknowledged[bucket][key[1:]] = self._pushed[key]
-        for shard, version in zip(message.shards, message.versions, strict=True):  # of long ago, perhaps
+        for shard, version in zip(message.shards, message.versions, strict=True):  # perhaps old
             self.versions[bucket, shard] = max(version, self.versions[bucket, shard])
 
     def _has_led(self, bucket: str, since: int, term: int) -> bool:
-        """Whether a term and those before it, since one, are of the same primary."""
+        """True if a term and those before it, since a given one, have the same primary."""
         return len({self._primaries[bucket, each] for each in range(since, term + 1)}) == 1
 
     def _refused(self, bucket: str, server: str, message: UpdateRefused) -> None:
-        """Who sends number n was answered n - 1, which nobody has forgotten; likewise all else."""
+        """Check a refusal: a client that sends number n has the reply to n - 1, so other refusals are
+        mistakes."""
         if not message.reason.startswith("session"):
             raise BrokenError(
                 f"{bucket}: {server} says of update {message.number} of session {message.session} that it "
@@ -162,10 +168,13 @@ class Judge:
                     f"{before}"
                 )
 
-    # --- what is written down ---
+    # --- the metadata store ---
 
     def put(self, key: str, old: str | None, new: str | None, living: Collection[str]) -> None:
-        """A key of the controllers' state is another now; ``living``: servers. Raises BrokenError."""
+        """Judge a changed key of the controllers' metadata; ``living`` are the live servers.
+
+        Raises BrokenError.
+        """
         if not key.startswith("bucket/") or new is None:
             return
         after = read_group(new)

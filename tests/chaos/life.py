@@ -1,7 +1,7 @@
-"""One seeded life: replicas that push whole numbers to buckets, and whatever may befall everybody.
+"""One seeded life: replicas that push whole numbers to buckets, with faults of all processes.
 
-Knows: who is there, who judges, when it is over. Does not know: how anybody decides, what befalls whom when
-(`troubles`, `aims`), what must be true of what is said (`judge`) and added up (`sums`).
+Knows: the processes, the judges, the end of the life. Does not know: how processes decide, the schedule of
+faults (`troubles`, `aims`), the requirements on messages (`judge`) and on sums (`sums`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cotswold.wire import Applied, BucketEnvelope, PeerUnreachable, PrimaryUnrea
 
 
 class Life:
-    """One of them."""
+    """One simulation from a seed."""
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
@@ -58,11 +58,13 @@ class Life:
         self.troubles = Troubles(world, self.cast, self.training, self.window, self.random)
         self.sums = Sums(self.training, self.judge)
         self.is_lost = False
-        """Whether every member of a bucket died, where there are no disks: then it ended early. Where nobody
-        dies recklessly, or at a moment that was aimed at, that may not be."""
+        """True if all members of a bucket died without disks, which ends the life early.
+
+        This is a mistake unless the world has reckless or aimed kills.
+        """
         self._is_quiet, self._untaken = False, 0
         self._links: dict[tuple[str, str], float] = {}
-        """What a message takes, at most, from one to another."""
+        """Largest extra seconds of a message, by link."""
         fates = Fates(self.cast, self.training, self.troubles)
         self._aiming = Aiming(world.aims, world.most_aims, fates, self.troubles)
         if world.between_seconds or world.control_seconds:
@@ -71,11 +73,11 @@ class Life:
 
     @property
     def transcript(self) -> list[str]:
-        """What befell whom, and what controllers did, to be read."""
+        """Readable lines about faults and actions of controllers."""
         return self.cast.transcript
 
     def live(self) -> None:
-        """Until the training is over and all is well again. Raises BrokenError."""
+        """Run until the training is over and all copies are complete. Raises BrokenError."""
         if not self.loop.run(self._is_over, seconds=600, events=3_000_000):
             dispatcher, groups = self.training.dispatcher, self.cast.groups
             so_far = f"{dispatcher.state.value} after {self.loop.now:.0f} s"
@@ -89,7 +91,7 @@ class Life:
             raise BrokenError(f"a bucket has lost its last member: {self.cast.groups}")
 
     def _check(self) -> None:
-        """What is there at the end is what was pushed."""
+        """Check that the final contents equal the pushes."""
         for bucket in self.cast.buckets:
             copies = [_vectors(copy) for copy in self._copies(bucket)]
             if any(each != copies[0] for each in copies):
@@ -99,7 +101,7 @@ class Life:
         self.sums.check_named()
         self.sums.check_account()
 
-    # --- while it goes on ---
+    # --- during the life ---
 
     def _hear_client(self, client: str, sends: Sequence[Send]) -> None:
         self.judge.hear_client(sends)
@@ -125,7 +127,7 @@ class Life:
             self.window.put(read_group(new))
 
     def _takes(self, sender: str, receiver: str) -> float:
-        """What a message takes on the way, besides what it takes at least."""
+        """Return the extra seconds of a message."""
         seconds = self._links.get((sender, receiver))
         if seconds is None:
             names, ends = self.cast.roles.controllers, {disk_of(sender), disk_of(receiver)}
@@ -153,12 +155,12 @@ class Life:
         self.loop.after(0.1, self._chance)
 
     def _calm(self) -> None:
-        """Nothing befalls anybody any more."""
+        """Stop all faults."""
         self._is_quiet, self.network.faults = True, Faults()
         self.network.extra_seconds = self.network.on_send = None
 
     def _take(self) -> None:
-        """The state of a checkpoint is with all primaries, and whoever has it has each sample once."""
+        """Check a checkpoint: all primaries have its state, and each contains every sample once."""
         dispatcher = self.training.dispatcher
         for bucket, group in self.cast.groups.items():
             copy = self.cast.copy_of(bucket, group.primary)
@@ -178,10 +180,10 @@ class Life:
                 if frozen is not None and frozen.checkpoint == dispatcher.checkpoint:
                     self.sums.check_bucket(bucket, frozen.vectors, kept)
 
-    # --- when it is over ---
+    # --- at the end ---
 
     def _copies(self, bucket: str) -> list[BucketReplica[list[float]]]:
-        """Those of its members, as far as these know that they are."""
+        """Return the copies of a bucket's members, as far as they know about their membership."""
         group = self.cast.groups[bucket]
         copies = [self.cast.copy_of(bucket, name) for name in group.members]
         return [each for each in copies if each is not None and each.group == group]
@@ -192,13 +194,13 @@ class Life:
         return self.training.dispatcher.state is DispatcherState.OVER or self.is_lost
 
     def _is_whole(self) -> bool:
-        """Whether every bucket has all of its copies, and these have everything; or there is one no more."""
+        """True if every bucket has all copies with all changes, or if the life has lost one."""
         if self.is_lost:
             return True
         if self.training.dispatcher.kept is not None:
             self._take()
             return False
-        if self.cast.runs:  # these were to be forgotten
+        if self.cast.runs:  # these were deleted
             return False
         wanted = min(self.world.copies, len(self.cast.living))
         for bucket, group in self.cast.groups.items():

@@ -1,6 +1,6 @@
-"""Lives after lives in a world, in this process: what became of them.
+"""Series of lives in a world, in this process, and their results.
 
-Knows: worlds, seeds, planted faults. Does not know: how many processes there are, files.
+Knows: worlds, seeds, planted faults. Does not know: the number of processes, files.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tests.chaos.telling import Told
 from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError
-"""What a machine raises that finds itself where it cannot be."""
+"""Exceptions that a state machine raises in an impossible state."""
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A life in which something was not true."""
+    """A life that violated a requirement."""
 
     world: str
     seed: int
@@ -31,35 +31,35 @@ class Broken:
 
 @dataclass
 class Lives:
-    """What became of the lives in a world."""
+    """Results of the lives in a world."""
 
     world: str
     lives: int = 0
     judged: int = 0
-    """Of which the end was judged: not those in which a bucket was lost, where that may be."""
+    """Number of lives judged at their end: all but those that lost a bucket where the world allows it."""
     seconds: float = 0.0
-    """Of this machine's processors, all together."""
+    """Processor seconds of this machine."""
     lived_seconds: float = 0.0
-    """Of the simulated ones."""
+    """Simulated seconds."""
     messages: int = 0
     said: int = 0
-    """Messages of servers to clients that were judged."""
+    """Judged messages of servers to clients."""
     broken: Broken | None = None
-    """The first; the others are not lived."""
+    """The first broken life; later ones do not run."""
 
     def add(self, more: Lives) -> None:
-        """Those that follow."""
+        """Add the results of later lives."""
         for name in ("lives", "judged", "seconds", "lived_seconds", "messages", "said"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
         self.broken = more.broken
 
     def as_json(self) -> dict[str, object]:
-        """Plain values."""
+        """Return plain values."""
         return asdict(self)
 
 
 def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
-    """Live these, until something breaks, with a planted fault if one is named."""
+    """Run these seeds until one breaks, with a planted fault if one is named."""
     lives, began = Lives(world), time.process_time()
     with nullcontext() if fault is None else FAULTS[fault].planted():
         for seed in seeds:
@@ -77,7 +77,7 @@ def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
 
 
 def transcript(world: str, seed: int, fault: str | None = None) -> list[str]:
-    """The same life again, step for step, as it can be read; what broke is its last line."""
+    """Run the same life again and return its readable transcript, with the failure as last line."""
     with nullcontext() if fault is None else FAULTS[fault].planted():
         told = Told(seed, WORLDS[world])
         broken = _broken(world, seed, told.life.live, fault)
@@ -92,6 +92,6 @@ def _broken(world: str, seed: int, live: Callable[[], None], fault: str | None) 
         return Broken(world, seed, str(error))
     except _ESCAPED as error:
         if fault is not None and not isinstance(error, AssertionError):
-            raise  # it is a mistake in the planted one
+            raise  # a mistake of the planted fault
         return Broken(world, seed, f"a machine raises {type(error).__name__}: {error}")
     return None

@@ -1,6 +1,6 @@
-"""A mistake that is planted in a machine for a while.
+"""A mistake planted temporarily in a state machine.
 
-Knows: a method, and how it is made wrong. Does not know: which mistakes there are.
+Knows: a method and its wrong version. Does not know: the list of mistakes.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from dataclasses import dataclass
 from typing import Any
 
 _Any = Any
-"""Machines are patched whatever their numbers are."""
+"""Stands for number types: patched machines accept any."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One of them."""
+    """One planted mistake."""
 
     sentence: str
     of: type
     method: str
     wrong: Callable[[Callable[..., _Any]], Callable[..., _Any]]
-    """Given the right method, the wrong one."""
+    """Makes the wrong method from the right one."""
     also: Fault | None = None
-    """Another mistake, where either alone does no harm."""
+    """Another mistake, for a pair that is harmless alone."""
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """While this lasts the machine is wrong."""
+        """Patch the machine inside the context."""
         right = self.of.__dict__[self.method]
         setattr(self.of, self.method, self.wrong(right))
         with ExitStack() as others:
@@ -39,10 +39,10 @@ class Fault:
 
 
 def never(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    """What is asked is never so."""
+    """Return a predicate that is never true."""
     return lambda *_: False
 
 
 def always(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    """What is asked is always so."""
+    """Return a predicate that is always true."""
     return lambda *_: True

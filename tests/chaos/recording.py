@@ -1,6 +1,6 @@
-"""The coordinator of a seeded life, and its ledger, which keeps what each bucket has.
+"""The coordinator of a seeded life, and its ledger, which records the contents of each bucket.
 
-Knows: what servers say that they have applied. Does not know: what befalls anybody, whether it is true.
+Knows: the changes that servers report as applied. Does not know: faults, the truth of reports.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from cotswold.wire.ranges import difference, intersection, union
 
 
 class Recorded(SampleLedger):
-    """A ledger that keeps which samples each bucket has."""
+    """A ledger that records the samples of each bucket."""
 
     def __init__(self, samples: int, buckets: int) -> None:
         super().__init__(samples)
         self.has: list[list[tuple[int, Ranges]]] = [[] for _ in range(buckets)]
-        """Of each bucket, by session."""
+        """Samples of each bucket, by session."""
         self.revoked_places: list[Ranges] = []
-        """What servers lost, each time that one did."""
+        """Samples lost by servers, one entry per loss."""
 
     def said(self, session: int, servers: Sequence[SampleReport]) -> None:
-        """What servers have, of a session that lives."""
+        """Record the servers' reports about a live session."""
         before = union(self.open_of(session))
         super().said(session, servers)
         gone = difference(before, union(self.open_of(session)))
@@ -36,7 +36,7 @@ class Recorded(SampleLedger):
             own.append((session, intersection(gone, applied)))
 
     def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
-        """What servers had, of a session that is over."""
+        """Record the servers' reports about a session that is over."""
         self.said(session, servers)
         left = union(self.open_of(session))
         lost = super().ended(session, servers, back)
@@ -46,13 +46,13 @@ class Recorded(SampleLedger):
         return lost
 
     def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
-        """A server has lost its memory."""
+        """Record that a server lost its memory."""
         lost = super().revoked(has)
         self.revoked_places.append(lost)
         return lost
 
     def revived(self, bucket: int, has: Mapping[int, Ranges], settled: Ranges) -> None:
-        """A bucket has no more than this of what is not settled."""
+        """Record that a revived bucket has only these unsettled samples."""
         self.has[bucket] = [
             (session, union(intersection(ranges, settled), intersection(ranges, has.get(session, ()))))
             for session, ranges in self.has[bucket]
@@ -60,15 +60,17 @@ class Recorded(SampleLedger):
 
 
 def _unwatched(bucket: str, life: int, settled: Ranges, has: Mapping[int, Ranges]) -> None:
-    """Nobody wants to know."""
+    """Ignore the event."""
 
 
 class RecordedDispatcher(Dispatcher):
-    """One whose ledger keeps which samples each bucket has. Raises BrokenError for a checkpoint that is torn
-    though no session has ended."""
+    """A dispatcher whose ledger records the samples of each bucket.
+
+    Raises BrokenError for a torn checkpoint without an ended session.
+    """
 
     watch_revived: Callable[[str, int, Ranges, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
-    """Called with a bucket, its life, the places that are settled, and what else it has, by session."""
+    """Called with a bucket, its life, the settled places, and its other samples by session."""
 
     def _keep(self, ledger: SampleLedger) -> None:
         if ledger.divided and len(self.members) == self.members.newest:
@@ -86,7 +88,7 @@ class RecordedDispatcher(Dispatcher):
 
 
 class PlayedCoordinator:
-    """Has the weights written, and then is a dispatcher."""
+    """Coordinator that writes the initial weights, and then dispatches."""
 
     name = COORDINATOR
 
@@ -101,11 +103,11 @@ class PlayedCoordinator:
 
     @property
     def has_begun(self) -> bool:
-        """Whether all is written."""
+        """True if all weights are written."""
         return not self._unwritten
 
     def receive(self, sender: str, message: Message) -> None:
-        """A message has come."""
+        """Handle a message."""
         if isinstance(message, WriteAck):
             self._unwritten.pop(sender, None)
         elif self.has_begun:

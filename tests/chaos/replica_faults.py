@@ -1,6 +1,6 @@
-"""Mistakes about replicas, planted to see that the judges find them.
+"""Planted mistakes about replicas, to check that the judges find them.
 
-Knows: one way in which the machine of a replica could be wrong. Does not know: how it is found.
+Knows: one possible mistake of a replica's state machine. Does not know: how it is found.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cotswold.paramserver.core.replica import Replica
 from cotswold.wire import PulledNewer, Send
 
 _Any = Any
-"""Machines are patched whatever their numbers are."""
+"""Stands for number types: patched machines accept any."""
 
 
 def _whatever_comes(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -40,4 +40,4 @@ REPLICA_FAULTS: Mapping[str, Fault] = {
     "any-answer": Fault("a replica takes any answer, however late", Replica, "_pulled", _whatever_comes),
     "pulls-once": Fault("a replica pulls at its beginning alone", Replica, "_pull_if_due", _never_again),
 }
-"""By name."""
+"""Faults by name."""

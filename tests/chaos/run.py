@@ -1,6 +1,6 @@
-"""Lives by the million, over several processes: `benchmarks/chaos.py`. A file keeps the results.
+"""Millions of lives over several processes, for `benchmarks/chaos.py`. A file keeps the results.
 
-Knows: processes, the file of what was lived. Does not know: the words of the command, what a life is.
+Knows: processes, the file of results. Does not know: the command's options, the contents of a life.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from cotswold.errors import UserError
 
 _SAY_SECONDS = 5.0
 _TOGETHER = 20
-"""Lives that a process is given at once."""
+"""Number of lives in a task."""
 _AHEAD = 2
-"""So many times as much as there are processes waits for them."""
+"""Waiting tasks per process."""
 
 
 def chosen(worlds: Sequence[str]) -> list[str]:
-    """The names of worlds; all where none is given. Raises UserError for one that is not."""
+    """Return the names of worlds [all]. Raises UserError for an unknown name."""
     for name in worlds:
         if name not in WORLDS:
             raise UserError(f"no world {name!r}; there are: {', '.join(WORLDS)}")
@@ -47,10 +47,10 @@ def live_copies(
     out: Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> list[Lives]:
-    """Live every seed in every world until something breaks there, with a planted fault if one is named.
+    """Run every seed in every world until one breaks there, with a planted fault if one is named.
 
-    ``out``: a directory whose chaos.json has what was lived so far: what is there of the same program, fault
-    and first seed is not lived again. Raises UserError for a world or a fault that is not.
+    ``out``: a directory whose chaos.json keeps results. Lives in it with the same program, fault and first
+    seed do not run again. Raises UserError for an unknown world or fault.
     """
     if fault is not None and fault not in FAULTS:
         raise UserError(f"no fault {fault!r}; there are: {', '.join(FAULTS)}")
@@ -90,7 +90,7 @@ def _live(
 
 
 def _chunks(found: dict[str, Lives], seeds: range) -> Iterator[tuple[str, range]]:
-    """What is to be lived, world by world, as long as nothing is broken there."""
+    """Yield the tasks, world by world, until a life of the world breaks."""
     for name, lives in found.items():
         for start in range(lives.lives, len(seeds), _TOGETHER):
             if lives.broken is not None:
@@ -101,7 +101,7 @@ def _chunks(found: dict[str, Lives], seeds: range) -> Iterator[tuple[str, range]
 def _outcomes(
     chunks: Iterator[tuple[str, range]], fault: str | None, processes: int
 ) -> Iterator[tuple[str, Lives]]:
-    """In the same order."""
+    """Yield the results in the same order."""
     if processes == 1:
         yield from ((name, lived(name, seeds, fault)) for name, seeds in chunks)
         return
@@ -121,12 +121,12 @@ def _outcomes(
 
 
 class _Kept:
-    """What was lived so far, in a file if there is one."""
+    """Results so far, in a file if there is one."""
 
     def __init__(self, path: Path | None, first: int, fault: str | None, say: Callable[[str], None]) -> None:
         self._path, self._key = path, {"program": _program(), "first": first, "fault": fault}
         self.of: dict[str, Lives] = {}
-        """By world."""
+        """Results by world."""
         if path is None or not path.exists():
             return
         told = json.loads(path.read_text())
@@ -136,7 +136,7 @@ class _Kept:
         self.of = {each["world"]: _lives(each) for each in told["worlds"]}
 
     def write(self) -> None:
-        """Put it there, whole or not at all."""
+        """Write the file atomically."""
         if self._path is None:
             return
         told = {**self._key, "worlds": [each.as_json() for each in self.of.values()]}
@@ -151,7 +151,7 @@ def _lives(told: dict[str, Any]) -> Lives:
 
 
 def _program() -> int:
-    """Another number where the machines, the network or the lives are others: then seeds are too."""
+    """Return a checksum of the machines, the network and the lives: if it differs, seeds mean other lives."""
     assert cotswold.__file__ is not None, "the package has files"
     root, here, number = Path(cotswold.__file__).parent, Path(__file__).parent, 0
     own = [path for path in here.glob("*.py") if not path.name.startswith("test_")]

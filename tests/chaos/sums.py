@@ -1,7 +1,7 @@
-"""What buckets hold, judged by what was pushed: every sample that counts, once, and nothing else.
+"""Judge of the contents of buckets: every counted sample once, and nothing else.
 
-Knows: the ledger of what each bucket said that it has, what was acknowledged, the sums of what was pushed.
-Does not know: terms, copies, how anything came to where it is.
+Knows: the ledger of the buckets' reports, acknowledged samples, sums of pushes. Does not know: terms, copies,
+how changes travelled.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from cotswold.wire import Ranges
 from cotswold.wire.ranges import difference, intersection, size, union
 
 Rows = Sequence[Sequence[float]]
-"""The numbers of a bucket's shards."""
+"""Numbers of a bucket's shards."""
 
 
 class Sums:
-    """Of a training."""
+    """Judge of a training's sums."""
 
     def __init__(self, training: Training, judge: Judge) -> None:
         self._training, self._judge = training, judge
         self._buckets = tuple(dict.fromkeys(each.server for each in training.shards))
 
     def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
-        """A bucket has what the ledger says, and nothing else: each sample once, also one that another bucket
-        lost and that came again in another session. Raises BrokenError."""
+        """Check that a bucket has exactly the samples of the ledger, each once, including samples that
+        another bucket lost and that were repeated in another session. Raises BrokenError."""
         total = [0.0] * self._training.size
         for each in union(*(ranges for _, ranges in ledger.has[self._buckets.index(bucket)])):
             more = self._training.gradient(each, total)
@@ -43,7 +43,7 @@ class Sums:
             raise BrokenError(f"{bucket} has {found}, and the sum of what was acknowledged is {expected}")
 
     def check_acknowledged(self) -> None:
-        """Whatever a server acknowledged is in the ledger. Raises BrokenError."""
+        """Check that all acknowledged samples are in the ledger. Raises BrokenError."""
         for number, bucket in enumerate(self._buckets):
             has: dict[int, list[Ranges]] = defaultdict(list)
             for session, ranges in self._training.ledger.has[number]:
@@ -56,8 +56,10 @@ class Sums:
                     )
 
     def check_named(self) -> None:
-        """People are told of each sample that servers lost, as often as it was lost, and of no other. Raises
-        BrokenError."""
+        """Check that events name each sample lost by servers, as often as it was lost, and no other.
+
+        Raises BrokenError.
+        """
         events = self._training.dispatcher.events
         named = Counter(_places(each.places for each in events if each.kind == "samples_lost"))
         lost = Counter(_places(self._training.ledger.revoked_places))
@@ -67,8 +69,10 @@ class Sums:
             )
 
     def check_account(self) -> None:
-        """What counts is in every bucket, and of every sample it is known what became of it. Raises
-        BrokenError."""
+        """Check that all counted samples are in every bucket, and that the ledger accounts for every sample.
+
+        Raises BrokenError.
+        """
         ledger, samples = self._training.ledger, SAMPLES * self._training.world.epochs
         total, everywhere = ledger.total, 0
         for session in {session for own in ledger.has for session, _ in own}:
@@ -77,7 +81,7 @@ class Sums:
         if everywhere != total.counted:
             raise BrokenError(f"{total.counted} samples count, and {everywhere} are in every bucket")
         known = total.counted + total.torn + total.refused
-        # disks took nothing, and all servers died when it was over
+        # without writable disks all servers died at the end
         too_late = ledger.free if self._training.dispatcher.is_unsaved else 0
         if (known + total.lost, known + total.left_out + too_late) != (total.handed_out, samples):
             raise BrokenError(f"of {samples} samples this is known: {total}")

@@ -1,6 +1,6 @@
-"""A life as it can be read: what befalls whom, and besides what servers, clients and controllers say of it.
+"""A readable life: faults, and the messages of servers, clients and controllers about them.
 
-Knows: words for messages that matter in a failover. Does not know: what must be true, chance.
+Knows: words for the important messages of a failover. Does not know: invariants, randomness.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cotswold.wire import (
 
 
 class Told:
-    """A life with all that, which is the same step for step."""
+    """A life with these messages, deterministic step by step."""
 
     def __init__(self, seed: int, world: World) -> None:
         self.life = Life(seed, world)
@@ -41,7 +41,7 @@ class Told:
 
     @property
     def transcript(self) -> Sequence[str]:
-        """Line by line."""
+        """Lines of the transcript."""
         return self.life.transcript
 
     def _put(self, key: str, old: str | None, new: str | None) -> None:
@@ -51,7 +51,7 @@ class Told:
 
     def _carried(self, sender: str, send: Send) -> None:
         sentence = _sentence(send)
-        # what is sent again and again is told once
+        # repeated messages appear once
         if sentence and self._said.get((sender, send.to)) != sentence:
             self._said[sender, send.to] = sentence
             self.life.cast.tell(f"{sender} → {send.to}: {sentence}")

@@ -1,4 +1,4 @@
-"""Seeded lives of servers that keep copies, and mistakes that are planted to see that these find them."""
+"""Seeded lives of servers with copies, and planted mistakes that these lives must find."""
 
 from __future__ import annotations
 
@@ -70,9 +70,10 @@ LIVES = {
     "momentum": 90,
     "few servers": 90,
 }
-"""How many are judged to their end: a thousand and some. Where a bucket may be lost more are lived."""
+"""Number of lives judged to their end, more than a thousand in total. Worlds that may lose a bucket run more
+lives."""
 PARTS = 2
-"""Of which each is a test, for several processes."""
+"""Number of tests that share the lives of a world, for several processes."""
 FOUND = {
     "any-term": ("overtaken", range(19, 40)),
     "at-once": ("everything", range(10)),
@@ -133,7 +134,7 @@ FOUND = {
     "weights-on-disk": ("momentum on disks", range(10)),
     "oldest-disk": ("outages", range(10)),
 }
-"""In which world, and within which seeds, a planted mistake is found: the first of them finds it today."""
+"""World and range of seeds in which a planted mistake is found; the first seed finds it now."""
 
 
 def test_a_thousand_lives_are_judged_and_some_in_every_world() -> None:
@@ -158,7 +159,7 @@ def test_nothing_is_lost_or_counted_twice_in_the_first_life_of_each_world(world:
 
 
 def judge_lives(world: str, seeds: Iterator[int], wanted: int) -> None:
-    """Live until so many lives have been judged; raises AssertionError for one that breaks a promise."""
+    """Run lives until ``wanted`` were judged; raises AssertionError for a broken one."""
     judged = 0
     while judged < wanted:
         seed = next(seeds)
@@ -178,7 +179,7 @@ def test_every_mistake_can_be_planted_and_is_taken_out_again(name: str) -> None:
     right = vars(fault.of)[fault.method]
     with fault.planted():
         assert vars(fault.of)[fault.method] is not right
-        with suppress(AssertionError):  # it may be found; whatever else is raised is a mistake in the mistake
+        with suppress(AssertionError):  # may be found; other exceptions are mistakes of the planted fault
             Life(1, replace(WORLDS["quiet"], epochs=2)).live()
     assert vars(fault.of)[fault.method] is right
 
@@ -189,7 +190,7 @@ def test_a_planted_mistake_is_found(name: str) -> None:
     world, seeds = FOUND[name]
     (lives,) = live_copies([world], seeds, fault=name)
     assert lives.broken is not None, f"{FAULTS[name].sentence}, and {lives.lives} lives do not show it"
-    Life(lives.broken.seed, WORLDS[world]).live()  # which is fine without it
+    Life(lives.broken.seed, WORLDS[world]).live()  # passes without the fault
 
 
 def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
@@ -243,7 +244,7 @@ def test_lives_are_the_same_by_several_processes_and_are_gone_on_with(tmp_path: 
         assert (one.lives, one.messages, one.said) == (other.lives, other.messages, other.said)
     assert not said or "anew" not in said[0]
     again = live_copies(worlds, range(30), out=tmp_path)
-    assert again == both  # nothing is lived
+    assert again == both  # no life runs again
     live_copies(worlds, range(1), out=tmp_path, fault="at-once", say=said.append)
     assert "lived anew" in said[-1]
 

@@ -1,4 +1,4 @@
-"""Seeded lives in which servers are drained and leads evened, beside all else that befalls them."""
+"""Seeded lives with drained servers and rebalanced primaries, in addition to other faults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIVES = {
 
 
 def drained(world: World) -> World:
-    """The same, in which servers are drained and leads evened soon, so that much of it happens in a life."""
+    """Return the world with early drains and rebalancing, so that many happen in a life."""
     return replace(world, drains=0.8, evens_soon=True, waits_seconds=float("inf"))
 
 

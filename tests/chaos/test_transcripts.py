@@ -1,6 +1,6 @@
-"""What happens when a primary dies, step for step, as a person reads it: `transcripts/failover.txt`.
+"""A failover step by step in readable form: `transcripts/failover.txt`.
 
-Where the machines do something else on purpose, ``python -m tests.chaos.test_transcripts`` writes it anew.
+After an intended change, ``python -m tests.chaos.test_transcripts`` rewrites the file.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from cotswold.wire import BucketEnvelope, Prepare, Send, Update
 
 PATH = Path(__file__).parent / "transcripts" / "failover.txt"
 SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2
-"""Seconds: when the primary may die, and what is told, before it does and after."""
+"""Seconds: earliest death of the primary, and the window of the transcript before and after it."""
 
 
 def failover() -> str:
-    """One bucket on three servers, one replica; its primary dies when it has sent an update to the others."""
+    """Return the transcript: one bucket on three servers, one replica; the primary dies after sending an
+    update."""
     one = replace(WORLDS["quiet"], servers=3, buckets=1, replicas=1, speeds=(0.2,), epochs=2)
     told = Told(1, replace(one, waits_seconds=3.5))
     cast = told.life.cast

@@ -1,7 +1,7 @@
-"""What goes on in a life: replicas that push whole numbers to buckets, their coordinator and its ledger.
+"""The training of a life: replicas that push whole numbers to buckets, their coordinator and its ledger.
 
-Knows: the machines of the third street, how gradients are made of samples and a seed, whoever only reads.
-Does not know: servers, what befalls anybody, what must be true.
+Knows: the state machines of replicas, how gradients are made from samples and a seed, readers. Does not know:
+servers, faults, invariants.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cotswold.simulate.protocols.replicas import SimulatedReplica
 from cotswold.wire import COORDINATOR, Join, Message, PullNewer, Send, Shard
 
 SAMPLES = 24
-"""Of an epoch."""
+"""Samples of an epoch."""
 
 
 _READ_SECONDS = 0.1
 
 
 class Reader:
-    """Pulls all shards, again and again, and pushes nothing, as whoever evaluates does."""
+    """A client that pulls all shards repeatedly without pushes, like an evaluator."""
 
     def __init__(self, network: RoutedNetwork, name: str, shards: Sequence[Shard]) -> None:
         self.name, self._network, self._pulls = name, network, 0
@@ -40,7 +40,7 @@ class Reader:
         self._tick()
 
     def receive(self, sender: str, message: Message) -> None:
-        """What it pulled has come, perhaps late; that was judged when it was said."""
+        """Ignore a reply, which was judged when it was sent."""
 
     def _tick(self) -> None:
         self._pulls += 1
@@ -65,12 +65,13 @@ class Training:
         hear: Callable[[str, Sequence[Send]], None],
         begins: Callable[[str, StepTask], None],
     ) -> None:
-        """``hear`` hears whatever clients say to buckets; ``begins``, of each step that a replica begins."""
+        """``hear`` receives all messages of clients to buckets; ``begins`` is called for each step of a
+        replica."""
         self._begins = begins
         self.world, self.seed, self.shards = world, seed, tuple(shards)
         self._random = network.random
         self.size = SHARD * len(shards)
-        """How many parameters there are."""
+        """Number of parameters."""
         buckets = tuple(dict.fromkeys(each.server for each in shards))
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
         self.ledger = Recorded(SAMPLES, len(buckets))
@@ -85,7 +86,7 @@ class Training:
         self.dispatcher = RecordedDispatcher(rules, shards, servers, 0.0, self.ledger)
         self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
         self.replicas: list[SimulatedReplica] = []
-        """Dead ones too."""
+        """All replicas, including dead ones."""
         self.readers: list[Reader] = []
         self._gradients: dict[int, list[float]] = {}
         for _ in range(world.replicas):
@@ -95,20 +96,20 @@ class Training:
 
     @property
     def living(self) -> list[SimulatedReplica]:
-        """Replicas that live."""
+        """Live replicas."""
         return [each for each in self.replicas if each.is_alive]
 
     @property
     def names(self) -> list[str]:
-        """Of all clients that live."""
+        """Names of all live clients."""
         return [COORDINATOR, *(each.name for each in self.living), *(each.name for each in self.readers)]
 
     def start_reader(self) -> None:
-        """Another one."""
+        """Start a reader."""
         self.readers.append(Reader(self.clients, f"reader {len(self.readers)}", self.shards))
 
     def start_replica(self) -> None:
-        """Another one."""
+        """Start a replica."""
         name, random = f"replica {len(self.replicas)}", self._random
         speed = random.choice(self.world.speeds)
         join = Join(name, 0, f"address of {name}", SAMPLES, self.size)
@@ -121,7 +122,7 @@ class Training:
         )
 
     def gradient(self, samples: tuple[int, int], weights: Sequence[float]) -> list[float]:
-        """Whole numbers that no two sets of samples share, but for rare chance."""
+        """Return whole numbers that, except by rare chance, no two sets of samples share."""
         total = [0.0] * self.size
         for place in range(*samples):
             total = [each + other for each, other in zip(total, self._of(place), strict=True)]

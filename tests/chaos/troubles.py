@@ -1,7 +1,7 @@
-"""What befalls whom in a life, at any time and by chance.
+"""Random faults of a life.
 
-Knows: the rates of a world, who may die without a bucket losing its last member. Does not know: what must be
-true, moments that matter (`aims`).
+Knows: the rates of a world, which processes may die without loss of a bucket's last member. Does not know:
+invariants, critical moments (`aims`).
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from cotswold.wire import COORDINATOR, Create, DeleteRunRequest, Drain, Group, M
 from cotswold.wire.names import bucket_of
 
 STOPS = (0.3, 0.9, 1.5, 4.0)
-"""Seconds for which a process is stopped, about: less and more than a lease."""
+"""Approximate seconds for which a process is stopped: less and more than a lease."""
 
 
 _WELL_SECONDS = 1.0
-"""For which all is well before the next trouble, where there is one at a time."""
+"""Seconds without trouble before the next one, if the world has one trouble at a time."""
 _UNDONE_SECONDS = 0.2
-"""After which nothing of a controller that led is under way any more, where the state is never late."""
+"""Seconds after which no message of a former leader is in flight, if the metadata store is never late."""
 
 
 class Troubles:
-    """Those of one life."""
+    """Random faults of one life."""
 
     def __init__(self, world: World, cast: Cast, training: Training, window: Window, random: Random) -> None:
         self.world, self.cast, self.training, self.random = world, cast, training, random
         self._window = window
         self.complained: dict[str, float] = {}
-        """When a copy of a bucket was last said to be silent: such a message may be on its way."""
+        """Time of the last message that reported a bucket's copy as silent; it may be in flight."""
         self._led = 0.0
-        """When a controller led last."""
+        """Last time at which a controller led."""
         self._trouble_until = 0.0
-        """When what befell one server is over, or not all was well last."""
+        """End of the current trouble of one server, or last time at which not all was well."""
         self._runs = 0
-        """How many others have begun; of an odd number the last goes on."""
+        """Number of changes of other runs; while odd, the last run exists."""
         self._older: dict[str, dict[str, SavedBucket]] = {}
-        """What each disk had at the outage before."""
+        """Contents of each disk at the previous outage."""
 
     def chance(self) -> None:
-        """A tenth of a second in which anything may happen."""
+        """Draw the faults of a tenth of a second."""
         world, random = self.world, self.random
         if self.cast.leader is not None:
             self._led = self.cast.loop.now
@@ -81,7 +81,7 @@ class Troubles:
     # --- deaths ---
 
     def kill(self, victim: SimulatedKeeper, *, returns: bool = True) -> None:
-        """A server dies, its supervisor may see that, and another comes, if its host ``returns``."""
+        """Kill a server; its supervisor may notice, and a new server starts if its host ``returns``."""
         random = self.random
         seen = 0.05 if random.random() < self.world.seen else None
         again = random.uniform(0.2, self.world.again_seconds)
@@ -113,8 +113,10 @@ class Troubles:
             self.kill(self.random.choice(self.cast.living))
 
     def kill_all(self) -> None:
-        """All servers at once, if each bucket was ever saved, or must have been; some of what disks have may
-        be damaged, and a host be gone for good, where that loses nothing that all members have on disks."""
+        """Kill all servers if each bucket was saved, or must have been.
+
+        Disks may be damaged, or a host lost for good, if that loses nothing that all members have on disk.
+        """
         random, disks = self.random, self.cast.disks
         on = {name for disk in disks.values() for name in disk.has if name not in disk.damaged}
         living = {each.name for each in self.cast.living}
@@ -145,7 +147,7 @@ class Troubles:
         self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
 
     def _exchange(self) -> str:
-        """Exchange what a disk has; whose it is, or nothing where that would lose what members have."""
+        """Exchange the contents of a disk; return the host, or nothing if that would lose members' data."""
         disks = self.cast.disks
         host, other = self.random.sample(sorted(disks), 2)
         if not self._spares({(each, name) for each in (host, other) for name in self.cast.buckets}):
@@ -161,8 +163,10 @@ class Troubles:
         return host
 
     def _spares(self, lost: Collection[tuple[str, str]]) -> bool:
-        """Whether the disks of members have all that those of all members have, without this: (host, bucket).
-        What was saved in the newest term has that."""
+        """True if the members' disks have everything without these (host, bucket) entries.
+
+        A copy saved in the newest term has everything.
+        """
         return all(
             any(
                 (host := disk_of(member)) in self.cast.disks
@@ -175,7 +179,7 @@ class Troubles:
         )
 
     def _may_die(self, names: Collection[str]) -> bool:
-        """Whether every bucket keeps a member that nobody is about to take for gone."""
+        """True if every bucket keeps a member that no process is about to declare dead."""
         leader, now = self.cast.leader, self.cast.loop.now
         if leader is None and not (self.world.kills_unled and self._led < now - _UNDONE_SECONDS):
             return False
@@ -192,14 +196,14 @@ class Troubles:
         return True
 
     def _is_known(self, leader: SimulatedController | None, name: str) -> bool:
-        """Whether whoever leads, if anybody does, takes it for living, and will for a while."""
+        """True if the leader, if there is one, counts the server as alive, and will for a while."""
         if leader is None:
             return True
         known = leader.controller.servers.of.get(name)
         return known is not None and known.is_alive and known.lease_until > leader.clock.now + 0.5
 
     def _has_all(self, group: Group, name: str) -> bool:
-        """Whether it is there, and has all that its primary has."""
+        """True if the member lives and has everything that its primary has."""
         cast = self.cast
         copy, primary = cast.copy_of(group.bucket, name), cast.copy_of(group.bucket, group.primary)
         server = cast.server(name)
@@ -211,7 +215,7 @@ class Troubles:
     # --- pauses, cuts, disks ---
 
     def _befall_one(self) -> None:
-        """Something befalls a server, if all is well, and has been for a while."""
+        """Cause one server's trouble, if all is well and has been for a while."""
         cast, random = self.cast, self.random
         if not self._are_well():
             self._trouble_until = max(self._trouble_until, cast.loop.now + _WELL_SECONDS)
@@ -236,7 +240,7 @@ class Troubles:
                 cast.cut(links(victim.name, [*others, *names], ways), seconds, told)
 
     def _are_well(self) -> bool:
-        """Whether every bucket has all its members, and these are well."""
+        """True if every bucket has all its members and they are well."""
         cast, leader = self.cast, self.cast.leader
         most = min(self.world.copies, len(cast.living))
         return leader is not None and all(
@@ -251,7 +255,7 @@ class Troubles:
             self.cast.stop(self.random.choice(self.cast.living), self.stop_seconds())
 
     def stop_seconds(self) -> float:
-        """For how long."""
+        """Return the seconds of a stop."""
         return self.random.choice(STOPS) * self.random.uniform(0.8, 1.2)
 
     def _cut(self) -> None:
@@ -269,7 +273,8 @@ class Troubles:
             self.part(self.random.choice(self.cast.living).name)
 
     def part(self, one: str) -> None:
-        """A server and some clients are in one camp, all other servers and clients in another."""
+        """Partition the network: a server and some clients on one side, the other servers and clients on the
+        other."""
         random, controllers = self.random, self.cast.roles.controllers
         clients = self.training.names
         some = [one, *(each for each in clients if random.random() < 0.5)]
@@ -293,7 +298,7 @@ class Troubles:
         self.cast.loop.after(seconds, lambda: setattr(disk, what, False))
 
     def _damage(self) -> None:
-        """What a disk has of a bucket is damaged, and whoever lives there finds that out."""
+        """Damage a bucket on a disk; the server on that host detects it."""
         random, disks, buckets = self.random, self.cast.disks, set(self.cast.buckets)
         able = [
             (server, name)
@@ -309,7 +314,7 @@ class Troubles:
             disks[disk_of(server.name)].damaged.add(name)
             self.cast.loop.after(random.uniform(0, 1), lambda: server.damaged(name))
 
-    # --- those who are no servers ---
+    # --- other processes ---
 
     def _trouble_controller(self) -> None:
         random, state = self.random, self.cast.state
@@ -362,7 +367,7 @@ class Troubles:
     # --- drains, other runs ---
 
     def undo(self) -> None:
-        """Whoever is drained is taken back, and no other run is left."""
+        """Undrain all servers and delete the other runs."""
         for name in self._drained:
             self._ask(Undrain(name))
         self._runs += self._runs % 2
@@ -374,7 +379,7 @@ class Troubles:
         self.cast.tell(f"run other {number} " + ("begins" if self._runs % 2 else "is to be forgotten"))
 
     def _ask_of_runs(self) -> None:
-        """Whoever wants something says so until it is so."""
+        """Repeat the request until it is satisfied."""
         number = (self._runs + 1) // 2
         goes_on = f"other {number}" if self._runs % 2 else ""
         if goes_on:
@@ -404,7 +409,7 @@ class Troubles:
 
 
 def links(one: str, others: Collection[str], ways: str) -> set[tuple[str, str]]:
-    """Between one and others: ``in``, what it hears; ``out``, what it says; or ``both``."""
+    """Return links between one process and others: ``in`` to it, ``out`` of it, or ``both``."""
     into = {(other, one) for other in others if ways != "out"}
     out = {(one, other) for other in others if ways != "in"}
     return {each for each in into | out if each[0] != each[1]}

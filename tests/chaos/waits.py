@@ -1,9 +1,8 @@
-"""How long buckets keep clients waiting: judged where no more than one thing goes wrong at a time.
+"""Judge of the clients' waiting times, in worlds with at most one trouble at a time.
 
-Knows: updates that are not answered, since when, the answers. Does not know: what befalls whom, why it takes
-so long.
+Knows: unanswered updates with their times, the replies. Does not know: faults, causes of delays.
 
-A client that says an update no more has given it up, or is dead: it waits for nothing.
+A client that stops repeating an update has given up or is dead, and no longer waits.
 """
 
 from __future__ import annotations
@@ -15,24 +14,24 @@ from tests.chaos.judge import BrokenError
 from cotswold.wire import Applied, BucketEnvelope, Send, Update, UpdateRefused
 
 _GIVEN_UP_SECONDS = 1.2
-"""More than an update takes until it is said again."""
+"""Seconds, longer than the interval at which an update is repeated."""
 
 
 class Waits:
-    """Those of all buckets."""
+    """Waiting times of all buckets."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        """``seconds``: for so long at most may a bucket acknowledge nothing while an update waits."""
+        """``seconds``: longest time that a bucket may acknowledge nothing while an update waits."""
         self._seconds, self._clock = seconds, clock
         self.longest = 0.0
-        """For which one acknowledged nothing."""
+        """Longest time without an acknowledgement."""
         self._waiting: dict[str, dict[tuple[int, int], tuple[float, float]]] = {}
-        """By bucket, and by session and number: when updates were said first, and last."""
+        """First and last time of sending of each update, by bucket, session and number."""
         self._acknowledged: dict[str, float] = {}
-        """When each bucket acknowledged anything last."""
+        """Time of each bucket's last acknowledgement."""
 
     def hear_client(self, sends: Sequence[Send]) -> None:
-        """A client says these to buckets."""
+        """Handle messages of a client to buckets."""
         for send in sends:
             if isinstance(send.message, Update) and send.message.samples:
                 waiting = self._waiting.setdefault(send.to, {})
@@ -40,7 +39,7 @@ class Waits:
                 waiting[key] = waiting.get(key, (now, now))[0], now
 
     def hear(self, sends: Sequence[Send]) -> None:
-        """A server says these."""
+        """Handle messages of a server."""
         for send in sends:
             match send.message:
                 case BucketEnvelope(bucket, _, Applied(session, _, number)):
@@ -52,7 +51,7 @@ class Waits:
                     pass
 
     def check(self) -> None:
-        """Time has passed. Raises BrokenError."""
+        """Check the waiting times now. Raises BrokenError."""
         now = self._clock()
         for bucket, waiting in self._waiting.items():
             for key in [key for key, (_, last) in waiting.items() if last < now - _GIVEN_UP_SECONDS]:

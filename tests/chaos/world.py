@@ -1,6 +1,6 @@
-"""What a seeded life is made of: who is there, and what goes wrong how often.
+"""Settings of a seeded life: its processes, and the rates of faults.
 
-Knows: numbers and rates. Does not know: what is done by them.
+Knows: numbers and rates. Does not know: their use.
 """
 
 from __future__ import annotations
@@ -12,129 +12,129 @@ from cotswold.replication.replica.settings import Topology
 from cotswold.simulate.protocols.network import Faults
 
 DISK_SECONDS = 0.1
-"""What a disk takes to read or write a bucket, at most, but where it is slow."""
+"""Largest seconds to read or write a bucket on a disk that is not slow."""
 
 
 @dataclass(frozen=True)
 class Aim:
-    """What befalls somebody at a moment that matters, rather than at any time."""
+    """Faults aimed at a critical moment, not at random times."""
 
     moment: str
-    """A message of this kind is sent: a name in `aims.MOMENTS`."""
+    """Name in `aims.MOMENTS`: the kind of message that marks the moment."""
     chance: float
-    """With which anything befalls anybody then."""
+    """Probability of a fault at the moment."""
     faults: tuple[str, ...]
-    """One of these: names in `aims.FATES`."""
+    """Names in `aims.FATES` to choose from."""
     then: Aim | None = None
-    """What is aimed at for the next seconds, once this has befallen somebody."""
+    """Aim for the next seconds after this one has hit."""
 
 
 @dataclass(frozen=True)
 class World:
-    """What a life is made of. Rates are how often a second, all together, where nothing else is said."""
+    """Settings of a life. Unless stated otherwise, rates are events per second over all processes."""
 
     servers: int = 5
     controllers: int = 3
     buckets: int = 3
     shards: int = 2
-    """Of a bucket."""
+    """Shards per bucket."""
     copies: int = 3
     least: int = 1
     way: Topology = "star"
     lease_seconds: float = 1.0
     replicas: int = 2
     readers: int = 0
-    """Clients that pull and do not push."""
-    pace: Pace = Pace(2)  # noqa: RUF009  # it is frozen
-    """Of each replica."""
+    """Number of clients that pull and do not push."""
+    pace: Pace = Pace(2)  # noqa: RUF009  # frozen
+    """Pace of each replica."""
     hand: int = 4
-    """Samples that a replica is handed at once."""
+    """Samples handed to a replica at once."""
     speeds: tuple[float, ...] = (0.05, 0.1, 0.4)
-    """Of these each replica has one: the seconds that a step takes, about."""
+    """Approximate seconds of a step; each replica has one of these."""
     order_seconds: float = 0.3
-    """How often servers are told what they must know."""
+    """Seconds between orders to servers."""
     has_momentum: bool = False
-    """Whether servers keep what was pushed besides the weights: then it is that which is judged."""
+    """True if servers keep the sum of pushes in addition to the weights; then that sum is judged."""
     epochs: int = 6
     window: int = 4
-    """Indexes that may be under way."""
+    """Largest number of indices in flight."""
     faults: Faults = field(default_factory=Faults)
     between_seconds: float = 0.0
-    """What a message between servers takes, at most: so others overtake it; likewise between servers and
-    controllers."""
+    """Largest extra seconds of messages between servers, which lets messages overtake; likewise between
+    servers and controllers."""
     slow_links: float = 1.0
-    """The share of links between servers of which that is so."""
+    """Fraction of links between servers with extra seconds."""
     control_seconds: float = 0.0
     kills: float = 0.0
-    """Servers killed, so that every bucket keeps a member that nobody takes for gone."""
+    """Rate of killed servers; every bucket keeps a member that counts as alive."""
     massacres: float = 0.0
-    """Deaths of all servers but one, likewise."""
+    """Rate of deaths of all servers but one, with the same restriction."""
     reckless: float = 0.0
-    """Servers killed whatever becomes of the buckets: where all members of one are dead, the life is over."""
+    """Rate of killed servers without restriction: the life ends if all members of a bucket are dead."""
     seen: float = 0.5
-    """The share of deaths that a supervisor sees."""
+    """Fraction of deaths that a supervisor notices."""
     again_seconds: float = 3.0
-    """After which another server is there, at most."""
+    """Largest seconds until a killed server restarts."""
     single: float = 0.0
-    """How often one server is killed, stopped or cut off, where nothing is the matter with any other, and has
-    not been for a second: one trouble at a time."""
+    """Rate of single troubles: one server is killed, stopped or cut off if all has been well for a second."""
     waits_seconds: float = float("inf")
-    """For so long at most may a bucket acknowledge nothing while an update waits."""
+    """Longest seconds that a bucket may acknowledge nothing while an update waits."""
     pauses: float = 0.0
     cuts: float = 0.0
-    """Links cut, one way or both, or a server from all."""
+    """Rate of cut links, in one or both directions, or of a server cut off completely."""
     camps: float = 0.0
-    """A server and some clients are apart from all others; controllers are so too, or hear both."""
+    """Rate of partitions: a server and some clients against the others; controllers are on one side, or reach
+    both."""
     controller_faults: float = 0.0
     replica_faults: float = 0.0
     replica_pauses: float = 0.0
     checkpoints: float = 0.0
     taking: float = 5.0
-    """How soon a checkpoint is taken."""
+    """Seconds until a checkpoint is taken."""
     drains: float = 0.0
-    """Servers that somebody has drained, two at a time at most; some time later they are taken back."""
+    """Rate of drained servers, at most two at a time; they are undrained later."""
     runs: float = 0.0
-    """How often another run begins, or the one that has begun is to be forgotten."""
+    """Rate at which another run starts, or the started one is deleted."""
     evens_soon: bool = False
-    """Whether what servers lead is evened soon after something has happened, rather than after seconds."""
+    """True if primaries are rebalanced soon after an event, not after seconds."""
     state_lost: float = 0.0
-    """The share of requests to the state of which nobody hears the outcome; of those that are late."""
+    """Fraction of late requests to the metadata store whose outcome is lost."""
     state_late: float = 0.0
     aims: tuple[Aim, ...] = ()
     most_aims: int = 6
-    """So many times in a life."""
+    """Largest number of aimed faults in a life."""
     disks: bool = False
-    """Whether each server has a disk, which the one that comes after it finds."""
+    """True if each server has a disk that survives it."""
     saving_seconds: float = 0.3
-    """How often a server puts on its disk what is different."""
+    """Seconds between a server's saves."""
     outages: float = 0.0
-    """Deaths of all servers at once; likewise disks that are full for a while, or slow, and, a death, the
-    chance that some of what a disk has is damaged."""
+    """Rate of deaths of all servers at once; also of disks that are full for a while, or slow; and, per
+    death, the probability that part of a disk is damaged."""
     full: float = 0.0
     slow: float = 0.0
     damage: float = 0.0
     gone: float = 0.0
-    """The share of outages from which one host does not return, with its disk."""
+    """Fraction of outages in which one host with its disk is lost."""
     exchanged: float = 0.0
-    """The share of outages in which a disk is not what its server left: it is an older copy, or a copy of
-    another server's, or two have changed places."""
+    """Fraction of outages in which a disk is replaced: by an older copy, by a copy of another server's disk,
+    or two are exchanged."""
     rots: float = 0.0
-    """How often what a disk has of a bucket is damaged under a server that lives; it finds that out."""
+    """Rate at which a bucket on the disk of a live server is damaged; the server detects it."""
     torn: float = 0.0
-    """The share of deaths with which what was being written is there in part, and so is damaged."""
+    """Fraction of deaths in which a write is torn, and so damages the disk."""
     controller_outages: float = 0.0
-    """Deaths of all controllers at once."""
+    """Rate of deaths of all controllers at once."""
     kills_unled: bool = False
-    """Whether servers are killed while no controller leads, too."""
+    """True if servers are also killed while no controller leads."""
     client_cuts: float = 0.0
-    """Replicas, or their coordinator, that are cut off from servers, one way or both."""
+    """Rate at which replicas or their coordinator are cut off from servers, in one or both directions."""
     drift: float = 0.01
-    """By which share clocks run faster or slower, at most."""
+    """Largest relative drift of clocks."""
 
     @property
     def saved_within(self) -> float:
-        """Seconds after which what a primary has acknowledged is on its disk; infinite where that may take
-        any time: it may be stopped, or its disk has more to do than it can."""
+        """Seconds after which acknowledged updates are on the primary's disk; infinite if unbounded: the
+        primary may be stopped, or its disk overloaded."""
         is_steady = self.disks and not (self.full or self.slow or self.pauses or self.aims)
         is_busy = self.buckets * DISK_SECONDS / 2 > 0.6 * self.saving_seconds
         if is_busy or not is_steady:
@@ -143,14 +143,14 @@ class World:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether whoever asks is answered at once: nobody dies either."""
+        """True if requests are answered at once; this excludes deaths, too."""
         return self.is_calm and not (
             self.kills or self.massacres or self.reckless or self.outages or self.drains or self.runs
         )
 
     @property
     def is_calm(self) -> bool:
-        """Whether whoever lives is heard in time."""
+        """True if all live processes are reachable in time."""
         return not (
             self.controller_outages
             or self.client_cuts

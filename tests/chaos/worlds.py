@@ -1,9 +1,9 @@
-"""Worlds in which servers that keep copies live: what goes wrong, and how often.
+"""Worlds of servers with copies: kinds and rates of faults.
 
-Knows: rates of faults, moments at which they do most. Does not know: what must be true.
+Knows: rates of faults, moments of the largest effect. Does not know: invariants.
 
-In the first worlds anything befalls anybody at any time. In those that follow life is steered towards moments
-where one mistake matters: there are few buckets, and little happens besides.
+The first worlds have random faults at any time. Later worlds steer towards moments in which one mistake
+matters, with few buckets and few other events.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cotswold.simulate.protocols.network import Faults
 _BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
 _WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)
 _MOST_DRIFT = DRIFT / (2 - DRIFT)
-"""Of a clock: then any two differ as much over a lease as they may."""
+"""Drift of a clock at which two clocks differ by the allowed maximum over a lease."""
 _FAILOVER_SECONDS = 3.5
-"""In which a bucket goes on after any one server is gone, with leases of a second."""
+"""Seconds in which a bucket resumes after the loss of any one server, with leases of a second."""
 _SMALL = World(servers=4, buckets=1, epochs=4, replicas=3, readers=1, seen=1.0)
 
 WORLDS: Mapping[str, World] = {
@@ -262,4 +262,4 @@ WORLDS: Mapping[str, World] = {
     "momentum": replace(_SMALL, buckets=2, has_momentum=True, kills=0.8, checkpoints=0.3),
     "few servers": replace(_SMALL, servers=3, buckets=2, least=2, kills=1.5, seen=0.5),
 }
-"""By name."""
+"""Worlds by name."""

@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, or not at all and say why."""
+"""Checkpoints are read bit for bit, or rejected with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that several ranks write and others read."""
+"""Checkpoints written by several ranks and read by others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DTYPES = [torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.float64,
 
 @st.composite
 def partitions(draw: st.DrawFn, whole: Box, cuts: int) -> list[Box]:
-    """Boxes that make up a whole: one of them is cut in two, again and again."""
+    """Draw boxes that make up a whole, by repeated cuts of one box."""
     parts = [whole]
     for _ in range(draw(st.integers(0, cuts)) if whole.start else 0):
         part = parts.pop(draw(st.integers(0, len(parts) - 1)))
@@ -60,7 +60,7 @@ def bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def spread(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """The same values, their axes in memory in another order and with gaps between them."""
+    """Return the same values with permuted axes in memory and gaps between them."""
     room = torch.zeros([2 * tensor.shape[axis] + 1 for axis in order], dtype=tensor.dtype)
     view = room[tuple(slice(1, None, 2) for _ in order)]
     view = view.permute([order.index(axis) for axis in range(len(order))]) if order else room.reshape(())
@@ -108,7 +108,7 @@ def test_what_ranks_write_in_any_partition_others_read_bit_for_bit(
 def save(
     folder: Path, size: int, pieces: Callable[[int], Iterator[TensorChunk]], step: int = 1
 ) -> list[Path | BaseException]:
-    """What each of some ranks returns or raises that save a checkpoint together."""
+    """Return the results or exceptions of ranks that save a checkpoint together."""
     return threads(
         size,
         lambda ranks: CheckpointManager(folder, ranks=ranks).save(
@@ -118,7 +118,7 @@ def save(
 
 
 def rows(rank: int, value: float = 0.0, count: int = 3) -> Iterator[TensorChunk]:
-    """A rank's row of a matrix, and a tensor of its own."""
+    """Yield a rank's row of a matrix, and a separate tensor."""
     yield TensorChunk("w", torch.full((1, 4), value + rank), Box((rank, 0), (rank + 1, 4)), (count, 4))
     yield TensorChunk(f"own {rank}", torch.full((2,), value))
 
@@ -130,7 +130,7 @@ def newest(folder: Path) -> Checkpoint:
 
 
 def all_raise(results: list[Path | BaseException], kind: type[Exception], words: str) -> None:
-    """Every rank raised one of a kind that says the words."""
+    """Check that every rank raised this class with these words."""
     for result in results:
         assert type(result) is kind, result
         assert words in str(result)
@@ -148,7 +148,7 @@ def test_a_rank_may_have_nothing_to_write(tmp_path: Path) -> None:
 
 
 def test_one_process_writes_what_it_has_always_written(tmp_path: Path) -> None:
-    """The manifest of format 1, field by field; checkpoints that lie on disks stay readable."""
+    """Check the manifest of format 1 field by field, so that existing checkpoints stay readable."""
     returned(save(tmp_path, 1, lambda rank: iter([TensorChunk("w", torch.ones(2))])))
     manifest = json.loads((tmp_path / "00000001" / "manifest.json").read_text())
     assert manifest.pop("crc32") == "f8a2b7f3"

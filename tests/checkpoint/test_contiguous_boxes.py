@@ -1,4 +1,4 @@
-"""Stretches of values are boxes."""
+"""Contiguous ranges of values as boxes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong with one checkpoint, it is passed over and named, and the one before is found."""
+"""A damaged checkpoint is skipped and named, and the previous one is found."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ json_values = st.recursive(
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with checkpoints of steps 1 and 2."""
+    """Make a folder with checkpoints of steps 1 and 2."""
     folder = tmp_path_factory.mktemp("original")
     for step in (1, 2):
         CheckpointManager(folder).save(step, TENSORS, {"step": step})
@@ -44,7 +44,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(original: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Return a copy of the original folder."""
     return Path(shutil.copytree(original, tmp_path / "checkpoints"))
 
 
@@ -54,14 +54,14 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def sealed(folder: Path, content: dict[str, Any]) -> None:
-    """Write a manifest whose own checksum is right, whatever it says."""
+    """Write a manifest with a valid checksum and any contents."""
     content.pop("crc32", None)
     seal = f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
     (folder / "00000002" / "manifest.json").write_text(json.dumps({"crc32": seal, **content}))
 
 
 def read_all(checkpoint: Checkpoint) -> None:
-    """What a run does with a checkpoint."""
+    """Read a checkpoint like a run."""
     for name, tensor in TENSORS.items():
         checkpoint.read_into(name, torch.empty_like(tensor))
     checkpoint.tensors()
@@ -72,7 +72,7 @@ def found_in(folder: Path) -> Latest:
 
 
 def went_back(folder: Path) -> str:
-    """What is said of the checkpoint of step 2; fails unless that of step 1 is found."""
+    """Return the reason why the checkpoint of step 2 is rejected; fail unless that of step 1 is found."""
     found = found_in(folder)
     assert found.checkpoint is not None and found.checkpoint.step == 1
     (said,) = found.skipped

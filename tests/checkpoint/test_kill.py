@@ -16,7 +16,7 @@ KEPT = 2
 
 
 def killed(folder: Path, size: int) -> list[dict[str, Any]]:
-    """What `killing` finds after each kill of one of so many ranks."""
+    """Return the findings of `killing` after each kill of one of ``size`` ranks."""
     done = subprocess.run(
         [*PYTHON, "-m", "tests.support.checkpoint.killed_writer", str(folder), str(size)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""State dicts: what becomes pieces, what is filled in place."""
+"""State dicts: division into chunks, restoring in place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cotswold.geometry import Box
 
 
 def saved(folder: Path, *states: dict[str, StateValue]) -> Checkpoint:
-    """A checkpoint of what ranks with these state dicts write."""
+    """Save a checkpoint of ranks with these state dicts."""
     written: list[TensorChunk | SealedChunk] = []
     for rank, state in enumerate(states):
         written += chunks(state, rank)
@@ -69,7 +69,7 @@ def test_what_a_checkpoint_may_lack_is_left_out_of_what_was_loaded(tmp_path: Pat
 
 
 class Rows:
-    """A tensor that says where it is asked for."""
+    """A tensor that records the requested boxes."""
 
     def __init__(self) -> None:
         self.loaded: list[Checkpoint] = []

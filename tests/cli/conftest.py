@@ -10,7 +10,7 @@ from tests.support.demo_runs import threads as threads
 
 
 class Desk(DemoRuns):
-    """Demo runs that are trained by the command."""
+    """Demo runs, trained by the command."""
 
     @property
     def stacks(self) -> Path:

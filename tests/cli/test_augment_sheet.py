@@ -1,4 +1,4 @@
-"""`cotswold data augment`: images beside their variants."""
+"""`cotswold data augment`: images next to their variants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.cli.command import cotswold
 
 @pytest.fixture
 def recipe(desk: Desk, tmp_path: Path) -> Path:
-    """A recipe that mirrors every image up and down."""
+    """Return a recipe that mirrors every image vertically."""
     found = tmp_path / "augmented.toml"
     table = '\n[[data.augment]]\nname = "flip"\nhorizontal = 0\nvertical = 1\n'
     found.write_text(desk.layers_recipe.read_text() + table)

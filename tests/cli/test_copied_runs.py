@@ -1,4 +1,4 @@
-"""Runs away from home: without their images or their store, beside images that have become others."""
+"""Moved runs: without their images or their store, or with changed images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.training.small_recipes import draw, draw_labelled, greedy, su
 
 
 class Home(DemoFolder):
-    """Images, a finished run that learnt from them, and its store."""
+    """Images, a finished run trained on them, and its store."""
 
     @property
     def run(self) -> Path:
@@ -35,13 +35,13 @@ class Home(DemoFolder):
         shutil.rmtree(self.images)
 
     def grow(self) -> None:
-        """More images, of one kind: another spectrum, another whitening."""
+        """Add images of one kind, which have another spectrum and whitening."""
         draw(self.images / "upright", 40, level=False, first=5000)
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """A run of stacks; commands are given in a folder without stores."""
+    """Make a run of stacks; commands run in a folder without stores."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     home = Home(tmp_path)

@@ -1,4 +1,4 @@
-"""`cotswold train` with replicas, as a user governs it: looked at, stopped, killed, refused."""
+"""`cotswold train` with replicas, controlled by a user: inspected, stopped, killed, refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SLOW_SECONDS = 60.0
 
 
 class Command:
-    """`cotswold train` of a recipe with two replicas and two servers, in a process of its own."""
+    """`cotswold train` of a recipe with two replicas and two servers, in a separate process."""
 
     def __init__(self, folder: Path, *words: str) -> None:
         self.run = folder / "run"
@@ -43,7 +43,7 @@ class Command:
         return self._log.read()
 
     def until(self, holds: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """What `why` says, once something holds of what replicas do."""
+        """Return the output of `why` once a condition holds for the replicas."""
         deadline = time.monotonic() + SLOW_SECONDS
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.said

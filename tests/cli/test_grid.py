@@ -1,4 +1,4 @@
-"""`cotswold train --grid`: ranks that the command starts, and ranks that torchrun starts."""
+"""`cotswold train --grid`: ranks started by the command, and ranks started by torchrun."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def kinds(run: Path) -> list[str]:
 
 
 def was_heard(process: subprocess.Popen[str], number: signal.Signals) -> bool:
-    """Whether a signal waits for no thread of a process."""
+    """True if no thread of the process has the signal pending."""
     try:
         statuses = [path.read_text() for path in Path(f"/proc/{process.pid}/task").glob("*/status")]
     except OSError:  # it, or a thread of it, has ended

@@ -1,4 +1,4 @@
-"""The commands that look at a run, and the one that makes data."""
+"""The commands that inspect a run, and the command that makes data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cotswold.run import RunDirectory
 
 @pytest.fixture
 def copy(desk: Desk, tmp_path: Path) -> Path:
-    """A run of stacks of one's own."""
+    """Return a private run of stacks."""
     shutil.copytree(desk.stacks, tmp_path / "run")
     return tmp_path / "run"
 
@@ -198,7 +198,7 @@ def test_report_of_a_supervised_run_shows_its_accuracy(desk: Desk) -> None:
 
 
 def test_report_works_while_training_goes_on(desk: Desk, copy: Path) -> None:
-    """A run without a checkpoint, whose last line is being written, and that another process has locked."""
+    """Report on a run without a checkpoint, with an incomplete last line, locked by another process."""
     shutil.rmtree(copy / "checkpoints")
     events = (copy / "events.jsonl").read_bytes().splitlines(keepends=True)
     (copy / "events.jsonl").write_bytes(b"".join(events[:6]) + events[6][:20])

@@ -1,4 +1,4 @@
-"""Commands that count or predict, asked about a recipe with replicas."""
+"""Commands that count or predict, for a recipe with replicas."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_dry_run_is_told_in_words_and_units_that_fit_eighty_columns(recipe: Pa
 
 
 class Screen(StringIO):
-    """A stream that is taken for a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""What the terminal says of the time that is left."""
+"""Remaining time shown on the terminal."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_rate_of_a_small_network_is_not_shown_as_zero(gflops: float, said: s
 
 
 class Screen(StringIO):
-    """A stream that is taken for a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

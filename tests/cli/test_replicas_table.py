@@ -1,4 +1,4 @@
-"""The live table of replicas: what is in it, on terminals of any height."""
+"""The live table of replicas: contents on terminals of any height."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotswold.ui.training_display import TrainingDisplay
 
 
 class Screen(StringIO):
-    """A stream that is taken for a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The line of progress of `cotswold serve`."""
+"""The progress line of `cotswold serve`."""
 
 from __future__ import annotations
 

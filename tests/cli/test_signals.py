@@ -1,7 +1,7 @@
 """Real signals to real processes: one interpreter loads Cotswold and forks a child for each run.
 
-The children train, are interrupted or killed, and are resumed; the bits at the end are compared with
-those of a run that nobody disturbed.
+The children train, are interrupted or killed, and resume; the final bits must equal those of an undisturbed
+run.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ print(json.dumps(report))
 
 
 def reported(script: str, desk: Desk, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """The folder of the runs of a script, and how each process ended."""
+    """Return the folder of a script's runs, and the exit of each process."""
     recipe = folder / "often.toml"
     text = desk.stacks_recipe.read_text()
     recipe.write_text(text.replace("threads = 1", "threads = 1\ncheckpoint_minutes = 0.000001"))
@@ -171,13 +171,13 @@ def reported(script: str, desk: Desk, folder: Path) -> tuple[Path, dict[str, Any
 
 @pytest.fixture(scope="module")
 def interrupted(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Runs that hear signals one after the other."""
+    """Runs that receive signals one after the other."""
     return reported(INTERRUPTED, desk, tmp_path_factory.mktemp("interrupted"))
 
 
 @pytest.fixture(scope="module")
 def disturbed(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Runs whose terminal closes, that nobody listens to, and that are killed."""
+    """Runs whose terminal closes, whose pipes have no reader, and that are killed."""
     return reported(DISTURBED, desk, tmp_path_factory.mktemp("disturbed"))
 
 

@@ -1,4 +1,4 @@
-"""Who says how many threads compute: --threads, the recipe, what this process is granted, in this order."""
+"""Number of threads by priority: --threads, the recipe, the cores granted to this process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMPUTING = (
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is set here ends with the test."""
+    """Restore the environment after the test."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         monkeypatch.setenv(name, "1")
 

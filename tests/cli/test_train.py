@@ -1,4 +1,4 @@
-"""`cotswold train`: its words, exit codes and files, in one process."""
+"""`cotswold train`: its options, exit codes and files, in one process."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_run_with_nothing_but_damaged_checkpoints_is_the_machines_fault(desk: 
 
 @contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """No file may grow beyond so many bytes: the system then says what a full disk says."""
+    """Limit the size of files: beyond it the system reports the error of a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:

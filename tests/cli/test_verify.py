@@ -1,4 +1,4 @@
-"""`cotswold verify` finds every damage to a run or a store, names it, and changes nothing."""
+"""`cotswold verify` finds and names every damage to a run or a store, and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def flip(file: Path, behind: bytes | None = None) -> Path:
-    """Change one bit in the middle of a file, or behind some words of it."""
+    """Change one bit in the middle of a file, or after a given text in it."""
     content = bytearray(file.read_bytes())
     content[len(content) // 2 if behind is None else content.index(behind) + len(behind)] ^= 1
     file.write_bytes(content)
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_another_run_is_found(run: Path, desk: Desk) -> None:
 
 
 def test_a_run_that_is_being_trained_can_be_verified(run: Path) -> None:
-    """Its last line is being written, another process has locked it, and a checkpoint is half there."""
+    """The last line is incomplete, another process holds the lock, and a checkpoint is half written."""
     with (run / "events.jsonl").open("a") as file:
         file.write('{"kind":"st')
     shutil.copytree(newest(run), run / "checkpoints" / "00000099.partial")

@@ -1,4 +1,4 @@
-"""Help, overviews and the README: every word that a stranger is told to type exists."""
+"""Help, overviews and the README: every command that users are told to type exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAVES = [
 
 
 def examples(text: str) -> list[str]:
-    """The commands among the lines of a help text or a README, each that is continued as one."""
+    """Return the commands in a help text or a README, with continued lines joined."""
     lines = [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines()]
     return [line for line in lines if re.match(r"(Example: )?cotswold [a-z]+ .*", line)]
 
@@ -43,13 +43,13 @@ def test_a_word_that_is_no_command_takes_nothing_from_the_help_of_others() -> No
 
 
 def typed(line: str) -> list[str]:
-    """The words of a shell line, without redirection, comment and the explanation beside it."""
+    """Return the arguments of a shell line, without redirection, comment and explanation."""
     command = re.split(r"\s{2,}|\s#|\s>", line.removeprefix("Example: "))[0]
     return shlex.split(command)[1:]
 
 
 def parses(line: str) -> None:
-    """Fail where the command, an option or a value of the line does not exist."""
+    """Fail if the command, an option or a value of the line does not exist."""
     words = typed(line)
     command, bound, _ = build(words[0]).parse_args(words, exit_on_error=False, print_error=False)
     assert callable(command) and set(bound.arguments) <= set(inspect.signature(command).parameters)

@@ -1,4 +1,4 @@
-"""`cotswold worker` and the words of `cotswold train` for whole-set optimisation."""
+"""`cotswold worker`, and the options of `cotswold train` for whole-set optimisation."""
 
 from __future__ import annotations
 

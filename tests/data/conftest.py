@@ -1,4 +1,4 @@
-"""Images like photographs in what matters here: a steep spectrum and correlated colours."""
+"""Images with the relevant properties of photographs: a steep spectrum and correlated colours."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add(self, *what):
 journal.Journal.add = add
 prepare(open_source(sys.argv[1]), sys.argv[2], Preparation((16, 20)), jobs=1)
 """
-"""Prepares, and kills itself before it has journalled so many shards."""
+"""Prepares a store, and kills itself before it has journalled a number of shards."""
 
 
 @lru_cache(maxsize=2000)
@@ -57,7 +57,7 @@ def write_photographs(folder: Path, count: int, first: int = 0) -> None:
 
 
 class Named(SampleSource):
-    """A source of which only names and splits matter."""
+    """A source with names and splits only."""
 
     kind = "images"
     identity = ""
@@ -95,7 +95,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 300 photographs in two sub-folders."""
+    """Make a folder of 300 photographs in two sub-folders."""
     root = tmp_path_factory.mktemp("photographs")
     write_photographs(root / "hills", 150)
     write_photographs(root / "lakes", 150, first=150)
@@ -104,7 +104,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A whitened, labelled store of 24 x 32 pixels: 210 for training, 60 for validation, 30 for testing."""
+    """Make a whitened, labelled store of 24 x 32 pixels: 210 for training, 60 for validation, 30 for testing.
+    """
     path = tmp_path_factory.mktemp("stores") / "store"
     source = open_source(photographs, labels="folders")
     prepare(source, path, Preparation((24, 32)), validation=0.2, test=0.1, jobs=1)
@@ -113,7 +114,7 @@ def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 @pytest.fixture
 def plain_store(tmp_path: Path) -> Callable[..., Store]:
-    """Makes a store whose images are numbered: every value of image i is i / 255."""
+    """Return a function that makes a store of numbered images: every value of image i is i / 255."""
 
     def make(images: int, size: tuple[int, int] = (4, 6), shard: int | None = None) -> Store:
         numbered = np.broadcast_to(np.arange(images, dtype=np.uint8)[:, None, None], (images, *size))
@@ -128,7 +129,7 @@ def plain_store(tmp_path: Path) -> Callable[..., Store]:
 
 @pytest.fixture
 def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the bytes of each thing that is read of any array."""
+    """Return a list of the bytes of each read of any array."""
     real, found = LocalStore.get, list[int]()
 
     async def counted(self: LocalStore, *arguments: Any, **named: Any) -> Buffer | None:

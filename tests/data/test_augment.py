@@ -122,7 +122,7 @@ def test_an_elastic_distortion_is_what_scipy_makes_of_the_same_numbers() -> None
 
 
 def test_moves_that_follow_each_other_are_one_map_in_their_order() -> None:
-    """An image whose values are places, so that interpolating twice would not show."""
+    """Use an image whose values are places, on which a second interpolation has no effect."""
     y, x = np.meshgrid(np.arange(41.0), np.arange(41.0), indexing="ij")
     values = np.stack([y, x])[None].astype(np.float32)
     drawn = some_keys(1)
@@ -352,7 +352,7 @@ def test_kernels_and_numpy_alone_give_the_same_bits(tables: Tables, monkeypatch:
 
 
 def test_a_field_goes_through_the_moves_before_it() -> None:
-    """The variant's pixel is displaced first, and the place that it finds then is turned and scaled."""
+    """The variant's pixel is displaced first; the resulting place is then rotated and scaled."""
     drawn, sigma, alpha = some_keys(2), 3.0, 20.0
     y, x = np.meshgrid(np.arange(41.0), np.arange(41.0), indexing="ij")
     values = np.repeat(np.stack([y, x])[None], 2, axis=0).astype(np.float32)

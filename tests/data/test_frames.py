@@ -1,4 +1,4 @@
-"""Sequences of frames out of folders, zips and .npz files, and what joins them."""
+"""Sequences of frames from folders, zips and .npz files, and their concatenation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTHS = [4, 1, 7]
 
 
 def sequence(number: int) -> NDArray[np.float64]:
-    """Frame t of sequence s holds (s, t)."""
+    """Return the frames (s, t) of sequence s."""
     length = LENGTHS[number]
     return np.stack([np.full(length, number), np.arange(length)], 1).astype(float)
 

@@ -1,4 +1,4 @@
-"""Preparations and their processes, killed."""
+"""Killed preparations and their processes."""
 
 from __future__ import annotations
 

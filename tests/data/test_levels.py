@@ -1,4 +1,4 @@
-"""Numbers of more than 8 bits: black and white are decided once for a whole source, and said."""
+"""Numbers of more than 8 bits: black and white are chosen once for a whole source, and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparations that were killed, damaged or tampered with: gone on with, or refused in a sentence."""
+"""Killed, damaged or modified preparations: resumed, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def killed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a kill after two of four shards leaves."""
+    """Return the remains of a kill after two of four shards."""
     path = tmp_path_factory.mktemp("killed") / "s"
     subprocess.run([*PYTHON, "-c", KILLED, str(source), str(path), "2"], check=False)
     return path

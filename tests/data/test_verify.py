@@ -1,4 +1,4 @@
-"""What is wrong with a store is found without training, and nothing in it makes another file be read."""
+"""Damage to a store is found without training, and no contents make another file be read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flip(path: Path, place: int = 5) -> None:
 
 
 def forge(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest as somebody who knows of the checksum would."""
+    """Change the manifest and its checksum, like an attacker."""
     content = json.loads((store / "manifest.json").read_text())
     change(content)
     content["checksum"] = checksum(content)

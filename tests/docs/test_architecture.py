@@ -1,4 +1,4 @@
-"""docs/architecture.md and its drawing: every package of Cotswold, and no other."""
+"""docs/architecture.md and its drawing name every package of Cotswold, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The packages that CONTRIBUTING.md shows, installed and used."""
+"""The packages of CONTRIBUTING.md, installed and used."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ print(sum(sums[0]))
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A folder in which the page's package is installed."""
+    """Make a folder in which the page's package is installed."""
     text = PAGE.read_text()
     about = tmp_path / "my_package-1.dist-info"
     for folder in (about, tmp_path / "my_package"):
@@ -66,7 +66,7 @@ def package(tmp_path: Path) -> Path:
 
 
 def said(script: str, package: Path) -> str:
-    """What a script prints beside whose package it lies."""
+    """Return the output of a script that imports the package."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=package,

@@ -1,4 +1,4 @@
-"""docs/data-servers.md: its commands, its transform, its recipe and its loop, as they stand there."""
+"""docs/data-servers.md: its commands, its transform, its recipe and its loop run unchanged."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ threads = 1
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of somebody who does what the page says."""
+    """Make the folder of a reader who follows the page."""
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     labels = np.arange(200) % 2

@@ -1,4 +1,4 @@
-"""Examples in docstrings say what happens."""
+"""Examples in docstrings give their stated results."""
 
 from __future__ import annotations
 

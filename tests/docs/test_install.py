@@ -1,4 +1,4 @@
-"""Lines that install an extra, in pages, in help and in errors."""
+"""Commands that install an extra, in pages, in help and in errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TEXTS = [
     *sorted((ROOT / "src").rglob("*.toml")),
 ]
 LINE = re.compile(r"pip install +(?:-\S+ +(?:cpu +)?)*[^\s`)]*\[(\w+)\]'?")
-"""A line that installs an extra."""
+"""A command that installs an extra."""
 
 
 def test_lines_that_install_an_extra_are_those_of_errors() -> None:

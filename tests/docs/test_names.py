@@ -1,4 +1,4 @@
-"""README and docs: the names, files, links and commands that a page tells of exist."""
+"""README and docs: all names, files, links and commands exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ parametrised = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name
 
 
 def spans(page: Path) -> list[str]:
-    """What stands between backticks in the text of a page."""
+    """Return the texts in backticks on a page."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.findall(r"`([^`]+)`", text)
 
@@ -41,7 +41,7 @@ def _is_package(found: object) -> TypeGuard[ModuleType]:
 
 
 def resolves(name: str) -> bool:
-    """Whether this is a module of Cotswold, or an attribute of one, or of a class in one."""
+    """True for a module of Cotswold, or an attribute of one, or of a class in one."""
     found: object = cotswold
     for word in name.split("."):
         if hasattr(found, word):
@@ -54,7 +54,7 @@ def resolves(name: str) -> bool:
 
 
 def is_field(name: str, section: type[Section] = Recipe) -> bool:
-    """Whether this is the name of a recipe's field, such as ``network.stacks.0.channels``."""
+    """True for a recipe's field, such as ``network.stacks.0.channels``."""
     word, _, rest = name.partition(".")
     if word.isdigit():
         return is_field(rest, section)
@@ -65,13 +65,13 @@ def is_field(name: str, section: type[Section] = Recipe) -> bool:
 
 
 def is_of_a_run(name: str) -> bool:
-    """Whether this is an attribute of the ``run`` that the examples have."""
+    """True for an attribute of the ``run`` in the examples."""
     word, _, rest = name.partition(".")
     return word == "run" and hasattr(cotswold.Run, rest.partition(".")[0])
 
 
 def is_of_torch(name: str) -> bool:
-    """Whether this is what PyTorch users call ``nn.Flatten``."""
+    """True for a name like ``nn.Flatten`` of PyTorch."""
     word, _, rest = name.partition(".")
     return word == "nn" and hasattr(torch.nn, rest)
 

@@ -1,4 +1,4 @@
-"""The text of the package and of its pages stays plain English."""
+"""The text of the package and its pages stays plain English."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from tests.support.plain_words import PATHS, ROOT, count
 
 MOST = {"opening": 0.05, "word": 0.15, "passive": 0.02}
-"""Rates of today, rounded up; lower them when the text gets better."""
+"""Current rates, rounded up; lower them when the text improves."""
 
 
 def test_hard_words_do_not_come_back() -> None:

@@ -1,4 +1,4 @@
-"""The table of messages in docs/privacy.md is that of the code: which there are, and which carry numbers."""
+"""The table of messages in docs/privacy.md agrees with the code: the messages, and those with numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALL = {each.__name__: each for each in (*MESSAGES, *beginning.MESSAGES)}
 
 
 def rows() -> Iterator[tuple[list[str], str]]:
-    """The names of messages of each row, and what the row says of numbers."""
+    """Return the names of messages of each row, with the row's statement about numbers."""
     for line in SECTION.splitlines():
         if line.startswith("| `"):
             messages, numbers, _ = (each.strip() for each in line.strip("|").split("|"))
@@ -27,7 +27,7 @@ def rows() -> Iterator[tuple[list[str], str]]:
 
 
 def has_numbers(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
-    """Whether a value of a type may have a buffer, which is said as an `object` beside plain types."""
+    """True if a value of a type may have a buffer, which is an `object` among plain types."""
     if hint is object:
         return True
     if hint in seen or isinstance(hint, str):

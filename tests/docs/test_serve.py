@@ -1,4 +1,4 @@
-"""The README's own loop on `cotswold serve`, and the code of docs/serve.md, as they stand there."""
+"""The README's loop on `cotswold serve`, and the code of docs/serve.md, run unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def started(words: list[str], folder: Path) -> subprocess.Popen[str]:
 
 @contextmanager
 def served(line: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The command of a line, and the address that it says."""
+    """Yield the process of a command line, and the address that it prints."""
     process = started([sys.executable, "-m", "cotswold.cli.main", *shlex.split(line)[1:]], folder)
     assert process.stderr is not None
     try:
@@ -85,7 +85,7 @@ def test_the_code_of_the_page_serves(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class ElsewhereError(Exception):
-    """What stands for a wait."""
+    """A stand-in for a wait."""
 
 
 @pytest.mark.soak

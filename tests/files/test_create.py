@@ -1,4 +1,4 @@
-"""New files that nobody replaces, made by several processes at once."""
+"""New files without replacement, made by several processes at once."""
 
 from __future__ import annotations
 

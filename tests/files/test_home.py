@@ -1,4 +1,4 @@
-"""Users without a home, as in a container that runs under a number nobody knows."""
+"""Users without a home, as in a container with an unknown user number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A directory has one writer; whoever comes second is told who that is."""
+"""A directory has one writer; a second one is told the holder."""
 
 from __future__ import annotations
 

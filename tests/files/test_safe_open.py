@@ -1,4 +1,4 @@
-"""Files are opened only where they are files of ours."""
+"""Only our regular files are opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that nobody vouches for is an object of bounded size and depth, or MalformedError."""
+"""Untrusted JSON is an object of bounded size and depth, or MalformedError."""
 
 from __future__ import annotations
 

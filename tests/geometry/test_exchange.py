@@ -1,4 +1,4 @@
-"""Exchange plans of any layout: right, adjoint, and with nothing sent that need not be."""
+"""Exchange plans of any layout: correct, adjoint, and without needless messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Layout = tuple[tuple[Box, ...], tuple[Box, ...]]
 
 @st.composite
 def boxes(draw: st.DrawFn) -> Box:
-    """Any box of a plane, empty ones in any place among them."""
+    """Draw any box of a plane, including empty ones anywhere."""
     edges = [sorted(draw(st.tuples(*[st.integers(0, EXTENT)] * 2))) for _ in range(2)]
     return Box((edges[0][0], edges[1][0]), (edges[0][1], edges[1][1]))
 
 
 @st.composite
 def layouts(draw: st.DrawFn) -> Layout:
-    """What each of some ranks writes and reads, of any overlap."""
+    """Draw the boxes that ranks write and read, with any overlap."""
     ranks = draw(st.integers(1, 6))
     write, read = (tuple(draw(boxes()) for _ in range(ranks)) for _ in range(2))
     return write, read
@@ -37,7 +37,7 @@ def cuts(draw: st.DrawFn, parts: int) -> tuple[int, ...]:
 
 @st.composite
 def partitions(draw: st.DrawFn) -> Layout:
-    """Parts that cover the plane once, and any windows."""
+    """Draw parts that cover the plane once, and any windows."""
     grid = Grid(draw(st.integers(1, 3)), draw(st.integers(1, 3)))
     parts = Partition(draw(cuts(grid.rows)), draw(cuts(grid.columns)))
     return parts.boxes, tuple(draw(boxes()) for _ in range(grid.size))
@@ -48,7 +48,7 @@ def _noise(seed: int, box: Box) -> np.ndarray:
 
 
 def _exchanged(plan: ExchangePlan, written: list[np.ndarray]) -> list[np.ndarray]:
-    """What every rank reads if each sends what the plan says it sends."""
+    """Return the contents that every rank reads if all messages of the plan are sent."""
     post = {
         (transfer.source, transfer.target): written[rank][_within(transfer.box, plan.writes[rank])]
         for rank in range(plan.ranks)
@@ -149,7 +149,7 @@ def test_what_ranks_send_is_what_others_expect_and_point_by_point_what_one_wrote
 
 
 def _holders(boxes: tuple[Box, ...], point: tuple[int, ...]) -> list[int]:
-    """Those of the boxes that have a point, by the definition of half-open intervals."""
+    """Return the boxes that contain a point, by the definition of half-open intervals."""
     return [
         rank
         for rank, box in enumerate(boxes)

@@ -1,4 +1,4 @@
-"""Block-local layers and stacks against counting, and against the numbers of the papers."""
+"""Block-local layers and stacks, compared with counts and with the numbers of the papers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_smoothing_either_keeps_the_map_or_takes_a_window_less_one_off(
 
 
 def coates(padding: int, keep: bool, fields: list[int], maps: int) -> list[StackGeometry]:
-    """Three stacks of Coates et al. 2013 on 200 x 200 x 3."""
+    """Return three stacks of Coates et al. 2013 on 200 x 200 x 3."""
     below, stacks = MapShape(3, 200, 200), []
     for field in fields:
         window = Window(field, 4, padding, padding)

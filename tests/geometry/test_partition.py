@@ -1,4 +1,4 @@
-"""Cuts of planes, and of stacks, over grids of ranks."""
+"""Partitions of planes, and of stacks, over grids of ranks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 @st.composite
 def stacks(draw: st.DrawFn) -> StackGeometry:
-    """Stacks of any windows on maps that are often smaller than the grid."""
+    """Draw stacks of any windows on maps that are often smaller than the grid."""
     shape = MapShape(draw(st.integers(1, 2)), draw(st.integers(1, 14)), draw(st.integers(1, 14)))
     block = [draw(st.integers(1, 3)) for _ in range(3)]
     smoothings = [Smoothing(draw(st.integers(1, 4)), draw(st.booleans())) for _ in range(2)]

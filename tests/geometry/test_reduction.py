@@ -1,4 +1,4 @@
-"""Plans of reductions: every way sums everything once, at its root, for any ranks, order and count."""
+"""Plans of reductions: every method sums each value once, at its root, for any ranks, order and count."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from cotswold.geometry.reduction_plans import (
 )
 
 Contents = list[list["Counter[int]"]]
-"""Of each rank and element: which ranks' values are in it, and how often."""
+"""Counts of the ranks' values in each element of each rank."""
 
 
 def carried_out(plan: ReductionPlan, given: Contents) -> Contents:
-    """What all ranks have in the end: stages one after another, each step with what its sender had before."""
+    """Return the final contents of all ranks: within a stage, each step sends the sender's earlier contents.
+    """
     now = [[Counter(value) for value in vector] for vector in given]
     for stage in range(plan.stages):
         before = [[Counter(value) for value in vector] for vector in now]
@@ -111,7 +112,7 @@ def test_a_ring_over_groups_leaves_the_sum_with_every_rank(sizes: list[int], cou
 
 
 def bunyip_groups(hosts: int) -> tuple[list[list[list[int]]], list[int]]:
-    """Groups of hosts of two ranks, and the server's ranks, which are the first."""
+    """Return groups of hosts of two ranks, and the server's ranks, which are the first."""
     numbers = iter(range(2, 8 * hosts + 2))
     return [[[next(numbers), next(numbers)] for _ in range(hosts)] for _ in range(4)], [0, 1]
 

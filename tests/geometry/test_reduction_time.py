@@ -1,4 +1,4 @@
-"""Predicted times of reductions, beside what can be said without the model."""
+"""Predicted times of reductions, compared with results that need no model."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 
 def positions(window: Window, extent: int) -> list[list[int]]:
-    """What every output reads, found by sliding the window over the padded axis one by one."""
+    """Return the inputs of every output, found by sliding the window over the padded axis."""
     axis = range(-window.pad_before, extent + window.pad_after)
     starts = axis[:: window.stride]
     return [list(range(s, s + window.size)) for s in starts if s + window.size <= axis.stop]

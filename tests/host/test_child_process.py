@@ -1,4 +1,4 @@
-"""Processes that this one has started, and how they end."""
+"""Child processes and their exits."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_how_a_process_ended_is_said_in_words(code: int, words: str) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process is there that is no zombie; one that init or a container never asks for stays one."""
+    """True if a process exists and is not a zombie; one that init or a container never reaps stays one."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

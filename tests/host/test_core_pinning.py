@@ -1,4 +1,4 @@
-"""Which cores processes stay on."""
+"""Cores of pinned processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two nodes of four cores, in which cores 4 apart are threads of one; core 0 is not granted."""
+    """Make two nodes of four cores, in which cores 4 apart are threads of one; core 0 is not granted."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(1, 8)))
     for node, cores in enumerate(("0-1,4-5", "2-3,6-7")):
         path = tmp_path / f"sys/devices/system/node/node{node}/cpulist"

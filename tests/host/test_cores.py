@@ -1,4 +1,4 @@
-"""Cores that affinity, control groups and OMP_NUM_THREADS grant."""
+"""Cores granted by affinity, control groups and OMP_NUM_THREADS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipes that wake a thread, and descriptors that are waited for."""
+"""Pipes that wake a thread, and waiting for descriptors."""
 
 from __future__ import annotations
 

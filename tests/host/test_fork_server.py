@@ -1,4 +1,4 @@
-"""Processes that are forked: what holds for all processes, and what a fork server does besides."""
+"""Forked processes: the contract of all processes, and the fork server's own functions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ signal.pause()
 
 
 class TestForkServer(ProcessesContract):
-    """A server that was started by its words, and has imported what it was told to."""
+    """A server started from the command line, with preloaded modules."""
 
     @classmethod
     def make(cls) -> ForkServer:

@@ -1,4 +1,4 @@
-"""When a step stands still, by a clock of the test's own."""
+"""Detection of a hanging step, with a fake clock."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ See = Callable[[float], Mapping[int, ProcessActivity]]
 
 
 class Looking:
-    """Looks once a pause, and knows what is seen at any second."""
+    """Checks once per pause, with given observations for any second."""
 
     def __init__(self) -> None:
         self.now, self.standstill = 100.0, HangDetector(BOUND)
         self.ended = 0
 
     def step(self, seconds: float, see: See, *, says_how_long: bool = True) -> tuple[float, Hang] | None:
-        """A step of so long; what came of it, and after how many seconds."""
+        """Run a step of some seconds; return the time and the result of a detection."""
         began = self.now
         while self.now - began < seconds:
             still = self.standstill.check(began, self.ended, lambda: see(self.now - began), self.now)
@@ -31,7 +31,7 @@ class Looking:
         return None
 
     def stand_still(self, seconds: float) -> None:
-        """For so long nobody looks."""
+        """Pass time without checks."""
         self.now += seconds
 
 

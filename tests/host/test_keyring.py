@@ -1,4 +1,4 @@
-"""Rings of tokens, and the file in which one is."""
+"""Keyrings of tokens, and their files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD, NEW = Token.new(), Token.new()
 
 
 def write(path: Path, *tokens: Token, text: str | None = None) -> None:
-    """As a person replaces a file."""
+    """Replace the file like a person."""
     beside = path.with_name("beside")
     beside.touch(0o600)
     beside.write_text("".join(f"{each.text}\n" for each in tokens) if text is None else text)

@@ -1,4 +1,4 @@
-"""Memory that is free is found wherever the system keeps the figure."""
+"""Free memory is found wherever the system reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which interface Gloo is told, where a store listens and is found."""
+"""The interface given to Gloo, and the addresses of a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process raises its limit of open files, and says early when the limit is too low."""
+"""A process raises its limit of open files, and reports early that the limit is too low."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes told apart."""
+"""Identities of processes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_what_is_seen_of_other_threads_is_what_they_compute_and_not_what_the_ask
 
 
 def on_memory(folder: Path) -> bool:
-    """Whether a folder is on a file system that has no disk, whose blocks nobody counts."""
+    """True if a folder is on a file system without a disk, whose blocks are not counted."""
     return subprocess.check_output(["stat", "-f", "-c", "%T", folder], text=True).strip() in {
         "tmpfs",
         "overlayfs",

@@ -12,7 +12,7 @@ from cotswold.host import ALONE, Ranks, raise_on_all
 
 
 def failing(errors: Mapping[int, BaseException], size: int = 3) -> list[str]:
-    """What each rank raises where some of them fail, as its class and its words."""
+    """Return the class and words of each rank's exception if some of them fail."""
 
     def work(ranks: Ranks) -> None:
         with raise_on_all(ranks, CheckpointError):

@@ -1,4 +1,4 @@
-"""Processes that say where they are, stopped ones, and those that would die of being asked."""
+"""Stack dumps of processes, including stopped ones, and ones that a signal would kill."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ with stack_dump.dump_stacks_into(logs / "main.log"):
 
 @pytest.fixture
 def processes(tmp_path: Path) -> Iterator[list[int]]:
-    """A process that waits, and the three that it has started: one answers, one is deaf, one is stopped."""
+    """Start a process that waits, with three children: one answers, one ignores signals, one is stopped."""
     logs = tmp_path / "logs"
     logs.mkdir()
     main = subprocess.Popen(

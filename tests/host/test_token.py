@@ -1,4 +1,4 @@
-"""The secret of a run: who may read it, what is made of it."""
+"""The secret of a run: readers, and keys derived from it."""
 
 from __future__ import annotations
 

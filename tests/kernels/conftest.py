@@ -1,6 +1,6 @@
-"""What tests of kernels share.
+"""Fixtures of the tests of kernels.
 
-Knows: pytest. Does not know: what is tested.
+Knows: pytest. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from cotswold.kernels.products import run as kernels
 
 @pytest.fixture(autouse=True)
 def _nothing_prepared() -> None:
-    """What a test changes must not meet what was prepared before."""
+    """Clear prepared jobs, so that a test's changes take effect."""
     kernels.READY.clear()
     tasks.READY.clear()
 
 
 @pytest.fixture(scope="module")
 def any_work_is_worth_threads() -> object:
-    """Several threads take even a product that one would finish sooner alone."""
+    """Use several threads even for a product that one thread would finish sooner."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "FLOPS_A_THREAD", 1.0)
         yield

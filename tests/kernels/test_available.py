@@ -36,7 +36,7 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels of our own that were used."""
+    """Return the kernels of our own that were used."""
     found: list[str] = []
     usual = kernels._ready
 
@@ -49,7 +49,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def right() -> bool:
-    """Whether the products are what the reference says."""
+    """True if the products agree with the reference."""
     x, y, filters = random_map(PLAIN.input, 3), random_map(PLAIN.output, 3), random_weights(PLAIN)
 
     def close(a: Tensor, b: Tensor) -> bool:
@@ -88,7 +88,7 @@ def test_other_types_are_left_to_torch(called: list[str]) -> None:
 
 
 def falls_back_once(called: list[str], words: str) -> None:
-    """Products are right without kernels, and one warning says why."""
+    """Check that products are right without kernels, and that one warning gives the reason."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         assert right() and right()

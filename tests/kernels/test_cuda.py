@@ -60,7 +60,7 @@ def close(a: Tensor, b: Tensor, rtol: float = 1e-12) -> None:
 
 
 def unwritten(like: Tensor, layer: BlockLocal, operation: str, images: int) -> Tensor:
-    """What an operation is to fill: NaN everywhere."""
+    """Return an operation's output before it is written: NaN everywhere."""
     if operation == "outer":
         return torch.full(layer.filters_shape, float("nan"), dtype=like.dtype)
     shape = layer.output if operation == "product" else layer.input
@@ -70,7 +70,7 @@ def unwritten(like: Tensor, layer: BlockLocal, operation: str, images: int) -> T
 def operands(
     layer: BlockLocal, operation: str, images: int, dtype: torch.dtype = torch.float64
 ) -> list[Tensor]:
-    """Random operands of an operation, and an unwritten result."""
+    """Return random operands of an operation, and an unwritten result."""
     x = images_last(random_map(layer.input, images, dtype=dtype))
     y = images_last(random_map(layer.output, images, seed=2, dtype=dtype))
     filters = random_weights(layer, dtype=dtype)
@@ -92,11 +92,11 @@ def expected(operation: str, layer: BlockLocal, handed: list[Tensor]) -> Tensor:
 OPERATIONS = ["product", "adjoint", "outer"]
 FEW_BLOCKS = layers().filter(lambda layer: layer.grid[0] * layer.grid[1] <= 30)
 TURNS = 100
-"""The interpreter takes some 10 ms a turn of a program's loop."""
+"""Most turns of a program's loop; the interpreter takes about 10 ms per turn."""
 
 
 def affordable(layer: BlockLocal, images: int, sides: Sides) -> Sides:
-    """``sides``, doubled until no operation takes many more turns than there are blocks."""
+    """Return ``sides``, doubled until no operation takes many more turns than there are blocks."""
     least = min(sides.values())
     tiles_a_block = ceil(layer.neurons / least) * ceil(images / least) * ceil(layer.fan_in / least)
     if least >= 32 or layer.grid[0] * layer.grid[1] * tiles_a_block <= TURNS:
@@ -148,7 +148,7 @@ def test_the_products_are_each_others_adjoints(run: Runner, layer: BlockLocal) -
 
 
 def amid(values: Tensor, around: float) -> Tensor:
-    """The same map as a slice of a larger batch in a larger image, which holds ``around`` elsewhere."""
+    """Return the same map as a slice of a larger batch and image, filled with ``around``."""
     images, channels, height, width = values.shape
     large = torch.full((height + 2, width + 3, channels, images + 5), around, dtype=values.dtype)
     view = large.permute(3, 2, 0, 1)[2:-3, :, 1:-1, 1:-2]
@@ -203,7 +203,7 @@ def test_a_batch_without_images_has_a_gradient_of_zero(run: Runner) -> None:
 
 
 def beyond(run: Runner, operation: str) -> None:
-    """Maps of three rows so far apart that 32 bits count the elements to the second, not to the third."""
+    """Check maps of three rows so far apart that 32 bits count the elements up to the second row only."""
     layer = BlockLocal(MapShape(2, 3, 2), Window(3), Window(1), rows=3, columns=1, depth=2)
     pitch = 2**30 + 8
     for place in {"product": (0, 2), "adjoint": (0, 2), "outer": (0, 1)}[operation]:
@@ -224,7 +224,7 @@ def test_a_device_reaches_beyond_two_to_the_31_elements(operation: str) -> None:
 
 @NO_TRITON
 def test_the_interpreter_reaches_beyond_two_to_the_31_elements() -> None:
-    """In a process of its own: memory that is not touched cannot travel."""
+    """Run in a separate process, because untouched memory cannot be sent."""
     code = (
         "from tests.support.kernels.cuda_layers import here\n"
         "from tests.kernels.test_cuda import OPERATIONS, beyond\n"
@@ -267,7 +267,7 @@ def test_without_device_and_interpreter_kernels_are_not_available_and_say_so() -
 
 
 def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages: int, ones: bool) -> str:
-    """The assembly of a program for compute capability 8.0. ``ones``: every size is 1 and known."""
+    """Return the assembly of a program for compute capability 8.0. ``ones``: every size is 1 and known."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

@@ -1,4 +1,4 @@
-"""A kernel gets the address of memory that it can read, or the caller gets an error."""
+"""A kernel gets the address of readable memory, or the caller gets an error."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Ranks to be killed: forked from one process that has imported torch, so that a test takes no minute.
+"""Ranks for kill tests, forked from one process that has imported torch, so that tests are fast.
 
-Knows: processes, where they print. Does not know: what they do.
+Knows: processes, the files that they print to. Does not know: their work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Job:
     processes: list[ForkServerProcess] = field(default_factory=list)
 
     def start(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
-        """The worker of these tests, as one of our own ranks."""
+        """Start the worker of these tests as one of our own ranks."""
         place = {
             "COTSWOLD_RANK": str(rank),
             "COTSWOLD_RANKS": str(self.size),
@@ -49,7 +49,7 @@ class Job:
         return self._start(worker.main, words, place | variables)
 
     def start_script(self, rank: int, words: Sequence[str], **variables: str) -> ForkServerProcess:
-        """A user's script, with the variables that torch.distributed reads, and no token."""
+        """Start a user's script with the variables of torch.distributed, without a token."""
         host, port = self.master.split(":")
         place = {"RANK": str(rank), "WORLD_SIZE": str(self.size), "MASTER_ADDR": host, "MASTER_PORT": port}
         return self._start(script.main, words, place | variables)
@@ -66,14 +66,14 @@ class Job:
         return process
 
     def codes(self, *processes: ForkServerProcess) -> list[int | None]:
-        """Exit codes of all, or of some, once they have ended."""
+        """Return exit codes of all or some processes, once they have exited."""
         deadline = time.monotonic() + LIMIT_SECONDS
         for process in processes or self.processes:
             process.join(max(deadline - time.monotonic(), 0))
         return [process.exitcode for process in processes or self.processes]
 
     def printed(self, number: int) -> str:
-        """What the process printed that was started as number 0, 1, ..."""
+        """Return the output of the process that was started as number 0, 1, ..."""
         return (self.folder / f"{number}.txt").read_text()
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -86,7 +86,7 @@ class Job:
 def as_child(
     program: Callable[[Sequence[str]], int], words: Sequence[str], variables: Mapping[str, str], output: str
 ) -> None:
-    """What a forked process does: what the program would, printing to a file."""
+    """Run a program in a forked process, printing to a file."""
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, 1)
     os.dup2(file, 2)
@@ -105,7 +105,7 @@ def _forkserver() -> None:
 
 @pytest.fixture
 def new_job(_forkserver: None, tmp_path: Path) -> Iterator[Callable[[int], Job]]:
-    """Makes jobs of so many ranks, at a port each; whatever is left of them is killed."""
+    """Yield a function that makes jobs of some ranks, with a port each; remaining processes are killed."""
     jobs: list[Job] = []
 
     def new(size: int) -> Job:
@@ -125,7 +125,7 @@ def new_job(_forkserver: None, tmp_path: Path) -> Iterator[Callable[[int], Job]]
 
 @pytest.fixture
 def start(new_job: Callable[[int], Job]) -> Callable[..., Job]:
-    """Starts a job of ``size`` ranks with the same words."""
+    """Return a function that starts a job of ``size`` ranks with the same arguments."""
 
     def started(size: int, *words: str, **variables: str) -> Job:
         job = new_job(size)

@@ -1,4 +1,4 @@
-"""What ranks differ in, as a sentence."""
+"""Differences between ranks, as a sentence."""
 
 from __future__ import annotations
 

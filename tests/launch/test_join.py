@@ -1,4 +1,4 @@
-"""Ranks that are killed, stopped, fail or never come, with real signals."""
+"""Ranks that are killed, stopped, fail or never join, with real signals."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_ranks_end_when_the_process_that_started_them_is_gone(start: Start) -> N
 
 
 class Stranger:
-    """Somebody who reaches the port of a job's store, finds the names in it, and writes what he likes."""
+    """A stranger that reaches the port of a job's store, reads the names in it, and writes any value."""
 
     def __init__(self, job: Job) -> None:
         host, port = job.master.split(":")
@@ -239,7 +239,7 @@ def listens(host: str, port: int) -> bool:
 
 
 def forkserver() -> int:
-    """The parent of all processes of these tests."""
+    """Return the parent of all processes of these tests."""
     from multiprocessing import forkserver as module
 
     pid: int = module._forkserver._forkserver_pid  # type: ignore[attr-defined]  # nothing public tells it

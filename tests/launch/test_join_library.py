@@ -1,4 +1,4 @@
-"""`join` in a user's script: a process group that is there already, a module partitioned over it, deaths."""
+"""`join` in a user's script: an existing process group, a module partitioned over it, deaths."""
 
 from __future__ import annotations
 

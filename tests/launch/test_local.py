@@ -1,4 +1,4 @@
-"""Ranks that a parent starts on this host: their place, their words, their logs."""
+"""Ranks that a parent starts on this host: their place, their arguments, their logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local ranks that die, hang or fail: who is named, who is ended, what is started again."""
+"""Local ranks that die, hang or fail: error messages, stopped ranks, restarts."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_terminal_that_is_gone_does_not_keep_the_parent_from_its_work(
 
 
 class Gone(StringIO):
-    """A terminal that was closed."""
+    """A closed terminal."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

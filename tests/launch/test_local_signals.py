@@ -25,7 +25,7 @@ sys.exit(run_local([folder], 2, Path(folder, "run", "logs"), cores=2, restarts=1
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Starts the parent of two ranks as a process."""
+    """Yield a function that starts the parent of two ranks as a process."""
     parents: list[subprocess.Popen[str]] = []
 
     def start(body: str) -> subprocess.Popen[str]:

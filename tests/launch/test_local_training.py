@@ -102,7 +102,8 @@ def test_torchrun_starts_ranks_too(tmp_path: Path) -> None:
 
 @pytest.fixture
 def training_parent(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts the parent of two ranks that exchange in a loop, and leave in ``tmp_path`` how far they are."""
+    """Yield a function that starts the parent of two ranks, which exchange in a loop and record progress in
+    ``tmp_path``."""
     parents: list[subprocess.Popen[str]] = []
 
     def start(*words: str) -> subprocess.Popen[str]:
@@ -120,12 +121,12 @@ def training_parent(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[s
 
 
 def newest_steps(folder: Path) -> dict[str, int]:
-    """The newest step of each rank that `worker` has noted, by the name of its file."""
+    """Return the newest step of each rank recorded by `worker`, by file name."""
     return {each.name: int(each.read_text() or "0") for each in folder.glob("[01]-*")}
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started, in their order."""
+    """Return the children of a process, in order."""
     try:
         return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
     except OSError:

@@ -1,4 +1,4 @@
-"""What becomes of the ranks' logs while their parent watches over them."""
+"""Logs of ranks while their parent watches them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotswold.launch.logs import Logs
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
-    """Those of a run that is there, with a line of rank 1."""
+    """Yield the logs of an existing run, with a line of rank 1."""
     (tmp_path / "recipe.toml").touch()
     with Logs(tmp_path / "logs") as kept:
         kept.log_start(1, "rank 1 of 2")

@@ -1,4 +1,4 @@
-"""Ranks that a real mpirun starts; whatever it leaves behind is found by a mark in its environment."""
+"""Ranks started by a real mpirun; a mark in the environment identifies leftover processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An mpirun; ``mark`` is in the environment of all that it starts, ``folder`` has a short name."""
+    """An mpirun; ``mark`` is in the environment of all its processes, ``folder`` has a short name."""
 
     words: list[str]
     folder: str
@@ -64,7 +64,7 @@ class Mpirun:
         )
 
     def left(self) -> list[int]:
-        """Processes that it has started, directly or not, and that are there."""
+        """Return the existing processes that it has started, directly or not."""
         return [
             int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit() and self._marked(path)
         ]
@@ -78,7 +78,7 @@ class Mpirun:
 
 @pytest.fixture(params=list(KINDS))
 def mpirun(request: pytest.FixtureRequest) -> Iterator[Mpirun]:
-    """The mpirun of each kind; at the end nobody is left of it, not even of a test that has failed."""
+    """Yield the mpirun of each kind, and kill its remaining processes, also after a failed test."""
     words = installed(request.param)
     if words is None:
         pytest.skip(f"there is no mpirun of {request.param} here")
@@ -94,7 +94,7 @@ def mpirun(request: pytest.FixtureRequest) -> Iterator[Mpirun]:
 
 
 def installed(kind: str) -> list[str] | None:
-    """The words that call it, if it is here, under any of its names."""
+    """Return the command of an installed mpirun, under any of its names."""
     for path in filter(None, map(shutil.which, NAMES)):
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=False)
         if ("Open MPI" in said.stdout) == (kind == "Open MPI"):

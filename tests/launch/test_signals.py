@@ -1,4 +1,4 @@
-"""What signals come to, without a process or a clock."""
+"""Effects of signals, without a process or a clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stranger writes into the store does not count; a store of torch in memory, no process."""
+"""A stranger's writes into the store do not count; a store of torch in memory, no process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments of launchers: as seen of torchrun 2.13, Open MPI 4.1 and MPICH 4.0, as documented of Slurm."""
+"""Environments of launchers: observed for torchrun 2.13, Open MPI 4.1 and MPICH 4.0, documented for Slurm."""
 
 from __future__ import annotations
 

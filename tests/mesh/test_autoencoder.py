@@ -14,7 +14,7 @@ from cotswold.nn import SparseAutoencoderStack, StackNetwork
 
 
 def network() -> StackNetwork:
-    """Two stacks on maps that no grid of the tests divides evenly."""
+    """Return two stacks on maps that no grid of the tests divides evenly."""
     first = StackGeometry(
         BlockLocal(MapShape(2, 19, 17), Window(5, 3, 1, 2), Window(4, 3), rows=2, columns=3, depth=2),
         Smoothing(3, keep=True),

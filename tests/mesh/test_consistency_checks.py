@@ -1,4 +1,4 @@
-"""Ranks that get other batches, or draw other random numbers, are named by all before anything is learnt."""
+"""Ranks with different batches or random numbers are named by all ranks before any update."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _batch(images: int = 4) -> Tensor:
 
 
 def _on(rank: int) -> bool:
-    """Whether this is the rank that errs."""
+    """True on the rank that errs."""
     return dist.get_rank() == rank
 
 
@@ -111,7 +111,7 @@ def _functional(grid: str, last: int) -> None:
 
 
 class _Features(nn.Module):
-    """Features in parts, dropped by a function that gives the whole."""
+    """Features in parts, dropped by a function that returns the whole."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def _of_its_own(grid: str, last: int) -> None:
 
 
 class _Noisy(nn.Module):
-    """A network of a diffusion: images, how much noise is in each, and a plain number."""
+    """A diffusion network: images, the noise level of each, and a plain number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def test_a_rank_that_errs_is_named_by_all(grid: str, switch: str) -> None:
 
 
 def _sizes_at_any_call(grid: str) -> list[str]:
-    """What ranks say where the last batch of an epoch, at a call like any other, has other sizes on one."""
+    """Return the errors of ranks if the last batch of an epoch, at any call, has other sizes on one rank."""
     partitioned, found = _conv(grid), []
     for _ in range(4):
         partitioned(_batch())
@@ -251,7 +251,8 @@ def test_sizes_are_compared_at_every_call_between_hosts() -> None:
 
 
 def _harmless(grid: str) -> int:
-    """Calls in which generators differ that nobody uses, and batches by another machine's rounding."""
+    """Return the calls that accept unused generators in different states, and batches with another rounding.
+    """
     partitioned = _conv(grid)
     torch.manual_seed(dist.get_rank())
     for _ in range(8):

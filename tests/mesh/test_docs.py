@@ -1,4 +1,4 @@
-"""The page about meshes does what it says, on two ranks."""
+"""The page about meshes is true, on two ranks."""
 
 from __future__ import annotations
 

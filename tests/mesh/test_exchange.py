@@ -1,4 +1,4 @@
-"""Exchanges over real messages bring what the whole map has, on layouts of any kind."""
+"""Exchanges over real messages deliver the values of the whole map, on layouts of any kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAYOUTS = 40
 
 
 def _box(draw: random.Random) -> Box:
-    """Any box of the plane; every fifth is empty."""
+    """Draw a box of the plane; every fifth is empty."""
     if draw.random() < 0.2:
         return Box((0, 0), (0, 0))
     edges = [sorted(draw.sample(range(extent + 1), 2)) for extent in PLANE]
@@ -39,7 +39,7 @@ def _plan(seed: int) -> ExchangePlan:
 
 
 def _values(seed: int, box: Box, dtype: torch.dtype) -> Tensor:
-    """Whole numbers, whose sums no type rounds."""
+    """Return whole numbers, whose sums are exact in every type."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-8, 9, (3, 2, *box.shape), generator=generator).to(dtype)
 
@@ -54,7 +54,7 @@ def _wanted(parts: list[Tensor], plan: ExchangePlan, rank: int) -> Tensor:
 
 
 WAYS = {"memory": 1, "Gloo": RANKS, "both": 2}
-"""How many hosts the ranks believe to be on: what is between hosts goes through Gloo."""
+"""Number of hosts that the ranks seem to be on; messages between hosts use Gloo."""
 EVERY_WAY = [
     pytest.param(way, marks=pytest.mark.skipif(
         hosts < RANKS and not hasattr(os, "memfd_create"), reason="memory without a name is Linux's"
@@ -65,7 +65,7 @@ EVERY_WAY = [
 
 @contextmanager
 def _mesh_on(hosts: int) -> Iterator[Mesh]:
-    """A mesh of ranks that take themselves for those of so many hosts."""
+    """Yield a mesh of ranks that seem to be on ``hosts`` hosts."""
     real, here = connecting._this_host, dist.get_rank() * hosts // RANKS
     connecting._this_host = lambda: b"host %d" % here
     try:
@@ -77,13 +77,13 @@ def _mesh_on(hosts: int) -> Iterator[Mesh]:
 
 
 def _wrong(hosts: int, dtype: torch.dtype, last: bool) -> list[int]:
-    """Layouts on which something is not as it should be."""
+    """Return the layouts with a wrong exchange."""
     with _mesh_on(hosts) as mesh:
         return [seed for seed in range(LAYOUTS) if not _right(mesh, seed, dtype, last)]
 
 
 def _right(mesh: Mesh, seed: int, dtype: torch.dtype, last: bool) -> bool:
-    """Whether the window and its gradient are those of the whole map."""
+    """True if the window and its gradient are those of the whole map."""
     plan = _plan(seed)
     parts = [_values(10 * seed + rank, box, dtype) for rank, box in enumerate(plan.writes)]
     own = parts[mesh.rank]
@@ -108,8 +108,8 @@ def test_windows_are_sums_of_what_was_written_and_gradients_sums_of_what_was_rea
 
 
 def _wrong_in_place(hosts: int) -> list[int]:
-    """Layouts on which own pixels of overlapping windows, to which others' are added where they lie, are
-    wrong."""
+    """Return the layouts on which own pixels of overlapping windows are wrong after others' pixels were added
+    in place."""
     with _mesh_on(hosts) as mesh:
         return _wrong_of(mesh)
 
@@ -160,7 +160,7 @@ def test_a_window_of_another_shape_is_refused() -> None:
 
 
 def _sent_ahead(count: int) -> int:
-    """Exchanges whose values are right where rank 0 finishes all before rank 1, which has begun them."""
+    """Return the number of right exchanges if rank 0 finishes all before rank 1, which has started them."""
     exchange = _to_rank_1(Mesh.of("1x2"), (2, 3))
     rank = exchange.mesh.rank
     pending = [exchange.start(_part(exchange, float(at))) for at in range(count)]
@@ -177,7 +177,7 @@ def test_a_receiver_may_begin_many_exchanges_and_do_something_else_before_it_fin
 
 
 def _to_rank_1(mesh: Mesh, plane: tuple[int, int]) -> Exchange:
-    """Rank 0 has the whole plane, and rank 1 reads it."""
+    """Return an exchange in which rank 0 has the whole plane, and rank 1 reads it."""
     none, whole = Box((0, 0), (0, 0)), Box.whole(plane)
     return Exchange(mesh, ExchangePlan((whole, none), (none, whole)))
 
@@ -187,14 +187,14 @@ def _part(exchange: Exchange, value: float) -> Tensor:
 
 
 def _mapped_mib() -> float:
-    """Shared memory for messages that this process has mapped."""
+    """Return the shared memory for messages that this process has mapped, in MiB."""
     lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:cotswold" in line]
     spans = [line.split()[0].split("-") for line in lines]
     return sum(int(stop, 16) - int(start, 16) for start, stop in spans) / (1 << 20)
 
 
 def _mapped_after_abandoning(fail_on: int) -> float:
-    """MiB of a rank after exchanges that broke off between start and finish."""
+    """Return the mapped MiB of a rank after exchanges that failed between start and finish."""
     exchange = _to_rank_1(Mesh.of("1x2"), (512, 512))
     for at in range(30):
         pending = exchange.start(_part(exchange, float(at)))
@@ -216,7 +216,7 @@ def test_exchanges_that_break_off_between_start_and_finish_hold_no_memory(fail_o
 
 
 def _mapped_after(sizes_kib: tuple[int, ...]) -> float:
-    """MiB that a rank maps more after six exchanges of maps of each size."""
+    """Return the additional mapped MiB of a rank after six exchanges of maps of each size."""
     gc.collect()  # meshes of tests before
     before = _mapped_mib()
     mesh = Mesh.of("1x2")
@@ -236,7 +236,7 @@ def test_messages_of_five_sizes_keep_little_more_memory_than_the_largest_needs()
 
 
 def _abandoned_when_freed_and_later() -> list[int]:
-    """How many were abandoned when a pending one was freed, and after the next was started."""
+    """Return the abandoned exchanges after a pending one was freed, and after the next was started."""
     exchange = _to_rank_1(Mesh.of("1x2"), (8, 8))
     abandoned: list[int] = []
     transport = exchange.mesh.routes(torch.device("cpu")).transport(1 - exchange.mesh.rank, 1)

@@ -1,4 +1,4 @@
-"""Modules that were written without a mesh in mind compute on ranks what they compute in one process."""
+"""Modules written without a mesh in mind compute on ranks the results of one process."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
 
 
 def _trained(module: nn.Module) -> list[Tensor]:
-    """Output, gradients of the input and of parameters, whole."""
+    """Return output, gradients of the input and of parameters, whole."""
     torch.manual_seed(5)
     x = torch.randn(SHAPE, dtype=torch.float64).requires_grad_()
     out = module(x)
@@ -126,7 +126,7 @@ class _Patches(nn.Module):
 
 
 def _notices() -> list[list[str]]:
-    """Warnings about a view in a part, a view before a matrix, and an image, each called twice."""
+    """Return warnings about a view in a part, a view before a matrix, and an image, each called twice."""
     patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Patches(), nn.LayerNorm(4))
     ending = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 3))
     calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (conv(), torch.rand(SHAPE)[0])]
@@ -169,7 +169,7 @@ class _Watched(nn.Module):
 
 
 def _hooked_gradients() -> list[bool]:
-    """Whether hooks on a map and on features see the gradients that one process sees."""
+    """True for hooks on a map and on features that see the gradients of one process."""
     torch.manual_seed(0)
     module, x = _Watched().double(), torch.randn(SHAPE, dtype=torch.float64)
     partitioned = partition(module, "1x2")
@@ -184,7 +184,7 @@ def test_hooks_on_tensors_in_parts_get_their_gradients() -> None:
 
 
 def _parts_of_outputs() -> list[tuple[int, int]]:
-    """Extents of this rank's part of a map behind a view, and of images that grow from one pixel."""
+    """Return extents of this rank's part of a map behind a view, and of images that grow from one pixel."""
     torch.manual_seed(0)
     shuffled = partition(Between(_shuffled), "1x2")
     grown = partition(nn.Sequential(nn.ConvTranspose2d(4, 4, 4), nn.ConvTranspose2d(4, 4, 4, 2, 1)), "1x2")
@@ -199,7 +199,7 @@ def test_every_rank_has_a_part_again_of_what_a_view_or_a_single_pixel_becomes() 
 
 
 def _kept(module: nn.Module, x: Tensor) -> int:
-    """Bytes that autograd keeps for the backward pass, without parameters and the batch."""
+    """Return the bytes that autograd keeps for the backward pass, without parameters and the batch."""
     held = {values.untyped_storage().data_ptr() for values in module.parameters() if type(values) is Tensor}
     found: dict[int, int] = {}
 
@@ -215,7 +215,7 @@ def _kept(module: nn.Module, x: Tensor) -> int:
 
 
 def _memory() -> list[float]:
-    """Bytes that a rank keeps, as a part of those that one process keeps."""
+    """Return the bytes that a rank keeps, as a fraction of those of one process."""
     torch.manual_seed(0)
     modules: dict[int, nn.Module] = {
         48: nn.Sequential(nn.Conv2d(4, 16, 1), nn.Dropout(0.3)),
@@ -239,7 +239,7 @@ def test_ranks_keep_neither_masks_of_others_nor_padding_nor_wholes_for_the_backw
 
 
 class _Meeting(nn.Module):
-    """Waits a moment for another call of itself, and counts how many were inside at once."""
+    """A module that waits briefly for another call of itself, and counts concurrent calls."""
 
     def __init__(self) -> None:
         super().__init__()

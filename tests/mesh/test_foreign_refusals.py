@@ -1,4 +1,4 @@
-"""A foreign module that ranks cannot follow ends with an error that names the cause, on all of them."""
+"""A foreign module that cannot be partitioned raises an error that names the cause, on all ranks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _checkpointed_mean(part: nn.Module, x: Any) -> Any:
 
 
 class _Sharing(nn.Module):
-    """A module that uses the matrix of its layer by itself."""
+    """A module that uses the matrix of its layer directly."""
 
     def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
         super().__init__()

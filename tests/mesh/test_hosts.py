@@ -1,4 +1,4 @@
-"""Grids over several hosts, which are network namespaces: what is on the wire is what the mesh counts."""
+"""Grids over several hosts (network namespaces): the bytes on the wire agree with the mesh's counters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
 
 
 def _work(rank: Rank) -> tuple[int, int]:
-    """Bytes that the mesh counts of sums, maxima, gathering, and of a module's calls and gradients."""
+    """Return the bytes counted by the mesh for sums, maxima, gathering, and a module's calls and gradients.
+    """
     if "partitioned" not in rank.kept:
         torch.manual_seed(0)
         rank.kept["partitioned"] = partition(

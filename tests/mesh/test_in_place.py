@@ -1,4 +1,4 @@
-"""Work in place on maps in parts is seen where one process sees it, or refused."""
+"""In-place work on maps in parts is visible as in one process, or refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _conv(x: Any) -> Any:
 
 
 def _then(change: Callable[[Any], object], use: Callable[[Any], Any] = _conv) -> Callable[[Any], Any]:
-    """Use a map after a change in place through something that was made of it."""
+    """Return a function that uses a map after an in-place change through a tensor derived from it."""
 
     def changed(x: Any) -> Any:
         change(x)
@@ -91,7 +91,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _made(kind: str, x: Tensor, mesh: Mesh) -> Any:
-    """A map of the batch itself, of a result, or of windows that overlap."""
+    """Return a map of the batch itself, of a result, or of overlapping windows."""
     if kind == "batch":
         return DistributedMap.of(x, mesh)
     cuts, plane = Partition.even((6, 8), mesh.grid), Box.whole((6, 8))
@@ -108,7 +108,7 @@ KINDS = ("batch", "result", "windows")
 
 
 def _differences(grid: str) -> dict[tuple[str, str], float]:
-    """Of three passes over one batch, which changes in each."""
+    """Return the differences of three passes over one batch, which changes in each."""
     mesh, found = Mesh.of(grid), {}
     for name, function in FUNCTIONS.items():
         for kind in KINDS:
@@ -141,7 +141,7 @@ def test_what_was_changed_in_place_is_seen_as_in_one_process(name: str, kind: st
 
 
 class _Same(SpatialLayer):
-    """Outputs that are the window."""
+    """A layer whose outputs are the window."""
 
     def output_size(self, height: int, width: int) -> tuple[int, int]:
         return height, width
@@ -176,7 +176,7 @@ def _networks() -> list[nn.Module]:
 
 
 def _of_networks(grid: str) -> float:
-    """The largest difference of outputs, batches and gradients after two updates on one batch."""
+    """Return the largest difference of outputs, batches and gradients after two updates on one batch."""
     apart = []
     for module in _networks():
         module = module.double()
@@ -220,7 +220,7 @@ def _changed_after_flat(x: Any) -> Any:
 def _features(
     change: Callable[[Any], object], then: Callable[[], nn.Module] = nn.Identity
 ) -> Callable[[Any], Any]:
-    """Features in parts that are used after a change."""
+    """Return a function that uses features in parts after a change."""
 
     def changed(x: Any) -> Any:
         torch.manual_seed(0)  # the same on every rank, whichever imported this module when

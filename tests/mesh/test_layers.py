@@ -1,4 +1,4 @@
-"""Layers over ranks: own ones, local ones to the bit, maps in and out, what is refused."""
+"""Layers over ranks: custom layers, local layers to the bit, maps as inputs and outputs, refusals."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class _Failing(SpatialLayer):
 
 
 class _Bright(_Failing):
-    """Whole numbers, by a type that few layers give."""
+    """A layer that returns whole numbers, in a type that few layers return."""
 
     def forward_window(self, window: Tensor, output: Box) -> Tensor:
         return (window > 0.5).to(torch.uint8)
@@ -363,7 +363,8 @@ def _second_derivatives(grid: str) -> float:
 
 
 def _twice(module: nn.Module, grid: str) -> float:
-    """How far the second derivatives of a partitioned module are from its module's."""
+    """Return the largest difference between the second derivatives of a partitioned module and of its module.
+    """
     partitioned = partition(module, grid)
     found: list[list[Any]] = []
     for one in (module, partitioned):
@@ -377,7 +378,7 @@ def _twice(module: nn.Module, grid: str) -> float:
 
 
 class Offset(SpatialLayer):
-    """Pixels and an offset that their gradient does not depend on."""
+    """Pixels plus an offset that their gradient does not depend on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -409,7 +410,7 @@ def test_partitioned_modules_of_local_layers_are_differentiable_twice_where_rank
 
 
 def _furthest(wanted: list[Any], got: list[Any]) -> float:
-    """The largest difference, as a part of the largest value."""
+    """Return the largest difference, relative to the largest value."""
     pairs = zip(got, wanted, strict=True)
     return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-30)) for a, b in pairs)
 
@@ -420,7 +421,7 @@ def test_partitioned_modules_of_convolutions_are_differentiable_twice(grid: str)
 
 
 def _where_one_has_no_kernels(grid: str) -> float:
-    """How far a layer's gradients are from those of one process where torch computes for rank 1."""
+    """Return the difference of a layer's gradients from those of one process, with torch's code on rank 1."""
     torch.manual_seed(0)
     layer, x = LocallyConnected2d(2, 4, (9, 8), 3, padding=1), torch.rand(3, 2, 9, 8)
     layer(x).square().sum().backward()
@@ -437,7 +438,7 @@ def _where_one_has_no_kernels(grid: str) -> float:
 
 
 def _part_of(x: Tensor, grid: str) -> DistributedMap:
-    """A map of which each rank has its part alone."""
+    """Return a map of which each rank has only its part."""
     parts = Partition.even((9, 8), Grid.parse(grid))
     mesh = Mesh.of(grid)
     rows, columns = parts.box(mesh.rank).slices
@@ -449,7 +450,7 @@ def test_ranks_of_which_one_has_no_kernels_send_each_other_what_is_waited_for() 
 
 
 def _under_another_default_device(grid: str) -> float:
-    """How far gradients are from those of one process where new tensors lie elsewhere by default."""
+    """Return the difference of gradients from those of one process under another default device."""
     torch.manual_seed(0)
     layers = [
         nn.Conv2d(2, 4, 3, padding=1, bias=False),

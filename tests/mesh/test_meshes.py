@@ -1,4 +1,4 @@
-"""Meshes: one for a grid, parts of a job, processes that are alone."""
+"""Meshes: one for a grid, parts of a job, single processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _on_a_part(name: str) -> float:
 
 
 def _after_an_evaluation() -> list[float]:
-    """Gradients of a partitioned module, and of a copy of it, that were called in inference mode first."""
+    """Return gradients of a partitioned module, and of a copy, both first called in inference mode."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.Flatten(), nn.Linear(2 * 5 * 7, 3))
     whole = copy.deepcopy(module)
@@ -91,7 +91,7 @@ def test_a_partitioned_module_and_its_copy_learn_after_an_evaluation(switch: str
 
 
 def _switched(switch: str, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Work on ranks that pass messages through memory, or not."""
+    """Run work on ranks that pass messages through memory, or not."""
     os.environ[SWITCH] = switch
     try:
         return work(*arguments)
@@ -100,7 +100,7 @@ def _switched(switch: str, work: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _beside_messages_of_the_user(grid: str) -> bool:
-    """An exchange between two ranks, and messages of the user's own with all tags that it might have."""
+    """Check an exchange between two ranks together with messages of the user with all possible tags."""
     halves = (Box((0, 0), (4, 2)), Box((0, 2), (4, 4)))
     exchange = Exchange(Mesh.of(grid), ExchangePlan(halves, (Box((0, 0), (4, 3)), Box((0, 1), (4, 4)))))
     rank = exchange.mesh.rank
@@ -133,7 +133,7 @@ def test_every_mesh_has_a_group_of_its_own_that_waits_as_long_as_the_jobs() -> N
 
 
 def _of_other_sizes(store: str) -> str:
-    """What a rank hears over Gloo where each expects a message of another size."""
+    """Return the error of a rank over Gloo if each expects a message of another size."""
     os.environ[SOCKETS_SWITCH] = "0"
     rank = dist.get_rank()
     dist.destroy_process_group()
@@ -157,7 +157,7 @@ def test_a_message_of_another_size_between_hosts_is_never_taken_for_the_one_expe
 
 
 def _words_without_a_backend(store: str) -> list[str]:
-    """What is said where the job's group is for CUDA alone (Gloo stands for NCCL, which is not here)."""
+    """Return the error if the job's group is for CUDA only (Gloo stands for NCCL, which is not available)."""
     rank = dist.get_rank()
     dist.destroy_process_group()
     files = dist.FileStore(store, 2)  # type: ignore[attr-defined]  # torch exports it untyped

@@ -1,4 +1,4 @@
-"""Parameters of partitioned modules are DTensors that torch's optimisers, clipping and state dicts take."""
+"""Parameters of partitioned modules are DTensors accepted by torch's optimisers, clipping and state dicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitioned networks compute what one process computes: outputs, losses, gradients, updates."""
+"""Partitioned networks compute the results of one process: outputs, losses, gradients, updates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _loss(out: Any) -> Tensor:
 
 
 def trained(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
-    """Loss, gradients and parameters of some updates, all whole."""
+    """Return loss, gradients and parameters of some updates, all whole."""
     optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     found: dict[str, Tensor] = {}
     for step in range(STEPS):
@@ -54,7 +54,7 @@ def trained(module: nn.Module, x: Tensor) -> dict[str, Tensor]:
 
 
 def _compare(name: str, grid: str) -> dict[str, float]:
-    """The largest difference of everything, as a part of its largest value."""
+    """Return the largest difference of each result, relative to its largest value."""
     torch.manual_seed(3)
     module = NETWORKS[name]().double()
     partitioned = partition(module, grid)

@@ -1,4 +1,4 @@
-"""Sums over ranks of short numbers err no more than torch's own, and a NaN of any rank is everybody's."""
+"""Sums over ranks in short types err no more than torch's own, and a NaN of any rank reaches all ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cotswold.mesh import DistributedMap, Mesh, partition
 GRIDS = ("1x2", "2x1", "2x2")
 SHORT = (torch.float16, torch.bfloat16)
 SHAPE = (1, 4, 160, 164)
-"""Of values of about 3.5, whose sum no float16 holds."""
+"""Shape of values of about 3.5, whose sum overflows float16."""
 
 
 def _values(seed: int, dtype: torch.dtype) -> Tensor:
@@ -27,7 +27,7 @@ def _values(seed: int, dtype: torch.dtype) -> Tensor:
 
 
 def _other(x: Any, seed: int = 1) -> Tensor:
-    """Values of the type of ``x`` that are the same short numbers in any."""
+    """Return values in the type of ``x`` that are the same short numbers in any type."""
     short = torch.bfloat16 if x.dtype == torch.float64 else x.dtype
     return _values(seed, torch.bfloat16).to(short).to(x.dtype)
 
@@ -37,7 +37,7 @@ def _of_channels(x: Any) -> Tensor:
 
 
 def _gradient(function: Callable[[Any, Tensor], Any]) -> Callable[[Any], Any]:
-    """That by a parameter, which is summed over ranks."""
+    """Return the gradient of a parameter, which is summed over ranks."""
 
     def of(x: Any) -> Tensor:
         learnt = _of_channels(x).requires_grad_()
@@ -96,7 +96,7 @@ def _whole(value: Any) -> Tensor:
 
 
 def _errors(grid: str) -> dict[tuple[str, torch.dtype], tuple[float, float, float, bool]]:
-    """Torch's error, ours, and a unit in the last place of the largest value; whether types agree."""
+    """Return torch's error, ours, and a unit in the last place of the largest value; True if types agree."""
     mesh, found = Mesh.of(grid), {}
     for dtype in SHORT:
         x = _values(0, torch.bfloat16).to(dtype)
@@ -140,7 +140,7 @@ MAXIMA: dict[str, Callable[[Any], Any]] = {
 
 
 def _maxima(grid: str) -> list[str]:
-    """What differs from torch where one place of a map of negative values has no ordinary number."""
+    """Return the differences from torch for a map of negative values with one special value."""
     mesh, wrong = Mesh.of(grid), []
     draw = torch.Generator().manual_seed(0)
     for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
@@ -185,7 +185,7 @@ def test_maxima_and_sums_of_whole_numbers_are_exact() -> None:
 
 
 def _stacked() -> float:
-    """How far outputs in bfloat16 are from those in float64, beside how far the plain module's are."""
+    """Return the errors of outputs in bfloat16 relative to float64, next to those of the plain module."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 8)).bfloat16()
     x, partitioned = torch.randn(256, 64).bfloat16(), partition(module, "2x2")

@@ -1,4 +1,4 @@
-"""Ranks of tests do what they are told, and fail as they should."""
+"""Ranks of tests follow requests, and fail correctly."""
 
 from __future__ import annotations
 

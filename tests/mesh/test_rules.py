@@ -1,4 +1,4 @@
-"""Torch's functions on distributed maps give what they give on whole tensors, and the same gradients."""
+"""Torch's functions on distributed maps return the results and gradients of whole tensors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def _in_place(x: Any) -> Any:
 
 
 def _moved(x: Any) -> Any:
-    """The lower rows alone, which have other cuts when they have gone off the map and come back."""
+    """Return the lower rows only, whose cuts change when they leave the map and come back."""
     return F.pad(F.pad(x, (0, 0, -3, 0)), (0, 0, 3, 0))
 
 
 def _weighted(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A loss with weights, which torch's stubs do not know of."""
+    """Return a loss with weights, which torch's stubs lack."""
     return getattr(F, name)(*args, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""Training a stack by many ranks gives what one process gives."""
+"""Training a stack on many ranks gives the results of one process."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def together(grid: str, geometry: StackGeometry) -> dict[str, Tensor]:
 
 
 def put_together(parts: list[Tensor], boxes: tuple[Box, ...], like: Tensor, plane: int) -> Tensor:
-    """The whole from parts that lie at boxes of dimensions ``plane`` and ``plane + 1``."""
+    """Assemble the whole from parts at boxes of dimensions ``plane`` and ``plane + 1``."""
     whole = torch.full_like(like, torch.nan)
     for part, box in zip(parts, boxes, strict=True):
         whole[(slice(None),) * plane + box.slices] = part

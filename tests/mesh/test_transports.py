@@ -1,4 +1,4 @@
-"""What every transport does, on two ranks: shared memory, sockets of ours, torch's own messages."""
+"""The contract of every transport, on two ranks: shared memory, our sockets, torch's messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EVEN = [torch.float64, torch.float32, torch.bfloat16, torch.int16]
 
 @contextmanager
 def _transport(kind: str) -> Iterator[tuple[Mesh, Transport]]:
-    """The transport of a kind to the only other rank."""
+    """Yield the transport of a kind to the only other rank."""
     real = connecting._this_host
     if kind != "memory":
         connecting._this_host = lambda: b"host %d" % dist.get_rank()
@@ -52,7 +52,7 @@ def _transport(kind: str) -> Iterator[tuple[Mesh, Transport]]:
 
 
 def _exchange(mesh: Mesh, transport: Transport, sent: Tensor, room: Tensor, in_place: bool = False) -> int:
-    """Begin an exchange of one message each way; its tag."""
+    """Start an exchange of one message each way; return its tag."""
     tag, other = mesh.next_tag(), 1 - mesh.rank
     transport.send(tag, {other: sent}, {other: Expected(room, in_place)})
     return tag
@@ -66,7 +66,7 @@ def _finished(mesh: Mesh, transport: Transport, tag: int) -> Tensor:
 
 
 def _views(seed: int, dtype: torch.dtype) -> list[Tensor]:
-    """Views of any strides, one of them of nothing."""
+    """Return views of any strides, one of them empty."""
     whole = (torch.arange(7 * 9 * 5).reshape(7, 9, 5) + seed).to(dtype)
     return [whole[1:5, ::2], whole.permute(2, 0, 1)[1:], whole[:0], whole, whole[3, 4, 2], whole.mT]
 
@@ -161,7 +161,7 @@ def test_a_message_of_another_size_is_refused_and_not_read_as_what_it_is_not(kin
 
 
 def _abandoned(kind: str) -> int:
-    """Exchanges that hold something after most were abandoned by one rank or by both."""
+    """Return the exchanges that hold resources after most were abandoned by one rank or by both."""
     with _transport(kind) as (mesh, transport):
         size = 3000
         for number in range(30):
@@ -186,7 +186,7 @@ def test_abandoned_exchanges_hold_nothing_and_later_ones_are_right(kind: str) ->
 
 
 def _rank_of_two(rank: int, store: str, kind: str, told: Connection) -> None:
-    """Rank 1 is gone when rank 0 waits for it; rank 0 tells what it hears."""
+    """Let rank 1 exit while rank 0 waits for it; rank 0 reports its error."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group(
         "gloo",

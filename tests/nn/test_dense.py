@@ -20,7 +20,7 @@ COMBINED: list[tuple[DenseOutput, DenseLoss]] = [
 
 
 def operands(network: DenseNetwork, patterns: int, classes: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Parameters, inputs and targets in float64."""
+    """Return parameters, inputs and targets in float64."""
     generator = torch.Generator().manual_seed(patterns)
     draw = {"generator": generator, "dtype": torch.float64}
     parameters = torch.randn(network.size, **draw) / 3  # type: ignore[call-overload]  # of a dictionary
@@ -33,7 +33,7 @@ def operands(network: DenseNetwork, patterns: int, classes: bool) -> tuple[Tenso
 def plain(
     network: DenseNetwork, output: str, loss: str, parameters: Tensor, inputs: Tensor, targets: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, gradient and sums by autograd on formulas as a textbook has them."""
+    """Return loss, gradient and sums by autograd on textbook formulas."""
     flat = parameters.clone().requires_grad_()
     named, state = network.views(flat), inputs.t()
     for number in range(len(network.sizes) - 1):

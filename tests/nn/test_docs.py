@@ -1,4 +1,4 @@
-"""The page about layers does what it says."""
+"""The page about layers is true."""
 
 from __future__ import annotations
 

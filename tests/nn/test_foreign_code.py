@@ -44,12 +44,12 @@ every_in_soak = pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ("2d", "stack") else pytest.mark.soak) for name in BUILDERS],
 )
-"""For what takes seconds in torch: one layer and the stack, which has all kinds of operation, are short."""
+"""Cases for slow tests in torch: one layer and the stack, which has all kinds of operations."""
 learning = pytest.mark.parametrize("name", LEARNING)
 
 
 def loss_of(layer: nn.Module, x: Tensor) -> Tensor:
-    """What the layer would be trained for; a normalised output alone says nothing about α."""
+    """Return the training loss of a layer; a normalised output alone does not depend on α."""
     return layer.objective(x) if isinstance(layer, SparseAutoencoderStack) else layer(x).square().sum()
 
 
@@ -216,7 +216,7 @@ def test_the_older_onnx_exporter_is_refused(name: str) -> None:
 def test_the_newer_onnx_exporter_is_refused_in_both_of_its_ways(
     name: str, strict: bool, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It needs onnxscript, which is no dependency: here are the flag that it sets and what it calls first."""
+    """Without the optional onnxscript, use the flag that it sets and its first call."""
     layer, x = build(name)
     monkeypatch.setattr("torch.onnx._internal.exporter._flags._is_onnx_exporting", True)
     with pytest.raises(error, match=r"cannot be exported to ONNX"):

@@ -1,4 +1,4 @@
-"""Locally connected layers against an independent computation: unfold, then einsum."""
+"""Locally connected layers, compared with an independent computation: unfold, then einsum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Layer = LocallyConnected1d | LocallyConnected2d | LocallyConnected3d
 
 
 def windows(x: Tensor, layer: Layer) -> Tensor:
-    """(image, channel, *grid, *kernel): every receptive field, copied out."""
+    """Return (image, channel, *grid, *kernel): every receptive field, copied out."""
     padding = layer.padding
     assert not isinstance(padding, str)
     x = F.pad(x, [side for p in reversed(padding) for side in (p, p)])
@@ -33,7 +33,7 @@ def windows(x: Tensor, layer: Layer) -> Tensor:
 
 
 def untied(x: Tensor, weight: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
-    """The same responses from the documented layouts of weight and bias."""
+    """Return the same responses from the documented layouts of weight and bias."""
     grid, out, channels = layer.grid, layer.out_channels, layer.in_channels
     fields = windows(x, layer)
     if len(grid) == 1:
@@ -69,7 +69,7 @@ def assert_same_responses_and_gradients(layer: Layer, images: int) -> None:
 
 @st.composite
 def axes(draw: st.DrawFn) -> tuple[int, int, int, int, int]:
-    """Extent, kernel, stride, padding, block of one axis."""
+    """Draw extent, kernel, stride, padding and block of one axis."""
     kernel = draw(st.integers(1, 4))
     return (
         draw(st.integers(1, 9)),

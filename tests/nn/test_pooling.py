@@ -1,4 +1,4 @@
-"""Pooling and normalisation modules against torch's own convolutions."""
+"""Pooling and normalisation modules, compared with torch's own convolutions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The autoencoder's stack against dense matrices, and networks of stacks."""
+"""The autoencoder's stack, compared with dense matrices, and networks of stacks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stack(
 
 
 def dense(filters: Tensor, layer: BlockLocal) -> Tensor:
-    """The matrix of unit-norm filters, (neuron of the output map, value of the input map)."""
+    """Return the matrix of unit-norm filters, (neuron of the output map, value of the input map)."""
     shape, out = layer.input, layer.output
     rows = []
     for depth in range(out.channels):

@@ -1,4 +1,4 @@
-"""Layers in traces of torch.fx and torch.jit, and before torch's counter of FLOPs."""
+"""Layers in traces of torch.fx and torch.jit, and under torch's counter of FLOPs."""
 
 from __future__ import annotations
 

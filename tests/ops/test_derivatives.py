@@ -1,4 +1,4 @@
-"""Derivatives of every operation: first and second, compiled, mapped, and the mode that is refused."""
+"""Derivatives of every operation: first and second, compiled, vmapped, and the refused mode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMOOTHINGS = [Smoothing(3), Smoothing(3, keep=True), Smoothing(2, keep=True), Sm
 def products(
     layer: BlockLocal, images: int = 2
 ) -> dict[str, tuple[Callable[..., Tensor], tuple[Tensor, Tensor]]]:
-    """The three products of a layer with operands that ask for gradients."""
+    """Return the three products of a layer with operands that require gradients."""
     x, y = (
         random_map(layer.input, images).requires_grad_(),
         random_map(layer.output, images, 2).requires_grad_(),
@@ -131,7 +131,7 @@ def test_per_image_gradients_by_torch_func_equal_gradients_one_by_one() -> None:
 
 
 def unary_calls() -> dict[str, tuple[Callable[[Tensor], Tensor], Tensor]]:
-    """Every operation as a function of one tensor."""
+    """Return every operation as a function of one tensor."""
     x, y, filters = random_map(ODD.input, 2), random_map(ODD.output, 2), random_weights(ODD)
     code = list(encode(ODD))
     return {

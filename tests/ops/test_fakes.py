@@ -1,4 +1,4 @@
-"""What compilers are promised of results, by operations on tensors without memory, beside what they get."""
+"""Layouts promised to compilers by operations on tensors without memory, compared with real results."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 EVERY = list(product((1, 20), (1, 3), (1, 7), (1, 8)))
-"""Images, channels, height and width: every way to have extents of 1, for float32."""
+"""Images, channels, height and width for float32: every combination of extents of 1."""
 FEW = [(20, 3, 7, 8), (1, 3, 7, 8), (20, 1, 7, 8), (20, 3, 1, 8), (20, 3, 7, 1), (1, 1, 1, 1)]
-"""For the other types: none, one or all of the extents are 1."""
+"""Extents for the other types: none, one or all are 1."""
 
 
 def maps(dtype: torch.dtype) -> Iterator[Tensor]:
-    """Small maps in every layout."""
+    """Yield small maps in every layout."""
     for images, channels, height, width in EVERY if dtype == torch.float32 else FEW:
         x = random_map(MapShape(channels, height, width), images, dtype=dtype)
         for lay in LAYOUTS.values():
@@ -53,13 +53,13 @@ def maps(dtype: torch.dtype) -> Iterator[Tensor]:
 
 
 def layout(x: Tensor) -> tuple[object, ...]:
-    """Shape, type, and the strides that say anything."""
+    """Return shape, type, and the meaningful strides."""
     strides = [stride for stride, extent in zip(x.stride(), x.shape, strict=True) if extent > 1]
     return x.dtype, tuple(x.shape), strides
 
 
 def promised(operation: Callable[..., Tensor], *arguments: object) -> Tensor:
-    """The result, whose layout must be that of the operation on fakes."""
+    """Return the result, whose layout must equal that of the operation on fakes."""
     real = operation(*arguments)
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(one) if isinstance(one, Tensor) else one for one in arguments]

@@ -26,21 +26,21 @@ APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
 }
 ULPS = {"identity": 0.5, "tanh": 3, "sigmoid": 3, "relu": 0.5}
-"""How far float32 may be from the right result, in units of its last place."""
+"""Largest error of float32 in units of its last place."""
 SECTIONS = BlockLocal(MapShape(70, 4, 8), Window(3, 2, 1, 1), Window(5, 3, 1, 1), rows=1, columns=2, depth=9)
 """Sums of up to 1050 terms, padded."""
 LAYERS = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "sections": SECTIONS}
 SINGLE = BlockLocal(MapShape(1, 1, 1), Window(1), Window(1), 1, 1, 1)
 """One number in, one out."""
 BATCHES = [1, 5, 16, 17, 70]
-"""On both sides of the vectors that images fill."""
+"""Batches on both sides of the vector lengths."""
 
 
 SOFTMAX = cast(Activation, "softmax")
 
 
 def whole_numbers(layer: BlockLocal, images: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """A map, filters and biases whose sums, about as large as 1, no order of additions rounds."""
+    """Return a map, filters and biases whose sums, about as large as 1, are exact in any order."""
     x = (3 * random_map(layer.input, images, 0)).round()
     filters = (3 * random_weights(layer)).round() / 32
     generator = torch.Generator().manual_seed(7)
@@ -49,7 +49,7 @@ def whole_numbers(layer: BlockLocal, images: int, dtype: torch.dtype) -> tuple[T
 
 
 def plain(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: Activation) -> Tensor:
-    """The same in float64, slowly."""
+    """Return the result in float64, slowly."""
     flat = x.double().flatten(1) @ Dense.of(layer).matrix(filters.double()).T
     shape = layer.output
     sums = flat.reshape(-1, shape.channels, shape.height, shape.width)
@@ -57,7 +57,7 @@ def plain(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activat
 
 
 def ulps(found: Tensor, expected: Tensor) -> float:
-    """The largest distance from float64 numbers, in units of the last place of those found."""
+    """Return the largest distance from float64 numbers, in units of the last place of the found type."""
     info = torch.finfo(found.dtype)
     spacing = torch.ldexp(torch.full_like(expected, info.eps), torch.frexp(expected)[1] - 1)
     distance = (found.double() - expected).abs() / spacing.clamp_min(info.smallest_normal * info.eps)
@@ -105,7 +105,7 @@ def test_a_fully_connected_layer_equals_torchs(
 
 
 def applied_to(values: Tensor, activation: Activation, bias: float = 0.0) -> Tensor:
-    """An activation alone: every value is an image of one number."""
+    """Return the result of an activation alone: every value is an image of one number."""
     x, filters = values.view(-1, 1, 1, 1), torch.ones(SINGLE.filters_shape, dtype=values.dtype)
     biases = torch.full(SINGLE.norms_shape, bias, dtype=values.dtype)
     return ops.local_layer(x, filters, biases, SINGLE, activation).flatten()
@@ -160,7 +160,7 @@ PLACES = [(0, 1), (0, 5), (3, 19), (3, 20), (15, 33), (39, 40)]
 
 
 TYPED = [(one, torch.float32) for one in APPLIED] + [(one, torch.float64) for one in ("identity", "relu")]
-"""Activations and types whose bits are ours: in float64 curves are torch's, whose tails round otherwise."""
+"""Activations and types whose bits are ours: in float64 curves are torch's, whose tails round differently."""
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -76,7 +76,7 @@ def test_a_map_of_any_shape_is_itself_in_either_order(
 
 @pytest.fixture
 def threads_of_this_test() -> Iterator[None]:
-    """How many threads torch uses is as before afterwards."""
+    """Restore torch's number of threads after the test."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

@@ -18,12 +18,12 @@ from cotswold.ops import batched
 from cotswold.ops.products import in_bands
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
-"""So narrow that field rows are merged."""
+"""A layer so narrow that field rows are merged."""
 
 
 @pytest.fixture
 def poisoned_memory() -> Iterator[None]:
-    """Uninitialised memory is filled with NaN."""
+    """Fill uninitialised memory with NaN."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -76,7 +76,7 @@ def test_nothing_uninitialised_reaches_a_result(layer: BlockLocal, dtype: torch.
 
 
 def foreign_layouts(x: Tensor) -> dict[str, Tensor]:
-    """The same values in other memory."""
+    """Return the same values in other memory layouts."""
     wide = torch.full((x.shape[0] + 2, *x.shape[1:]), float("nan"), dtype=x.dtype)
     sliced = ops.images_last(wide)
     sliced[1:-1] = x
@@ -170,7 +170,7 @@ def test_operands_that_do_not_fit_are_named(
 
 
 TALL = BlockLocal(MapShape(2, 61, 7), Window(5, 2, 3, 4), Window(3, 1, 1, 0), rows=1, columns=2, depth=3)
-"""So tall that a map with its images first is copied in bands."""
+"""A layer so tall that a map with its images first is copied in bands."""
 
 
 @pytest.mark.usefixtures("poisoned_memory")

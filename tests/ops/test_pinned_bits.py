@@ -1,8 +1,8 @@
-"""The bits of our own kernels stay from version to version: runs that are resumed go on as they began.
+"""The bits of our own kernels stay equal from version to version, so that resumed runs continue identically.
 
-The inputs are made of small integers, so that they are the same everywhere; a sum of products is
-a fixed chain of fused multiply-adds (docs/kernels.md), so its bits depend on neither the processor, the tiles
-nor the threads.
+The inputs are made of small integers, so that they are the same everywhere. A sum of products is a fixed
+chain of fused multiply-adds (docs/kernels.md), so its bits depend on neither the processor, the tiles nor the
+threads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IMAGES = 37
 
 
 def values(shape: tuple[int, ...], step: int) -> Tensor:
-    """Thirds of small integers: not exact in binary, so that every rounding is seen."""
+    """Return thirds of small integers: inexact in binary, so that every rounding shows."""
     count = torch.arange(torch.Size(shape).numel(), dtype=torch.int64)
     return (((count * step) % 1009 - 504).to(torch.float32) / 3).reshape(shape)
 

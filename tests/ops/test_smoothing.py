@@ -1,4 +1,4 @@
-"""L2 pooling and contrast normalisation against their definitions."""
+"""L2 pooling and contrast normalisation, compared with their definitions."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ PADDED = StackGeometry(
 BARE = StackGeometry(ODD, Smoothing(1), Smoothing(1))
 OBJECTIVE = ops.StackObjective(sparsity=0.3, epsilon=1e-3)
 STILL = ops.StepRule(rate=1e-9, momentum=0.0)
-"""Hardly moves, so that the momentum is the gradient, scaled."""
+"""A rule that hardly moves, so that the momentum is the scaled gradient."""
 
 
 def new_state(geometry: StackGeometry, dtype: torch.dtype = torch.float64, seed: int = 0) -> ops.StackState:
@@ -45,7 +45,7 @@ def new_state(geometry: StackGeometry, dtype: torch.dtype = torch.float64, seed:
 def autograd_loss(
     state: ops.StackState, filters: Tensor, batch: Tensor, geometry: StackGeometry
 ) -> tuple[Tensor, Tensor]:
-    """The objective and the stack's output by differentiable operations; α is held."""
+    """Return the objective and the stack's output by differentiable operations, with α fixed."""
     unit = filters / ops.filter_norms(filters)[:, :, None, None, :]
     x = state.gain * batch
     z = state.alpha * ops.local_product(x, unit, geometry.filters)
@@ -151,7 +151,7 @@ def test_learning_lowers_the_objective_on_images_not_seen() -> None:
 
 
 def replace_state(state: ops.StackState) -> ops.StackState:
-    """A copy that can be stepped without a trace."""
+    """Return a copy that can be stepped independently."""
     return ops.StackState(
         state.filters.clone(),
         state.norms.clone(),

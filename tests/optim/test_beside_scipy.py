@@ -1,4 +1,5 @@
-"""Every method on problems of the table, beside SciPy: the quick version of benchmarks/optimisers.py."""
+"""Every method on problems of the table, compared with SciPy: the quick version of benchmarks/optimisers.py.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from measures.optimisers.problems import Problem, problems
-from measures.optimisers.single import single_problems, singles
-from measures.optimisers.table import RIVALS, Row, compared, faults, methods
+from lib.optimisers.problems import Problem, problems
+from lib.optimisers.single import single_problems, singles
+from lib.optimisers.table import RIVALS, Row, compared, faults, methods
 
 PROBLEMS = {problem.name: problem for problem in problems()}
 QUICK = ["Beale", "Broyden, 30", "logistic, 20 features"]

@@ -1,4 +1,4 @@
-"""When a method has converged: at rounding level, and not before."""
+"""Convergence of a method: at rounding level, and not before."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STILL = Iteration(1, 1.0, 1e-3, 0.1, 1, 0, "all", 1)
 
 
 def valley(x: Tensor) -> Tensor:
-    """Rosenbrock's, high above 0, where float32 shows none of its last bends."""
+    """Return Rosenbrock's function, high above 0, where float32 shows none of its last bends."""
     return 1e3 + (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
 
 
 def trough(x: Tensor) -> Tensor:
-    """A parabola of condition 1e6, above 1: an iteration gains less than its rounding in float32."""
+    """Return a parabola of condition 1e6, above 1: an iteration gains less than its rounding in float32."""
     curvatures = torch.logspace(0, -6, len(x), dtype=torch.float64).to(x.dtype)
     return 1 + 0.5 * (curvatures * (x - 1) ** 2).sum()
 

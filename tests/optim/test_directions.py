@@ -1,4 +1,4 @@
-"""β and the two loops on dots, beside the formulas on vectors."""
+"""β and the two loops on dot products, compared with the formulas on vectors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_change_of_the_gradient_is_no_division_by_zero(name: BetaName) -> Non
 
 
 def loops(s: Tensor, y: Tensor, g: Tensor) -> Tensor:
-    """Nocedal and Wright 2006, algorithm 7.4, on vectors."""
+    """Return algorithm 7.4 of Nocedal and Wright 2006, on vectors."""
     q, kept = g.clone(), []
     for i in reversed(range(len(s))):
         kept.append(float(s[i] @ q / (y[i] @ s[i])))

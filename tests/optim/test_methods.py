@@ -1,4 +1,4 @@
-"""Methods: rounds of messages, stop and resume, patterns that are drawn, and everything that can go wrong."""
+"""Methods: rounds of messages, stop and resume, random patterns, and all failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Make = Callable[[Vectors, Objective, int | None], Method]
 
 
 def makes() -> dict[str, Make]:
-    """Every method with every search."""
+    """Return every method with every search."""
     found: dict[str, Make] = {}
     for name, search in SEARCHES.items():
         found[f"lbfgs {name}"] = lambda v, o, cycle, s=search: LBFGSMethod(  # type: ignore[misc]  # a default
@@ -62,7 +62,7 @@ def zeros(size: int = 8) -> Tensor:
 
 @cache
 def least() -> float:
-    """The minimum of the regression, by many iterations."""
+    """Return the minimum of the regression, by many iterations."""
     vectors = TensorVectors(zeros())
     method = LBFGSMethod(vectors, Patterns(vectors))
     return min(method.step().value for _ in range(40))
@@ -301,7 +301,7 @@ def test_a_wrong_gradient_ends_in_a_failed_search_that_is_told_and_the_point_sta
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_after_a_failed_search_steepest_descent_is_tried_and_the_reason_kept(which: int) -> None:
-    """The gradient turns around for some evaluations in the middle."""
+    """The gradient changes its sign for some evaluations in the middle."""
     calls = iter(range(10**6))
 
     def function(x: Tensor) -> tuple[float, Tensor]:
@@ -339,7 +339,7 @@ def test_an_evaluation_that_raises_leaves_a_state_from_which_the_same_step_is_ma
 
 
 def test_a_pair_without_curvature_is_skipped_and_counted() -> None:
-    """Along a line that bends downwards until a wall."""
+    """Follow a line that bends downwards until a wall."""
 
     def function(x: Tensor) -> tuple[float, Tensor]:
         a = float(x[0])

@@ -1,4 +1,4 @@
-"""The rate over a run: rises, then stays or falls, never stops early."""
+"""The rate over a run rises, then stays or falls, and never stops early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every line search: on lines of which the answer is known, on bumps, on NaN, and with nothing to find."""
+"""Every line search: on lines with known answers, on bumps, on NaN, and without a minimum."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINES: dict[str, Line] = {
 
 
 def search(kind: Search, line: Line, first: float) -> tuple[Outcome, list[Ask]]:
-    """What the search finds, and what it asked; at most 100 times."""
+    """Return the outcome of the search and its requests, at most 100."""
     value, slope = line(0.0)
     asking = kind.along(Start(value, slope, first))
     asked: list[Ask] = []
@@ -125,7 +125,7 @@ def test_bunyips_search_asks_for_signs_on_part_and_for_all_patterns_once() -> No
 
 
 def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
-    """The part's minimum lies at 8, that of all patterns at 1."""
+    """The minimum of the part is at 8, that of all patterns at 1."""
     asking = BunyipSearch().along(Start(0.0, -2.0, 4.0))
     ask, steps = next(asking), []
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
 
 
 def test_bunyips_search_asks_for_all_patterns_where_the_part_has_no_lower_step() -> None:
-    """Slopes on the part say that the line rises at once."""
+    """By the part's slopes, the line rises at once."""
     asking = BunyipSearch().along(Start(1.0, -1.0, 1.0))
     ask = next(asking)
     parts: list[float | None] = []

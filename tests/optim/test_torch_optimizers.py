@@ -1,4 +1,4 @@
-"""LBFGS and ConjugateGradient as torch's users call them."""
+"""LBFGS and ConjugateGradient, called like torch's optimisers."""
 
 from __future__ import annotations
 

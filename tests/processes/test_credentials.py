@@ -1,4 +1,4 @@
-"""Tokens of a cluster of parameter servers: none is sent to another machine, which must have it itself."""
+"""Tokens of a cluster of parameter servers are never sent to another machine, which must have them itself."""
 
 from __future__ import annotations
 

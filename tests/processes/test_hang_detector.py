@@ -1,4 +1,4 @@
-"""When a process ends because a step of its thread stands still: real threads, a clock of the test's own."""
+"""Exit of a process after a step of its thread hangs: real threads, a fake clock."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Leading:
 
 
 class Thread:
-    """A thread that computes, at which a test looks once a second."""
+    """A thread that computes, observed by a test once per second."""
 
     def __init__(self) -> None:
         self.working, self.over, self.now = WorkerThread(), threading.Event(), 0.0
 
     def do(self, job: Callable[[], object]) -> None:
-        """Something, to its end."""
+        """Run a job to its end."""
         done = threading.Event()
         self.working.submit(job)
         self.working.submit(done.set)
@@ -46,7 +46,7 @@ class Thread:
         wait_until(lambda: self.working.step is None)
 
     def hang(self) -> None:
-        """Wait, from now on, until the test is over."""
+        """Wait from now on until the end of the test."""
         begun = threading.Event()
 
         def wait() -> None:
@@ -58,7 +58,7 @@ class Thread:
         wait_until(lambda: (seen := thread_activity(self.working.number)) is not None and seen.state == "S")
 
     def ends(self, watch: WorkerHangDetector, seconds: int) -> tuple[int, str] | None:
-        """After how many of so many seconds it is noticed that nothing is done, and how that is said."""
+        """Return the number of seconds until the hang is detected, and the message; None if it is not."""
         for second in range(seconds):
             self.now += 1.0
             try:
@@ -152,13 +152,13 @@ def test_nobody_is_said_to_hang_where_a_process_that_computes_is_not_seen(
 
 
 class Feeding:
-    """A work whose samples come from elsewhere."""
+    """A work with remote samples."""
 
     def __init__(self) -> None:
         self.is_starved, self.is_fed = False, True
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """There is nobody to ask."""
+        """Do nothing: there is no server."""
 
 
 def test_who_waits_for_samples_of_data_servers_does_not_hang(thread: Thread) -> None:

@@ -1,4 +1,4 @@
-"""Processes that are forked from a program which has computed with torch already."""
+"""Processes forked from a program that has computed with torch already."""
 
 from __future__ import annotations
 

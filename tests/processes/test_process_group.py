@@ -1,4 +1,4 @@
-"""Workers are started on machines by their cores, again when they end, and not for ever."""
+"""Workers start on machines by their cores, and restart a limited number of times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.transport import Endpoint
 
 
 class Pretended:
-    """A process that ends when it is told how."""
+    """A process that ends on request."""
 
     pid = 1
 
@@ -43,7 +43,7 @@ class Pretended:
 
 
 class Machines:
-    """Starts processes that do nothing, on machines that a test changes."""
+    """Starts idle processes on machines that a test changes."""
 
     def __init__(self, **cores: int) -> None:
         self.cores, self.started, self.broken = cores, list[Pretended](), False

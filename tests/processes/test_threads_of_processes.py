@@ -1,4 +1,4 @@
-"""Processes of a fork server compute with as many threads as they ask for."""
+"""Processes of a fork server compute with the requested number of threads."""
 
 from __future__ import annotations
 

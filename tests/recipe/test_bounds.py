@@ -1,4 +1,4 @@
-"""Whatever stands in a recipe or an override, it gives a recipe or one sentence, soon."""
+"""Any contents of a recipe or an override give a recipe or one sentence, quickly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cotswold.errors import FormatError, RecipeError
 from cotswold.recipe import Recipe, dump, load, parse, shipped
 
 SECONDS_MOST = 20.0
-"""Of one recipe; each takes milliseconds, on a machine that has other work as well."""
+"""Most seconds for one recipe; each takes milliseconds, but the machine may be busy."""
 STACK = """
 name = "a"
 [data]
@@ -139,7 +139,7 @@ def test_long_words_of_the_user_are_shortened_where_they_are_repeated(override: 
 
 
 def outcome(text: str, overrides: Sequence[str] = ()) -> Recipe | str:
-    """The recipe, or the sentence that refuses it; nothing else may come out."""
+    """Return the recipe, or the sentence that refuses it; other results are failures."""
     try:
         return parse(text, overrides=overrides)
     except (RecipeError, FormatError) as error:
@@ -166,7 +166,7 @@ values = st.recursive(
 
 
 def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a recipe's raw values."""
+    """Yield the paths of all values in a recipe's raw values."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in inside:
         yield (*path, key)
@@ -175,7 +175,7 @@ def places(value: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> str:
-    """A shipped recipe of which some fields are replaced, removed, added or repeated, as text."""
+    """Draw a shipped recipe, as text, with some fields replaced, removed, added or repeated."""
     recipe = tomllib.loads(dump(load(draw(st.sampled_from(shipped())))))
     for _ in range(draw(st.integers(1, 3))):
         *way, last = draw(st.sampled_from(list(places(recipe))))

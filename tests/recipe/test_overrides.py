@@ -1,4 +1,4 @@
-"""An override of a general field is for every stack, and says so."""
+"""An override of a general field applies to every stack, and says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes are read strictly, and complaints say what to do."""
+"""Recipes are read strictly, and errors name the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The explanation of recipes leaves nothing out."""
+"""The explanation of recipes is complete."""
 
 from __future__ import annotations
 

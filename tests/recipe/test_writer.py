@@ -1,4 +1,4 @@
-"""What is dumped reads back as the same recipe."""
+"""A dumped recipe reads back as the same recipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of coming steps: dealt ahead where data servers make them, and nowhere else."""
+"""Samples of coming steps are assigned in advance if data servers make them, and only then."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Learning:
         self.expected: list[Sequence[int]] = []
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
-        """Keep them."""
+        """Record the requests."""
         self.expected.extend(batches)
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are taken while replicas learn: exactly what counts, on any processes."""
+"""Checkpoints taken while replicas learn: exactly the counted samples, on any processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_checkpoint_while_replicas_learn_goes_on_with_the_bits_of_one_run(
 
 
 def test_the_ledger_of_a_checkpoint_counts_exactly_what_its_vectors_have(opened: Opener) -> None:
-    """Replicas die and servers go with them; on other processes every sample comes to count once an epoch."""
+    """Replicas and servers die; on other processes every sample then counts once per epoch."""
     told: dict[str, Any] = {"work": "tally", "rate": 1.0, "epochs": 20, "fraction": 1.0, "of": "samples"}
     told.update(shard_bytes=4 * PATTERNS, arguments={"seconds": 0.01})
     snapshot = None

@@ -1,4 +1,4 @@
-"""What servers have done, asked of servers that do not hear every question."""
+"""Counters of servers, if servers miss some requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def counts_of(server: str) -> ServerCounters:
 
 
 class Deaf(ReplicatedCoordinator):
-    """Servers a and b, of which b does not hear the first question."""
+    """Servers a and b, of which b misses the first request."""
 
     @property
     def servers(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Vectors apart from the memory of messages: the steps of a replica there, beside those in memory.
+"""Vectors outside the memory of messages: the steps of a replica, compared with vectors in memory.
 
-Where there is no CUDA device the CPU stands for one.
+Without a CUDA device the CPU stands for one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA d
 
 @dataclass(frozen=True)
 class Case:
-    """How a replica steps."""
+    """Settings of a replica's steps."""
 
     own: OwnSteps = "none"
     n_push: int = 1
@@ -66,7 +66,7 @@ CASES = [
 
 
 class Steps:
-    """The steps of one replica whose servers are made up: what is pulled is drawn."""
+    """The steps of one replica with fake servers, whose pulls are random."""
 
     def __init__(self, case: Case, device: torch.device | None, of: Callable[[Tensor], Vectors]) -> None:
         self.case, self.work = case, work(way=case.way, decay=case.decay, clip=case.clip)
@@ -80,7 +80,7 @@ class Steps:
         self._pulls = self._closed = self._behind = 0
 
     def run(self) -> Iterator[list[memoryview]]:
-        """The buffers of each push, in memory that is used again."""
+        """Yield the buffers of each push, in memory that is reused."""
         for number in range(STEPS):
             opens, closes = number % self.case.n_push == 0, (number + 1) % self.case.n_push == 0
             installs = [self._pulled()] if number % self.case.n_fetch == 0 else []
@@ -93,8 +93,7 @@ class Steps:
                 yield [memoryview(each) for part in parts.values() for each in part.buffers]  # type: ignore[arg-type]  # bytes
 
     def _pulled(self) -> PulledNewer:
-        """Some of the shards, of which some lie in memory that cannot be written to; every second pull does
-        not have the newest push."""
+        """Return some shards, some in read-only memory; every second pull lacks the newest push."""
         self._pulls += 1
         self._behind = int(self._pulls > 2 and self._pulls % 2 == 0)
         chosen = [each for each in self.shards if self._pulls == 1 or self._drawn.random() < 0.5]
@@ -143,7 +142,7 @@ def test_what_is_pushed_from_a_cuda_device_is_that_of_the_cpu(case: Case) -> Non
 
 @pytest.mark.parametrize("own", ["none", "sgd", "pushed"])
 def test_a_push_stays_as_it_is_until_the_one_after_the_next_begins(own: OwnSteps) -> None:
-    """The next is closed while this one may have to be sent again."""
+    """The next push is closed while this one may have to be sent again."""
     apart = Steps(Case(own), torch.device("cpu"), DeviceVectors)
     held: list[tuple[list[memoryview], list[bytes]]] = []
     for buffers in apart.run():
@@ -204,7 +203,7 @@ def test_a_fork_of_a_program_that_has_asked_cuda_says_so(monkeypatch: pytest.Mon
 
 
 class Moving:
-    """A work that asks, when it is moved, for the device of its thread."""
+    """A work that records the current device of its thread when it is moved."""
 
     def __init__(self) -> None:
         self.found: list[tuple[torch.device, torch.device]] = []
@@ -215,7 +214,7 @@ class Moving:
 
 @pytest.fixture
 def current(monkeypatch: pytest.MonkeyPatch) -> threading.local:
-    """As if there were two CUDA devices, and each thread had one; the first where it has set none."""
+    """Simulate two CUDA devices with one current device per thread [the first]."""
     of_thread = threading.local()
 
     def set_device(device: torch.device) -> None:

@@ -1,4 +1,4 @@
-"""Servers whose disks have what they knew a while ago: real processes, all of which are killed at once."""
+"""Servers with older contents on disk: real processes, which are all killed at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cotswold.testing import SmallDisk, why_no_disks
 
 Events = list[tuple[str, Mapping[str, object]]]
 REPLICAS, STEP_SECONDS = 2, 0.01
-"""Of those that are opened here, and how long each step of theirs takes at least."""
+"""Number of replicas, and least seconds of their steps."""
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def until(replicas: Replicas, is_so: Callable[[], bool], seconds: float = 60.0) 
 
 
 def begin(replicas: Replicas) -> None:
-    """Have replicas learn until the disks have something of all buckets, however slow the machine is."""
+    """Run replicas until the disks have contents of all buckets, on a machine of any speed."""
     until(replicas, lambda: replicas._machine._durability.order > 0 and replicas.ledger.total.counted > 500)
 
 
@@ -55,7 +55,7 @@ def revived(events: Events) -> int:
 
 
 def check_after_losses(replicas: Replicas, epochs: int = EPOCHS) -> None:
-    """Every sample counts once an epoch, in every shard, also one that a server lost and that came again."""
+    """Check that every sample counts once per epoch in every shard, also after a loss."""
     tallies = finish(replicas, 90.0)
     check_account(replicas)
     total = replicas.ledger.total
@@ -136,12 +136,12 @@ def test_a_disk_that_is_damaged_is_named_and_another_has_what_it_had(opened: Ope
 
 
 class Watched:
-    """Counts that servers gave, with the time at which they were there."""
+    """Counters of servers, with the time of their arrival."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._replicas = replicas
         self.seen: list[tuple[float, float, Mapping[int, int], float]] = []
-        """When servers were asked, and had all answered, the versions of shards, the longest window."""
+        """Time of the request, time of the last reply, versions of shards, longest window."""
 
     def look(self) -> bool:
         began, counts = time.monotonic(), self._replicas.count()
@@ -152,7 +152,7 @@ class Watched:
         return False
 
     def age(self, shard: int, version: int, at: float) -> float:
-        """How long before ``at`` the next update came for certain."""
+        """Return the time before ``at`` at which the next update had certainly arrived."""
         later = (answered for _, answered, versions, _ in self.seen if versions[shard] > version)
         return at - min(later, default=at)
 
@@ -167,8 +167,8 @@ def rows_of(events: Events) -> list[Mapping[str, Any]]:
 
 
 def check_window(watched: Watched, rows: list[Mapping[str, Any]], killed: float) -> None:
-    """What was lost is no older than what was shown when servers were asked last; the disk has no more than
-    was pushed."""
+    """Check that the loss is no older than the window reported at the last request, and that the disk has no
+    more than was pushed."""
     asked, _, versions, window = watched.seen[-1]
     # since they were asked: a push that was under way, one of a step that was, and those of later steps
     came = REPLICAS * (2 + (killed - asked) // STEP_SECONDS)
@@ -234,7 +234,7 @@ def flip(contents: Path) -> None:
 
 
 def settle(replicas: Replicas) -> None:
-    """Have nobody learn, and all that counts on disks."""
+    """Pause all replicas until all counted samples are on disks."""
     replicas.pause()
     until(replicas, lambda: replicas._machine._durability.settled == replicas.ledger.settled)
 
@@ -290,7 +290,7 @@ def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
 
 
 def spoil(index: Path) -> None:
-    """Flip bits of a server's index, so that it cannot be opened to be written to."""
+    """Flip bits of a server's index, so that it cannot be opened for writing."""
     for place in index.glob("*.sst"):
         content = bytearray(place.read_bytes())
         content[-4] ^= 1
@@ -301,7 +301,7 @@ def spoil(index: Path) -> None:
 def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_again(
     opened: Opener, tmp_path: Path
 ) -> None:
-    """What the first lacks comes from the others, and then what these lack from the first."""
+    """The first server's missing copies come from the others, and then theirs from the first."""
     events: Events = []
     disks = tmp_path / "servers"
     with opened(events=events, **tallied(disks=str(disks), copies=3, silent=20.0)) as replicas:

@@ -1,4 +1,4 @@
-"""An evaluator of a real process: judges what it is given or pulls, and is started again."""
+"""An evaluator in a real process: evaluates given or pulled parameters, and restarts."""
 
 from __future__ import annotations
 

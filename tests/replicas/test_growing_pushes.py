@@ -1,4 +1,4 @@
-"""A push that is late in being sent grows: by steps on parameters that move, and never as factors."""
+"""A push whose sending is delayed grows: by steps on moving parameters, and never as factors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RATE, USUAL, STEPS = 0.1, 2, 6
 
 
 def steps(one: ReplicaTask, beyond: int, count: int = STEPS) -> tuple[Accumulation, list[bool]]:
-    """Steps of a push that usually has `USUAL`; and after each whether another may be added."""
+    """Return a push of steps that usually has `USUAL`, and after each step whether another may be added."""
     parameters, layout = parameters_of(one)
     found = Accumulation(one, layout, "none", BATCH * USUAL, vectors_like(parameters), beyond)
     found.lay(split_into_shards(one.layout, 8, 700, ["server-0", "server-1"]))
@@ -51,7 +51,7 @@ def steps(one: ReplicaTask, beyond: int, count: int = STEPS) -> tuple[Accumulati
 
 
 def pushed(found: Accumulation) -> Tensor:
-    """All that goes to servers, in order of shards."""
+    """Return all data sent to servers, in order of shards."""
     parts, _ = found.close()
     buffers = {
         number: bytes(buffer)  # type: ignore[call-overload]  # a buffer
@@ -63,7 +63,8 @@ def pushed(found: Accumulation) -> Tensor:
 
 
 def by_hand(one: ReplicaTask, moves_after: int, replicas: int) -> Tensor:
-    """The sum of gradients where the parameters move in each step after so many, as by all replicas."""
+    """Return the sum of gradients if the parameters move in each step after ``moves_after``, as by all
+    replicas."""
     total = torch.zeros_like(one.parameters)
     for number in range(STEPS):
         place = number * BATCH % SAMPLES, (number + 1) * BATCH % SAMPLES
@@ -163,7 +164,7 @@ def test_replicas_move_where_servers_take_plain_steps_and_nothing_forbids_it(
 def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     is_ranked: bool, may_grow: int, sizes: list[int]
 ) -> None:
-    """Else the first would go on with what the others have closed."""
+    """Otherwise the first rank would continue what the others have closed."""
     machine = Replica(Join("one", 0, "", 20, 4), Pace(1, stretch=4))
     shard = Shard(0, "a", 0, 4, "weight", 0)
     machine.receive(
@@ -174,7 +175,7 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     heard, closed = list[bool](), list[int]()
 
     class Steps:
-        """Those of an accumulation that is closed with a step, as all ranks hear of it."""
+        """Steps of an accumulation that is closed with a step, as on all ranks."""
 
         count = 0
 

@@ -1,4 +1,4 @@
-"""Replicas whose servers keep copies: real processes, of which some are killed or stopped."""
+"""Replicas whose servers keep copies: real processes, some killed or stopped."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ pytestmark = pytest.mark.slow
 
 
 def tallied(**more: Any) -> dict[str, Any]:
-    """Replicas whose parameters count, in each of four shards, how often each sample was applied."""
+    """Return settings of replicas whose parameters count in each of four shards how often each sample was
+    applied."""
     told: dict[str, Any] = {"work": "tally", "rate": 1.0, "epochs": EPOCHS, "fraction": 1.0}
     told |= {"shard_bytes": 4 * PATTERNS, "arguments": {"seconds": 0.01}}
     return {**told, "servers": 3, "copies": 2, **more}
 
 
 def check_tallies(replicas: Replicas) -> None:
-    """Each sample counts once in each epoch, in every shard."""
+    """Check that each sample counts once per epoch, in every shard."""
     tallies = finish(replicas, 60.0)
     check_account(replicas)
     total = replicas.ledger.total

@@ -1,4 +1,4 @@
-"""Models that are large beside what endpoints let wait for a peer, and that are too large for a message."""
+"""Models larger than the queue of an endpoint, and models too large for a message."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Drains of servers of a cluster on which a run learns: real processes, some of which are killed meanwhile.
+"""Drains of servers of a cluster during the training of a run: real processes, some killed meanwhile.
 
-The gradient of the run is 1, so its parameters count how often each element was updated by each sample.
+The gradient of the run is 1, so its parameters count the updates of each element by each sample.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 @contextmanager
 def hosts(folder: Path, token: Token, *servers: int) -> Iterator[tuple[list[Supervisor], AdminClient, str]]:
-    """Hosts with so many servers each, the first of which has the controller; three servers in all."""
+    """Yield hosts with these numbers of servers, three in total; the first host has the controller."""
     with ExitStack() as held:
         (port,) = held.enter_context(free_ports(1))
         place, found = f"127.0.0.1:{port}", list[Supervisor]()
@@ -52,7 +52,7 @@ def seen(operator: AdminClient) -> tuple[ReplicaServerStatus, ...]:
 
 
 def server_on(operator: AdminClient, name: str) -> ReplicaServerStatus:
-    """The newest."""
+    """Return the newest server of the host."""
     return [each for each in seen(operator) if each.name.startswith(f"server-{name}-")][-1]
 
 

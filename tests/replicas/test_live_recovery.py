@@ -1,6 +1,6 @@
-"""A state of the controllers that is lost while a run learns, over several hosts: real processes.
+"""Loss of the controllers' metadata during a run, over several hosts: real processes.
 
-The gradient of the run is 1, so its parameters count how often each element was updated by each sample.
+The gradient of the run is 1, so its parameters count the updates of each element by each sample.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ADDRESSES = {"a": "127.0.0.1", "b": "127.0.0.2", "c": "127.0.0.3"}
 
 
 def counted(replicas: Replicas, more: int) -> None:
-    """Have the run learn until so many samples more count."""
+    """Train until ``more`` more samples count."""
     goal = replicas.ledger.total.counted + more
     learn_until(replicas, lambda: replicas.ledger.total.counted >= goal)
 
@@ -104,6 +104,6 @@ def folder(path: Path) -> Path:
 
 
 def host(path: Path, token: Token, name: str, places: list[str], etcd: tuple[str, ...]) -> Supervisor:
-    """One that has a controller and a server."""
+    """Return a host with a controller and a server."""
     words = ["start", "--listen", ADDRESSES[name], "--name", name, "--servers", 1, "--flush-seconds", 0.4]
     return Supervisor(path, token, *words, "--controllers", ",".join(places), "--etcd", ",".join(etcd))

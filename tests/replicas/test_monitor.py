@@ -1,4 +1,4 @@
-"""What is known of replicas and servers from what they say, by a clock of the test's own."""
+"""State of replicas and servers derived from their messages, with a fake clock."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_rate_needs_two_points() -> None:
 
 
 def test_the_rate_of_a_server_is_of_what_it_has_led_all_the_while() -> None:
-    """Who takes a bucket over has all that was applied to it before; who gives it up has less."""
+    """A server that takes over a bucket has all its earlier updates; one that gives it up has fewer."""
     watching = ReplicaMonitor()
     for second, (updates, leads, term) in enumerate(
         [(100, 1, 1), (110, 1, 1), (30_120, 2, 5), (30_130, 2, 5), (40, 1, 6), (50, 1, 6)]

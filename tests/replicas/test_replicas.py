@@ -1,4 +1,4 @@
-"""Replicas of real processes learn behind parameter servers; every sample is accounted for."""
+"""Replicas in real processes learn behind parameter servers; every sample is accounted for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WELL = "ended with exit code 0"
 
 
 def by_sgd(epochs: int, rate: float) -> torch.Tensor:
-    """What plain SGD of one process gives, on the same batches."""
+    """Return the result of plain SGD in one process, on the same batches."""
     work: Regression = regression(patterns=PATTERNS, size=SIZE)
     weights = work.parameters
     weights.requires_grad_()

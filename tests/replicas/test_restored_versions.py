@@ -1,4 +1,4 @@
-"""Which versions shards have that go on from disks."""
+"""Versions of shards restored from disks."""
 
 from __future__ import annotations
 

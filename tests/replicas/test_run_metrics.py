@@ -1,4 +1,4 @@
-"""Of servers that outlive runs a run hears what is its own, and nothing of what was before."""
+"""A run's metrics of long-lived servers contain only its own share, and nothing from before."""
 
 from __future__ import annotations
 

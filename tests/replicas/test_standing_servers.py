@@ -1,4 +1,4 @@
-"""What a run hears of the cluster on which it is: of itself and of servers, and only what is new."""
+"""Events of a cluster that a run receives: about itself and about servers, and only new ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def elected(seconds: float, run: str, number: int) -> ClusterEvent:
 
 
 class Unheard:
-    """A post of which nothing comes back."""
+    """A messenger without replies."""
 
     def __init__(self) -> None:
         self.sent: list[object] = []
@@ -106,7 +106,7 @@ def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() ->
 
 
 def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_path: Path) -> None:
-    """Whoever ends before it could ask, or is answered, leaves nothing behind."""
+    """A run that ends before its request or the reply leaves nothing behind."""
 
     def begun(run: str) -> tuple[StandaloneCluster, Unheard]:
         post = Unheard()

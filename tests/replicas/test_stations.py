@@ -1,4 +1,4 @@
-"""Clusters of parameter servers that outlive runs: real processes, of which some are killed or stopped."""
+"""Clusters of parameter servers that outlive runs: real processes, some killed or stopped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Servers that have no memory left, stand still, or hear what is wrong while replicas learn.
+"""Servers without memory, hanging, or receiving invalid messages while replicas learn.
 
-Each is named, nobody hangs, and what is learnt is what would have been.
+Each trouble is named, no process hangs, and the result is unaffected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs whose servers could not give each other what they have."""
+"""Runs whose servers could not exchange their contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cotswold.wire import Create
 
 MIB = 1 << 20
 ROWS = 1024
-"""Of a tensor of 1 GiB."""
+"""Rows of a tensor of 1 GiB."""
 
 
 def described(count: int, rule: Rule, shard_bytes: int = MIB, rows: int = ROWS) -> Description:
@@ -53,7 +53,7 @@ def test_shards_that_are_too_long_for_messages_are_named() -> None:
 
 
 def test_of_a_run_that_could_never_be_resumed_it_is_said_how_large_its_shards_must_be() -> None:
-    """Versions of its shards would make its description too long."""
+    """The versions of its shards would make its description too long."""
     begins = described(64, Sgd(), 4096, 1 << 16)
     with pytest.raises(UserError, match=r"training\.shard_kilobytes = ") as caught:
         check_description(begins)

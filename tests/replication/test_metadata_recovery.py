@@ -1,4 +1,4 @@
-"""The controllers' state, made again from disks; and when that is left to an operator."""
+"""The controllers' metadata restored from disks, and cases left to an operator."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def disk(
 
 
 def written(state: Path) -> tuple[BucketMap, dict[str, str]]:
-    """The map of the runs, and who leads."""
+    """Return the map of the runs, and the primaries."""
     with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
         found = BucketMap()
         found.load(opened.read(""))
@@ -191,7 +191,7 @@ def test_only_runs_that_are_in_the_state_must_be_described_alike(tmp_path: Path)
 
 
 def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
-    """No server opens it again: controllers would wait for it for ever."""
+    """No server opens it again, so controllers would wait endlessly."""
     disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
     disk(tmp_path, "server-a-0")
     told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")

@@ -1,4 +1,4 @@
-"""What servers know of a run's buckets before there are any."""
+"""A server's knowledge of a run's buckets before they exist."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from cotswold.wire import (
     Write,
 )
 from cotswold.wire.messenger import Received
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.keeper import CONTROLLER, OWN, RUN, KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.parameter_server import CONTROLLER, OWN, RUN, KeeperVictim
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:
@@ -51,7 +51,7 @@ def created(run: str) -> Create:
 
 
 LONG = json.dumps([0] * 10) + "\u20ac" * 500_000
-"""Under 600,000 letters, and over 1 MiB."""
+"""A text with fewer than 600,000 letters and more than 1 MiB."""
 
 
 @pytest.mark.parametrize("rule", [Sgd(), Momentum(0.9), Adagrad()], ids=lambda rule: rule.name)
@@ -66,7 +66,7 @@ def test_what_the_first_update_of_a_run_loads_is_loaded_before_there_is_one(rule
 def test_a_secondary_takes_what_its_primary_sends_whatever_shards_the_bucket_has(
     shard_bytes: int, buffers: int
 ) -> None:
-    """Shards that fill lines of the cache lie side by side, and travel as one buffer."""
+    """Shards that fill cache lines are adjacent, and are sent as one buffer."""
     run = described(Sgd(), "float32", shard_bytes, 1)
     (bucket,) = run.buckets
     primary, secondary = run.contents(bucket), run.contents(bucket)
@@ -105,7 +105,7 @@ def test_a_vector_that_is_written_after_a_state_was_frozen_was_zeros_then() -> N
 
 
 def spoilt(*places: object, to: object) -> str:
-    """A right description with another value in one place."""
+    """Return a valid description with another value in one place."""
     whole: Any = json.loads(described(Momentum(0.9), "float32").text)
     inner: Any = whole
     for each in places[:-1]:
@@ -115,7 +115,7 @@ def spoilt(*places: object, to: object) -> str:
 
 
 LAYER = [0, *(1, 8, 8), *(1, 1, 0, 0), *(1, 1, 0, 0), *(1, 1, 1)]
-"""Where it begins, and a layer of 8 times 8 filters of one number."""
+"""The offset, and a layer of 8 times 8 filters of one number."""
 SPOILT: Mapping[str, str] = {
     "a fraction of buckets": spoilt("count", to=1.5),
     "a truth as buckets": spoilt("count", to=True),
@@ -188,7 +188,7 @@ def test_a_server_refuses_says_and_counts_a_wrong_description_and_goes_on(what: 
 def test_a_server_makes_a_bucket_of_a_run_before_it_knows_it(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So what no check has thought of ends nothing either."""
+    """So errors that no check anticipates do no harm either."""
     monkeypatch.setattr(Description, "_check", lambda _: None)
     check_refused(SPOILT[what])
 

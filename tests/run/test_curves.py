@@ -1,4 +1,4 @@
-"""Events as curves in TensorBoard, where it is installed."""
+"""Events as curves in TensorBoard, if it is installed."""
 
 from __future__ import annotations
 

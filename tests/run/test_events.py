@@ -1,4 +1,4 @@
-"""Events are appended, survive kills and full disks, and go on after a resumption."""
+"""Events are appended, survive kills and full disks, and continue after a resumption."""
 
 from __future__ import annotations
 

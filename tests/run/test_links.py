@@ -1,4 +1,4 @@
-"""No file of a run is opened through a link: whoever writes there could have others of the user changed."""
+"""No file of a run is opened through a link, which could change other files of the user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECRET = '{"kind":"thesis"}\n' * 9
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    """A run with two checkpoints and a line of events."""
+    """Return a run with two checkpoints and a line of events."""
     run = RunDirectory.create(tmp_path / "run", 'name = "x"\n', {})
     for step in (1, 2):
         CheckpointManager(run.checkpoints).save(step, {"w": torch.zeros(3)}, {})
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A file of the user's that is none of ours."""
+    """Return a foreign file of the user."""
     path = tmp_path / "thesis.tex"
     path.write_text(SECRET)
     return path

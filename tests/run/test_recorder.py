@@ -1,4 +1,4 @@
-"""What a run records, with runs that have no steps: a number and words say where they are."""
+"""Records of runs without steps: a number and words give their position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now = 100.0
 
@@ -84,7 +84,7 @@ def test_a_checkpoint_is_due_once_its_time_has_passed_since_the_last(tmp_path: P
 
 
 def saves_of(recorder: Recorder, clock: Clock, seconds: int, takes: float = 0.0) -> list[float]:
-    """When checkpoints are written of a run that looks each second."""
+    """Return the times of checkpoints of a run that checks each second."""
     began, found = clock.now, []
     while clock.now - began < seconds:
         clock.now += 1

@@ -1,4 +1,4 @@
-"""Accounts: what was done, how fast, for how much."""
+"""Accounts: work, speed and cost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A folder with a demo run of each kind, and fixtures that tests of runs share.
 
-Knows: drawn images, small recipes, what a run changes in its process. Does not know: how a run is trained.
+Knows: drawn images, small recipes, the process state that a run changes. Does not know: how a run is trained.
 
 A conftest imports the fixtures that its tests need. `hasty_disk` and `threads` then apply to all tests below
 the conftest.

@@ -1,4 +1,4 @@
-"""One fork server for all tests of clusters: it imports torch once."""
+"""One fork server for all tests of clusters, which imports torch once."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def check_resume(
 
 
 def _trained(job: Job, until: int | None = None) -> Checkpoint:
-    """The last checkpoint of a run that is trained to its end, or stopped at a step."""
+    """Return the last checkpoint of a run that is trained to its end, or stopped at a step."""
     stop = Stop()
 
     def watch(event: Mapping[str, object]) -> None:

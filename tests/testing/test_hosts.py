@@ -1,4 +1,4 @@
-"""Hosts that are network namespaces: links, counters, what is left of them."""
+"""Hosts that are network namespaces: links, counters, cleanup."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SENT_BYTES = 25_000_000
 QUIET_SECONDS = 3.0
 TIMEOUT_S = 30
 TCP_INFO_BYTES = 208
-"""Of Linux's `struct tcp_info` up to `tcpi_bytes_sent`, the last 8 of these."""
+"""Bytes of Linux's `struct tcp_info` up to `tcpi_bytes_sent`, the last 8 of these."""
 FEW_BYTES = 200
-"""A connection begins with a question for an address and with longer headers, and its end may be counted at
-one side already."""
+"""Tolerance in bytes: a connection starts with a query for an address and with longer headers, and one side
+may have counted its end already."""
 LISTEN = f"""
 import socket
 with socket.create_server(("", 4000)) as server:
@@ -58,8 +58,8 @@ def ours() -> set[str]:
 
 
 def send(hosts: Hosts, interface: int = 0) -> tuple[float, int]:
-    """Seconds of sending from host 0 to an interface of host 1, begun and ended by host 0, and the bytes that
-    TCP sent, those included that it sent again."""
+    """Return the seconds of a transfer from host 0 to an interface of host 1, and the bytes that TCP sent,
+    including retransmissions."""
     with subprocess.Popen(
         [*hosts.words(1), sys.executable, "-c", LISTEN], stdout=subprocess.PIPE, text=True
     ) as listening:
@@ -151,7 +151,7 @@ ANSWER_SECONDS = 0.5
 
 
 def hears(hosts: Hosts, sender: int, receiver: int, interface: int = 0) -> bool:
-    """Whether a datagram of one host comes to another."""
+    """True if a datagram of one host arrives at another."""
     with hosts.entered(receiver):
         listening = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with hosts.entered(sender):

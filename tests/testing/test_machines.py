@@ -16,7 +16,7 @@ TIMEOUT_S = 30
 
 
 def said(machines: Machines, host: int, script: str, output: Path) -> list[str]:
-    """What a program on a host prints."""
+    """Return the output of a program on a host."""
     process = machines.start(host, ["sh", "-c", script], dict(os.environ), output)
     assert process.wait(TIMEOUT_S) == 0, output.read_text()
     return output.read_text().splitlines()

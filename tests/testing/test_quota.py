@@ -1,4 +1,4 @@
-"""Processes that have a share of a core."""
+"""Processes limited to a share of a core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that are stopped and let go on."""
+"""Stopping and resuming of processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interpreters that tests fork from a template are what new ones would be."""
+"""Interpreters that tests fork from a template equal new ones."""
 
 from __future__ import annotations
 

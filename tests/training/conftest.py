@@ -12,7 +12,7 @@ from tests.support.training.small_recipes import draw_labelled
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 60 images in two classes."""
+    """Make a folder of 60 images in two classes."""
     folder = tmp_path_factory.mktemp("images")
     draw_labelled(folder, 30)
     return folder
@@ -20,13 +20,13 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the tests of a session keep what was prepared."""
+    """Return the stores' directory of a test session."""
     return tmp_path_factory.mktemp("stores")
 
 
 @pytest.fixture(scope="session")
 def blobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of strategy `batch` with 331 vectors in three classes."""
+    """Write a recipe of strategy `batch` with 331 vectors in three classes."""
     folder = tmp_path_factory.mktemp("blobs")
     numbers = np.random.default_rng(0)
     labels = numbers.integers(0, 3, 331)

@@ -189,7 +189,7 @@ def test_what_a_fraction_counted_can_be_counted_again(data: Data, tmp_path: Path
 
 
 class Late(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Samples for validation that take longer than the cluster looks at what is wanted."""
+    """Validation samples that take longer than the cluster's polling interval."""
 
     def __len__(self) -> int:
         return 4
@@ -213,7 +213,7 @@ def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: 
 
 
 class Poisoned(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Sample 77 cannot be read as long as a file is there."""
+    """Samples of which number 77 cannot be read while a file exists."""
 
     def __init__(self, data: Data, rotten: Path) -> None:
         self.data, self.rotten = data, rotten
@@ -272,7 +272,7 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
 
 
 def parts() -> tuple[nn.Module, Data]:
-    """Module and data, made in each process; the module's first weights differ."""
+    """Return module and data, made in each process; the module's initial weights differ."""
     numbers = torch.Generator().manual_seed(3)
     inputs = torch.randn(200, 6, generator=numbers)
     torch.manual_seed(os.getpid())

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of pro
 
 
 def started() -> list[int]:
-    """Processes of replicas: forks of the fork server's processes that have forks of their own."""
+    """Return the processes of replicas: forks of the fork server's processes that have their own forks."""
     leaders = [worker for server in children(os.getpid()) for worker in children(server)]
     return [each for leader in leaders for fork in children(leader) for each in children(fork)]
 

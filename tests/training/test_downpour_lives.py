@@ -1,4 +1,4 @@
-"""Runs of strategy downpour that save while they learn, are killed, run out of patience, learn nothing."""
+"""Runs of strategy downpour that save while they learn, are killed, run out of patience, or learn nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ open_job(recipe, run, stores=stores).train(watch=lambda event: None, stop=Stop()
 
 
 def audit(run: RunDirectory) -> dict[str, int]:
-    """What became of all samples, by the newest checkpoint; each that was handed out is known of."""
+    """Return the account of all samples in the newest checkpoint, after checking that it is complete."""
     ledger = bits(run)[1]["strategy"]["ledger"]
     total: dict[str, int] = {}
     for account in ledger["accounts"].values():
@@ -199,7 +199,7 @@ def test_a_run_that_was_stopped_after_more_epochs_than_are_asked_for_says_so(tmp
 def test_a_run_tells_of_its_steps_while_no_server_can_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All servers that keep copies have died at once, and those that come after them are not there yet."""
+    """All servers with copies have died at once, and their successors do not exist yet."""
     count, asked = Replicas.count, 0
 
     def nobody_at_first(self: Replicas) -> tuple[ServerCounters, ...]:

@@ -30,7 +30,7 @@ PORTS = range(23_000, 24_000)
 
 
 def ports_that_listen() -> set[int]:
-    """TCP ports of this machine at which anybody listens, as Linux tells."""
+    """Return the listening TCP ports of this machine, as reported by Linux."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
 

@@ -1,4 +1,4 @@
-"""What a run of replicas says when it is asked for more epochs."""
+"""Events of a run of replicas that is asked for more epochs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLES = 1000
 
 
 def resumed(epochs: int) -> list[dict[str, object]]:
-    """The events of a run that was stopped on its way to 3 epochs and is resumed for ``epochs``."""
+    """Return the events of a run that was stopped before 3 epochs and is resumed for ``epochs``."""
     written = list[dict[str, object]]()
     recorder = SimpleNamespace(event=lambda kind, **fields: written.append({"kind": kind, **fields}))
     training = DownpourTraining(strategy="downpour", epochs=epochs, batch_size=16, learning_rate=0.1)

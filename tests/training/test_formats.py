@@ -1,4 +1,4 @@
-"""Formats of runs: migration to the current format, refusal of newer ones, runs that are recognised."""
+"""Formats of runs: migration to the current format, refusal of newer ones, recognition of runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cotswold.training import Resume, load_stacks, open_job
 
 
 class LaterTraining(GreedyTraining):
-    """That of a version to come, which knows one more field and has another name for momentum."""
+    """The section of a later version, with one more field and another name for momentum."""
 
     shine: int = 3
-    """How much it shines."""
+    """A new field."""
     inertia: float = 0.5
-    """What was called momentum."""
+    """The new name of momentum."""
     momentum: float = 0.0
-    """Nobody gives it any more."""
+    """A field that is no longer used."""
 
 
 class LaterRecipe(Recipe):

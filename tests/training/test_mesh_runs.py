@@ -1,4 +1,4 @@
-"""Runs on a grid of ranks: the network of one process, checkpoints that no grid shows in."""
+"""Runs on a grid of ranks: the network of one process, checkpoints independent of the grid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STRATEGIES = ("greedy", "joint", "supervised")
 
 
 def _train(grid: str, recipe: str, run: str, stores: str, resume: bool, stop_at: int) -> bool:
-    """Train as one of the ranks of a grid; rank 0 asks for a stop at a step, 0 for none."""
+    """Train as one of the ranks of a grid; rank 0 requests a stop at a step, 0 for none."""
     os.fsync = lambda fd: None  # matters to power cuts alone
     recorder.EVENT_SECONDS = 0.0
     group = dist.new_group()
@@ -56,7 +56,7 @@ def trained(
 
 
 def near(first: RunDirectory, second: RunDirectory) -> None:
-    """The same validations and, but for rounding, the same last checkpoint."""
+    """Check for the same validations and, up to rounding, the same last checkpoint."""
     torch.testing.assert_close(losses(first), losses(second), rtol=2e-3, atol=0)
     one, other = last(first.checkpoints), last(second.checkpoints)
     assert sorted(one.names) == sorted(other.names)

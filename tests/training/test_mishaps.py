@@ -1,4 +1,4 @@
-"""What goes wrong around a run: disks, memory, damage, a second process. Nothing good is lost by it."""
+"""Failures around a run: disks, memory, damage, a second process. Earlier results are kept."""
 
 from __future__ import annotations
 

@@ -227,7 +227,7 @@ def test_a_recipe_of_a_module_from_python_is_not_taken_for_one_without_layers() 
 
 
 def test_layers_are_called_by_their_numbers_in_the_recipe() -> None:
-    """A fully connected layer on a map is two modules, an uneven convolution too; the outputs come last."""
+    """A fully connected layer on a map is two modules, like an uneven convolution; the outputs come last."""
     layers = (
         '{ type = "convolution", channels = 2, kernel_size = 2, padding = "same" }, { type = "relu" }, '
         '{ type = "linear", features = 4 }'

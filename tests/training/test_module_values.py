@@ -1,4 +1,4 @@
-"""Values of a module, its samples and its loss that are not ordinary numbers."""
+"""Special values of a module, its samples and its loss."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FEATURES, CLASSES = 6, 3
 
 
 class Masked(nn.Module):
-    """A layer whose outputs are mixed by a mask of -inf, as attention has it."""
+    """A layer whose outputs are mixed by a mask of -inf, as in attention."""
 
     mask: Tensor
 
@@ -94,7 +94,7 @@ def test_parameters_that_lie_in_no_vector_are_told_which_strategy_takes_them() -
 
 
 def spoilt(part: int) -> TensorDataset:
-    """Samples of which number 13 holds NaN, in its input (0) or its target (1)."""
+    """Return samples of which number 13 holds NaN, in its input (0) or its target (1)."""
     tensors = [torch.ones(40, FEATURES), torch.ones(40, CLASSES)]
     tensors[part][13, 1] = torch.nan
     return TensorDataset(*tensors)
@@ -102,7 +102,7 @@ def spoilt(part: int) -> TensorDataset:
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None:
-    """By its number in the data set, also where some of that are kept for validation."""
+    """The message has its index in the data set, even if some samples are used for validation."""
     what = ["input", "target"][part]
     words: dict[str, Any] = {"module": nn.Linear(FEATURES, CLASSES), "loss": "squared_error"}
     with pytest.raises(DivergedError, match=f"sample 13 of the data set has NaN or infinity in its {what}"):
@@ -131,7 +131,7 @@ def test_a_divergence_by_large_targets_advises_to_standardise_them(tmp_path: Pat
 
 
 class Counting(nn.Module):
-    """A module that writes a mean of its inputs by hand, always or only while it learns."""
+    """A module that writes a mean of its inputs directly, always or only in training."""
 
     mean: Tensor
 

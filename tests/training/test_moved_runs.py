@@ -1,4 +1,4 @@
-"""Runs whose samples lie in another place than at the beginning."""
+"""Runs whose samples have moved since the start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ training = { strategy = "supervised", batch_size = 20, epochs = 1, learning_rate
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run and its samples, moved from `old` to `new`; the stores are in `old/stores`."""
+    """Return a finished run with its samples, moved from `old` to `new`; the stores are in `old/stores`."""
     monkeypatch.chdir(tmp_path)
     numbers = np.random.default_rng(0)
     Path("old").mkdir()
@@ -134,7 +134,7 @@ def test_samples_that_changed_are_refused_before_they_are_prepared(
 
 @pytest.fixture
 def unmoved(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The run in its first place; digests of new files are recorded at once, in a cache of its own."""
+    """Return the run in its first place; digests of new files are recorded at once, in a separate cache."""
     monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))
     monkeypatch.setattr("cotswold.data.sources.contents.code_cache.folder", lambda: tmp_path / "cache")
     Path("new").rename("old")

@@ -1,4 +1,4 @@
-"""The check of other packages' strategies finds what they forgot to keep."""
+"""The check of other packages' strategies finds omitted state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.training.strategies.registry import ENTRIES
 
 
 class Forgetful(Greedy):
-    """Slows down with every step that it has taken, and does not keep how many these were."""
+    """Slows down with every step, and does not save the number of steps."""
 
     slowed = 1.0
 
@@ -27,7 +27,7 @@ class Forgetful(Greedy):
 
 
 class Half(Forgetful):
-    """Writes it down, and does not read it."""
+    """Saves the number, and does not read it."""
 
     def state_dict(self) -> StateDict:
         return {**super().state_dict(), "slowed": self.slowed}

@@ -1,4 +1,4 @@
-"""Which targets count in losses and accuracies, and by how much."""
+"""Targets that count in losses and accuracies, and their weights."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_loss_that_is_no_number_stays_none() -> None:
 
 
 class Constant(nn.Module):
-    """Says class 0 of two, whatever it sees."""
+    """Predicts class 0 of two, for any input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Constant(nn.Module):
 
 
 def partly_labelled() -> TensorDataset:
-    """Zeros, every other one without a label, and a whole batch of 8 without labels."""
+    """Return zeros, every other one without a label, and a whole batch of 8 without labels."""
     targets = torch.zeros(32, dtype=torch.int64)
     targets[::2], targets[8:16] = -100, -100
     return TensorDataset(torch.zeros(32, 4), targets)

@@ -1,4 +1,5 @@
-"""Ranks that cut the network and take their windows from data servers: the bits of those that read."""
+"""Ranks that partition the network and read windows from data servers: the bits of ranks that read the store.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of pro
 def _train(
     grid: str, recipe: str, run: str, stores: str, token: str | None, apart: bool, dies_at: int | None
 ) -> str:
-    """Train as one of the ranks, whose data servers die after a step; what it was told, if anything."""
+    """Train as one of the ranks, whose data servers die after a step; return the error, if any."""
     os.fsync = lambda fd: None  # matters to power cuts alone
     group = dist.new_group()
     assert group is not None

@@ -1,4 +1,4 @@
-"""`cotswold serve data`, and runs whose recipe takes from it."""
+"""`cotswold serve data`, and runs whose recipe uses it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def recipe(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.fixture
 def alone(recipe: Path, stores: Path, tmp_path: Path) -> RunDirectory:
-    """The run that reads for itself."""
+    """Return the run that reads the store itself."""
     return finish(started(recipe.read_text(), tmp_path / "alone", stores))
 
 
@@ -59,7 +59,7 @@ def served_by(command: Command, recipe: Path, run: Path, stores: Path) -> Job:
 
 
 def trained(job: Job, meanwhile: Meanwhile) -> RunDirectory:
-    """The run, with something that befalls it at each step."""
+    """Return the run, with an action at each step."""
 
     def watch(event: Mapping[str, object]) -> None:
         if event["kind"] == "step":
@@ -70,12 +70,12 @@ def trained(job: Job, meanwhile: Meanwhile) -> RunDirectory:
 
 
 def processes(command: Command) -> list[int]:
-    """Those that a command has started, not itself."""
+    """Return the descendants of a command, without itself."""
     return process_tree(command.process.pid)[1:]
 
 
 def gone(numbers: list[int], seconds: float = 20.0) -> bool:
-    """Whether all processes end within so many seconds."""
+    """True if all processes exit within some seconds."""
     deadline, pause = time.monotonic() + seconds, Event()
     while any(Path(f"/proc/{each}").exists() for each in numbers):
         if time.monotonic() > deadline:
@@ -110,7 +110,7 @@ def test_ranks_that_the_command_starts_take_from_a_pool(
 
 
 def trained_by_command(*words: object) -> tuple[int, str]:
-    """The exit code of `cotswold train`, and what it says of errors."""
+    """Return the exit code of `cotswold train` and its standard error."""
     said = subprocess.run(
         [sys.executable, "-m", "cotswold.cli.main", "train", *map(str, words)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

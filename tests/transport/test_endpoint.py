@@ -1,4 +1,4 @@
-"""Endpoints: messages between peers, who may call, what becomes of peers that end, stop or talk nonsense."""
+"""Endpoints: messages between peers, access, and peers that end, stop or send garbage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(params=["unix", "hmac", "curve"])
 def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Ways of travel; but for the first, endpoints take each other for processes of other hosts."""
+    """Return settings of transports; except for the first, endpoints treat each other as on other hosts."""
     if request.param == "unix":
         return {}
     monkeypatch.setattr(Address, "is_here", property(lambda _: False))
@@ -140,7 +140,7 @@ with Endpoint(token_of(os.environ), "child") as here:
 
 @pytest.fixture
 def child(make: Make, tmp_path: Path) -> Iterator[tuple[Endpoint, subprocess.Popen[str]]]:
-    """An endpoint, and a process that is connected with it."""
+    """Yield an endpoint, and a process connected to it."""
     parent = make("parent", waiting_bytes=8 << 20)
     process = subprocess.Popen(
         [*PYTHON, "-c", PEER, parent.address],

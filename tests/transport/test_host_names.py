@@ -1,4 +1,4 @@
-"""Which address is taken of a host that is called by name."""
+"""The address chosen for a host name."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cotswold.errors import UserError
 from cotswold.transport.host_names import address_of, own_address_of
 
 _NOBODY = "192.0.2.1"
-"""RFC 5737: no machine has it."""
+"""An address that no machine has (RFC 5737)."""
 
 
 @pytest.fixture
 def lead(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have every name lead to these addresses."""
+    """Return a function that makes every name resolve to these addresses."""
 
     def to(*addresses: str) -> None:
         found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, 0)) for each in addresses]

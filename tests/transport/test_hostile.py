@@ -1,6 +1,6 @@
-"""What must never be believed: bytes, frames, messages and updates that are wrong, on real parameter servers.
+"""Untrusted input: invalid bytes, frames, messages and updates, sent to real parameter servers.
 
-After each of them a client that makes no mistakes finds its servers as they were.
+After each of them a correct client finds its servers unchanged.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ SIZE = 8
 HEAD = head(DATA, PROTOCOL)
 SOURCES = Path(cotswold.__file__).parent
 ROAD = ("cluster", "server", "host", "optim")
-"""Packages through which what arrives passes."""
+"""Packages that handle incoming messages."""
 SECONDS = 10.0
 
 
 class Mallory:
-    """Somebody who knows the token, as a program with a mistake does, and talks to a server."""
+    """A client that knows the token, like a faulty program, and talks to a server."""
 
     def __init__(self, served: Served) -> None:
         host, _, port = served.address.rpartition(":")
@@ -60,7 +60,7 @@ class Mallory:
 
     @property
     def update(self) -> m.Update:
-        """The next of a session that lives, but not here: gradients of zeros."""
+        """Return the next update of a foreign live session: gradients of zeros."""
         buffers = tuple(np.zeros(one.stop - one.start, np.float32).tobytes() for one in self.shards)
         shards = tuple(one.number for one in self.shards)
         session, versions = self.admitted.session, (0,) * len(shards)
@@ -73,14 +73,14 @@ class Mallory:
         self.endpoint.send(self.server, header, buffers)
 
     def send_frames(self, frames: Sequence[bytes]) -> None:
-        """On the connection that has proved itself, past all that writes frames well."""
+        """Send frames on the authenticated connection, without the encoder."""
         peer = self.endpoint._peers.of[self.server].connection
         self.endpoint.flush(SECONDS)
         peer.socket.send_multipart(frames)
         self.endpoint._readiness.doubt(peer.descriptor)
 
     def settle(self) -> None:
-        """Wait until the server has heard everything that was sent: it answers a pull that comes after."""
+        """Wait until the server has received everything: it answers a later pull."""
         self.numbers -= 1
         self.send(m.PullNewer(self.admitted.run, 0, self.numbers, (), ()))
         deadline = time.monotonic() + SECONDS
@@ -94,7 +94,7 @@ class Mallory:
         raise AssertionError("the server does not answer")
 
     def answers(self) -> list[list[Any]]:
-        """What the server has said but for pulls."""
+        """Return the server's replies, without those to pulls."""
         found = []
         while (event := self.endpoint.receive(0.05)) is not None:
             assert isinstance(event, Message)
@@ -127,7 +127,7 @@ def mallory(served: Served) -> Iterator[Mallory]:
 
 @pytest.fixture
 def unharmed(served: Served) -> Iterator[None]:
-    """A client finds everything as it was, and its pushes count."""
+    """Check that a client finds everything unchanged, and that its pushes count."""
     before = dict(served.processes)
     module = make()
     with cotswold.connect(served.address, served.token) as s:
@@ -147,7 +147,7 @@ def unharmed(served: Served) -> Iterator[None]:
 
 
 def refused(served: Served, reason: str, more_than: int) -> None:
-    """It is counted."""
+    """Wait until a refusal is counted."""
     deadline = time.monotonic() + SECONDS
     while served.status.refused.get(reason, 0) <= more_than:
         assert time.monotonic() < deadline, served.status.refused
@@ -186,7 +186,7 @@ def _filled(update: m.Update, value: float) -> bytes:
 
 
 def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) -> str:
-    """Have a session push what is wrong, and go on; the reason that it hears."""
+    """Let a session push an invalid update, and continue; return the reason of the refusal."""
     client = mallory.client
     machine = client._machine
     assert machine is not None
@@ -295,7 +295,7 @@ plain = st.recursive(
 
 @st.composite
 def nearly(draw: st.DrawFn, update: m.Update) -> list[object]:
-    """A message of ours, one or two of whose fields are something else."""
+    """Draw one of our messages with one or two fields replaced."""
     shards = update.shards
     message: Any = draw(
         st.sampled_from(
@@ -387,7 +387,7 @@ def test_a_stranger_without_the_token_is_not_heard(served: Served) -> None:
 
 
 class Bomb:
-    """Who unpickles this makes a folder."""
+    """Makes a folder when unpickled."""
 
     def __init__(self, place: Path) -> None:
         self.place = place

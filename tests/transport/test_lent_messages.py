@@ -1,4 +1,4 @@
-"""What a message lies in may be lent: nothing keeps one once it is answered."""
+"""Memory of messages may be borrowed: nothing keeps a message once it is answered."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cotswold.wire.messenger import Messenger, Received
 
 
 class Over(Exception):  # noqa: N818  # no error
-    """Nothing more comes."""
+    """No more messages arrive."""
 
 
 class Talk:
-    """A message, and then none: a `Messenger`."""
+    """A `Messenger` with one message, and then none."""
 
     address = "nowhere"
 
@@ -34,7 +34,7 @@ class Talk:
         self.is_kept = True
 
     def watch(self, descriptor: int) -> None:
-        """As of endpoints."""
+        """Do what endpoints do."""
 
     def send(self, to: str, message: object) -> bool:
         return True

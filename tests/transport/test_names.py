@@ -26,7 +26,7 @@ class Make(Protocol):
 
 @pytest.fixture(params=["unix", "hmac", "curve"])
 def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    """Endpoints that travel by a Unix socket, or by TCP as if each had a host of its own."""
+    """Yield a maker of endpoints over a Unix socket, or over TCP as if on separate hosts."""
     settings: dict[str, Any] = {} if request.param == "unix" else {"host": "127.0.0.1", "mode": request.param}
     if settings:
         monkeypatch.setattr(Address, "is_here", property(lambda _: False))

@@ -1,4 +1,4 @@
-"""A token is changed while endpoints speak: who is reached, who is refused, that nothing is lost unheard."""
+"""A token is changed while endpoints exchange messages: connections, refusals, and no silent loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cotswold.transport.address import Address
 
 OLD, NEW, OTHER = Token.new(), Token.new(), Token.new()
 STEPS = ((OLD,), (OLD, NEW), (NEW, OLD), (NEW,))
-"""The rings of a machine, from the first day to the last."""
+"""The keyrings of a machine, from the first day to the last."""
 
 
 class Make(Protocol):
@@ -30,7 +30,7 @@ class Make(Protocol):
 
 @pytest.fixture(params=["unix", "hmac", "curve"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How messages travel; but for the first, endpoints take each other for processes of other hosts."""
+    """Return the transport; except for the first, endpoints treat each other as on other hosts."""
     if request.param != "unix":
         monkeypatch.setattr(Address, "is_here", property(lambda _: False))
     return str(request.param)
@@ -38,7 +38,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def make(way: str) -> Iterator[Make]:
-    """Endpoints that speak so."""
+    """Yield a maker of endpoints with this transport."""
     settings: dict[str, Any] = {} if way == "unix" else {"host": "127.0.0.1", "mode": way}
     with ExitStack() as held:
 
@@ -49,18 +49,18 @@ def make(way: str) -> Iterator[Make]:
 
 
 class Talk:
-    """Endpoints that tell each other numbers, and connect again whenever they have lost somebody."""
+    """Endpoints that send each other numbers, and reconnect after every loss."""
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
         self.endpoints = {each.name: each for each in endpoints}
         self.losses: Counter[tuple[str, str]] = Counter()
-        """By who has lost whom."""
+        """Losses by (endpoint, lost peer)."""
         self.sent: dict[tuple[str, str, int], int] = {}
-        """By sender, receiver, and how often the one had lost the other: how many numbers."""
+        """Numbers sent by sender, receiver, and the sender's earlier losses of the receiver."""
         self.came: dict[tuple[str, str, int], list[int]] = {}
 
     def go_on(self, rounds: int) -> None:
-        """Everybody says something to everybody some times, and hears what there is."""
+        """Send from every endpoint to every other several times, and receive."""
         for _ in range(rounds):
             for name, endpoint in self.endpoints.items():
                 for other in self.endpoints.keys() - {name}:
@@ -69,7 +69,7 @@ class Talk:
                     self._hear(name, event)
 
     def settle(self) -> None:
-        """Everybody speaks to everybody without a loss, and all of that comes."""
+        """Exchange messages between all endpoints without a loss, until all have arrived."""
         deadline = time.monotonic() + SECONDS
         before = self.losses.copy()
         self.go_on(5)
@@ -78,7 +78,7 @@ class Talk:
             self.go_on(1)
 
     def judge(self) -> None:
-        """What came is, of each conversation, what was said first, in order and once."""
+        """Check that each conversation received a prefix of its messages, in order and once."""
         for key, numbers in self.came.items():
             assert numbers == list(range(len(numbers))), key
             assert len(numbers) <= self.sent[key]
@@ -151,7 +151,7 @@ def test_who_has_a_token_that_was_removed_is_refused_and_what_it_had_open_ends(m
 
 
 def until_connected(one: Endpoint, other: Endpoint) -> None:
-    """Connect as often as it takes, and say something."""
+    """Connect as often as necessary, and send a message."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         one.connect(other.name, other.address)
@@ -227,7 +227,7 @@ def test_a_caller_finds_the_token_of_an_address_and_tries_all_where_it_says_none
 
 @pytest.mark.parametrize("way", ["curve"], indirect=True)
 class TestPorts:
-    """By *curve* a port has the keys of one token."""
+    """With *curve*, a port has the keys of one token."""
 
     def test_at_a_port_that_all_know_the_first_token_listens(self, make: Make) -> None:
         with free_ports(1) as (port,):
@@ -331,7 +331,7 @@ def test_a_peer_that_is_dropped_before_it_has_called_back_stays_dropped(make: Ma
 
 
 def test_who_drops_a_peer_and_connects_again_at_once_is_heard(make: Make) -> None:
-    """However hellos and farewells overtake each other: what is sent comes, or a loss is heard."""
+    """However hellos and farewells overtake each other, a message arrives or a loss is reported."""
     one, other = make("one", OLD), make("other", OLD)
     connected(one, other)
     for number in range(50):

@@ -1,4 +1,4 @@
-"""Folders of sockets are removed by their processes, or by others where these were killed."""
+"""Folders of sockets are removed by their processes, or by others after a kill."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_others(place: Pat
 
 
 UNWRITABLE = "/proc"
-"""A folder in which not even root makes another."""
+"""A folder in which not even root can make another."""
 
 
 @pytest.mark.parametrize("named", [UNWRITABLE, "/nowhere/at/all", ".", ""])

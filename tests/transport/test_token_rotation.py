@@ -1,4 +1,4 @@
-"""The token of a cluster is changed while a run learns on it: real processes."""
+"""The token of a cluster is changed during a run: real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of the protocol: endpoints of several releases speak with each other, or say why they do not."""
+"""Versions of the protocol: endpoints of several releases communicate, or report the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = Token.new()
 
 
 class Making:
-    """Endpoints of other releases."""
+    """Makes endpoints of other releases."""
 
     def __init__(self, held: ExitStack, patch: pytest.MonkeyPatch) -> None:
         self._held, self._patch = held, patch

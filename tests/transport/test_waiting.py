@@ -1,4 +1,4 @@
-"""Waiting for several endpoints at once: no message is slept over."""
+"""Waiting for several endpoints at once: no message is missed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TOKEN = Token.new()
 SECONDS = 5.0
 MESSAGES = 20_000
 LONG = bytes(1 << 17)
-"""Travels in shared memory, so that both sides also say what they have read."""
+"""A payload for shared memory, so that both sides also report what they have read."""
 
 
 class Receiving(Protocol):
-    """Whatever has several endpoints."""
+    """A holder of several endpoints."""
 
     def receive(self, timeout: float) -> object: ...
 
 
 class Nested:
-    """Two endpoints in a selector of the test's own."""
+    """Two endpoints in a selector of the test."""
 
     def __init__(self, *endpoints: Endpoint) -> None:
         self._endpoints = endpoints
@@ -61,7 +61,7 @@ class Road:
 
 
 def serve(endpoint: Endpoint) -> None:
-    """Answer each message, until the other is lost."""
+    """Answer each message until the peer is lost."""
     with endpoint:
         while isinstance(event := endpoint.receive(2 * SECONDS), Message):
             endpoint.send(event.sender, event.header, event.buffers)
@@ -69,7 +69,7 @@ def serve(endpoint: Endpoint) -> None:
 
 @pytest.fixture
 def echoes() -> Iterator[list[Endpoint]]:
-    """Endpoints that answer what they are sent, each in a thread."""
+    """Yield endpoints that answer their messages, each in a thread."""
     with ExitStack() as held:
         made = [Endpoint(TOKEN, f"echo-{number}") for number in range(2)]
         for each in made:
@@ -81,7 +81,7 @@ def echoes() -> Iterator[list[Endpoint]]:
 
 @pytest.mark.parametrize("kind", [Nested, Road])
 def test_no_wake_up_is_lost_among_two_endpoints(kind: type[Nested | Road], echoes: list[Endpoint]) -> None:
-    """Two conversations at once, now and then one stands still: a missed message costs 5 s."""
+    """With two conversations, of which one pauses at times, a missed message costs 5 s."""
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
         ends = dict(zip([each.name for each in echoes], (one, other), strict=True))
         for echo in echoes:

@@ -1,4 +1,4 @@
-"""What the terminal says of processes that come and go: a line each, and no flood."""
+"""Terminal messages about processes that start and exit: one line each, without floods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotswold.ui.training_display import TrainingDisplay
 
 
 class Clock:
-    """Stands still until it is set."""
+    """A clock that stands still until it is set."""
 
     now = 100.0
 
@@ -34,7 +34,7 @@ STEP: Event = {"kind": "step"}
 
 
 def heard(clock: Clock, found: EventSummary, *events: Event) -> list[str]:
-    """The lines, once the time has come."""
+    """Return the lines, after enough time."""
     lines = [line for event in events for line in found.take(event)]
     clock.now += event_summary.PAUSE_SECONDS
     return lines + found.take(STEP)

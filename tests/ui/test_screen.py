@@ -1,4 +1,4 @@
-"""What is shown again and again, on terminals of some sizes."""
+"""Repeatedly shown text, on terminals of several sizes."""
 
 from __future__ import annotations
 

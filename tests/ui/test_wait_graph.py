@@ -1,4 +1,4 @@
-"""Who waits for whom, in sentences, from what replicas and servers say."""
+"""The wait graph in sentences, from the reports of replicas and servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message comes back as it was, and bytes of strangers are refused."""
+"""Every message is decoded as it was encoded, and foreign bytes are refused."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ _LEAVES: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def _encoded(hint: Any) -> st.SearchStrategy[Any]:
-    """What travels for a field of a type; now and then anything."""
+    """Draw the encoding of a field's type, and sometimes any value."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         right = st.one_of(*map(_encoded, inner))

@@ -1,4 +1,4 @@
-"""Messages that go together: as few frames as may be on one host, shorter ones to another."""
+"""Batches of messages: as few frames as possible on one host, shorter ones to another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUFFER_BYTES, MESSAGES = 100_000, 8
 
 
 def received(sender: Messenger, receiver: Messenger, count: int) -> list[object]:
-    """The next so many messages."""
+    """Return the next ``count`` messages."""
     found: list[object] = []
     deadline = time.monotonic() + 10
     while len(found) < count:
@@ -30,7 +30,7 @@ def received(sender: Messenger, receiver: Messenger, count: int) -> list[object]
 
 
 def whole(messages: Sequence[object]) -> list[tuple[int, bytes]]:
-    """What the test's messages say."""
+    """Return the contents of the test's messages."""
     assert all(isinstance(each, m.Write) for each in messages)
     return [(each.number, bytes(each.buffers[0])) for each in messages if isinstance(each, m.Write)]  # type: ignore[call-overload]  # a buffer
 

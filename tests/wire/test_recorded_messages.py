@@ -1,4 +1,4 @@
-"""Messages of other releases: what was written before is read, and what is appended is skipped."""
+"""Messages of other releases: earlier ones are read, and appended fields are skipped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = {each.__name__: each for each in set[type]().union(*map(parts_of, CLASS
 
 
 def assert_alike(value: Any, written: Any, fields: Mapping[str, list[str]], where: str) -> None:
-    """What was read is what was written, but for fields that were appended since."""
+    """Check that the read message equals the written one, except for fields appended since."""
     if dataclasses.is_dataclass(value):
         name = type(value).__name__
         assert written[0] == name, where
@@ -39,7 +39,7 @@ def assert_alike(value: Any, written: Any, fields: Mapping[str, list[str]], wher
 
 
 def with_more(written: Any) -> Any:
-    """The same as a later release writes it: every class has two more fields."""
+    """Return the message of a later release: every class has two more fields."""
     if isinstance(written, list):
         inner = [with_more(each) for each in written]
         is_class = bool(written) and isinstance(written[0], str) and written[0] in _NAMES

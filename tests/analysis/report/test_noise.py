@@ -6,7 +6,7 @@ from cotswold.recipe.schema import ImageData
 
 
 def test_images_of_the_demo_have_a_dimension_for_every_neuron_of_a_first_field() -> None:
-    """Neurons beyond the dimensions of what they see have nothing to learn, and stay noise."""
+    """Neurons in excess of the dimensions of their field have nothing to learn, and stay noise."""
     recipe = load("demo")
     layer = recipe.stack_geometries()[0].filters
     assert isinstance(recipe.data, ImageData) and recipe.data.whiten

@@ -35,7 +35,7 @@ from cotswold.run import EventLog, RunDirectory
 
 
 class Balanced(HTMLParser):
-    """Fails where tags do not close in order."""
+    """A parser that fails if tags do not close in order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a report says of a run that was resumed."""
+"""Report of a resumed run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def counted(responses: torch.Tensor, thresholds: int, batch: int, threads: int =
 
 
 def reached_exactly(responses: torch.Tensor, thresholds: int) -> list[list[int]]:
-    """Counts in rational arithmetic, (threshold, neuron), the lowest threshold left out."""
+    """Return counts in rational arithmetic, (threshold, neuron), without the lowest threshold."""
     rows = [[Fraction(value) for value in row] for row in responses.tolist()]
     ends = [(min(row), max(row)) for row in rows]
     return [

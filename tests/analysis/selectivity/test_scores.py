@@ -14,7 +14,7 @@ Answers = tuple[Tensor, Tensor]
 
 
 def images(images: int, seed: int = 0) -> Answers:
-    """Responses of 40 neurons that know nothing but for neuron 7, whose positives answer higher."""
+    """Return random responses of 40 neurons, of which neuron 7 responds more to positives."""
     generator = torch.Generator().manual_seed(seed)
     answers = torch.randn(images, 40, generator=generator)
     positive = torch.rand(images, generator=generator) < 0.4
@@ -35,7 +35,7 @@ def examined(answers: Tensor, positive: Tensor, **options: object) -> Selectivit
 
 
 def best_by_hand(answers: Tensor, positive: Tensor) -> tuple[int, float]:
-    """Every neuron and threshold in plain NumPy."""
+    """Try every neuron and threshold in plain NumPy."""
     accuracies = []
     for row in answers.double().numpy().T:
         thresholds = np.linspace(row.min(), row.max(), 20)

@@ -116,7 +116,7 @@ def test_the_mean_of_the_strongest_images_is_that_of_sorting_all() -> None:
 
 
 def clustered(network: StackNetwork, images: int) -> tuple[StackNetwork, list[torch.Tensor]]:
-    """One stack, and batches of images that are noisy copies of a few."""
+    """Return one stack, and batches of images that are noisy copies of a few."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(12, 3, 16, 16, generator=generator)
     x = centres[torch.randint(0, 12, (images,), generator=generator)]

@@ -1,4 +1,4 @@
-"""On which labelled samples a supervised run is judged."""
+"""Labelled samples that evaluate a supervised run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ training = {{ strategy = "supervised", epochs = 8, batch_size = 8, learning_rate
 
 
 def table(path: Path, names: list[str], count: int = 40) -> Path:
-    """Vectors whose class is the sign of their first number."""
+    """Write vectors whose class is the sign of their first number."""
     drawn = np.random.default_rng(1).normal(size=(count, 2)).astype(np.float32)
     drawn[:, 0] += np.sign(drawn[:, 0])
     np.savez(path, x=drawn, labels=np.array(names)[(drawn[:, 0] > 0).astype(int)])
@@ -36,7 +36,7 @@ def judged(run: cotswold.Run, **words: Any) -> Classification:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> cotswold.Run:
-    """A run that has kept no samples to be judged on."""
+    """Return a run without samples for its evaluation."""
     folder = tmp_path_factory.mktemp("labelled")
     recipe = folder / "sides.toml"
     recipe.write_text(RECIPE.format(source=table(folder / "own.npz", ["left", "right"])))
@@ -54,7 +54,7 @@ def test_an_accuracy_on_samples_that_were_learnt_from_is_given_only_if_asked_for
 
 
 def test_a_run_is_judged_on_the_labelled_samples_of_another_source(run: cotswold.Run, tmp_path: Path) -> None:
-    """Its classes are found by their names, in whatever order."""
+    """Classes are matched by name, in any order."""
     swapped = judged(run, source=table(tmp_path / "swapped.npz", ["right", "left"]))
     assert swapped.accuracy == 0.0
     one = tmp_path / "one.npz"

@@ -1,4 +1,4 @@
-"""What `--dry-run` says of a run with replicas, beside what such a run then does."""
+"""Output of `--dry-run` for a run with replicas, compared with the run itself."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_of_a_cluster_that_stands_it_is_said_what_is_there_and_what_is_needed(
             return self._looked
 
         def close(self) -> None:
-            """Nobody was called."""
+            """Do nothing: there are no calls."""
 
     def planned_on(*servers: ReplicaServerStatus) -> Any:
         monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Backups of clusters: what `cotswold verify` says of one that is sound, and of damaged ones."""
+"""Backups of clusters: reports of `cotswold verify` about intact and damaged ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RUN = "c83a0b833eac6e20"
 
 
 class Standing:
-    """A cluster with one run, as whoever backs it up asks it."""
+    """A cluster with one run, seen by the client of a backup."""
 
     def __init__(self) -> None:
         settings = AsyncSettings(
@@ -167,7 +167,7 @@ def test_a_damaged_index_is_named_in_the_backup_and_another_backup_is_the_remedy
 
 
 class Etcd:
-    """A state in memory, that takes so many transactions."""
+    """A metadata store in memory that accepts a limited number of transactions."""
 
     def __init__(self, most: int = 1000) -> None:
         self.of: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a host says when it ends, and who makes the file with the secret of a cluster."""
+"""Messages of a host at its end, and the file with a cluster's secret."""
 
 from __future__ import annotations
 

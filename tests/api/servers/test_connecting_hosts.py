@@ -1,4 +1,4 @@
-"""Loops and parameter servers on two hosts, which are network namespaces: what passes between them."""
+"""Loops and parameter servers on two hosts (network namespaces), and the traffic between them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[3]
 TOKEN = "0123456789abcdef" * 4
 ONES = b"\x00\x00\x80?" * SIZE
-"""What a push of ones looks like on a wire."""
+"""Bytes of a push of ones on the wire."""
 
 
 @pytest.mark.soak

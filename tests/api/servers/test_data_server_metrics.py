@@ -1,4 +1,4 @@
-"""What Prometheus reads of a pool of data servers while it serves."""
+"""Prometheus metrics of a pool of data servers while it serves."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read(served: ServedData) -> dict[str, dict[str, Any]]:
 
 
 def values(found: dict[str, dict[str, Any]], name: str) -> dict[tuple[tuple[str, str], ...], float]:
-    """By labels; nothing where nobody is there who has it."""
+    """Return the values by labels, or nothing if no process has the metric."""
     told: dict[tuple[tuple[str, str], ...], float] = found.get(f"cotswold_data_{name}", {}).get("values", {})
     return told
 
@@ -61,7 +61,7 @@ def values(found: dict[str, dict[str, Any]], name: str) -> dict[tuple[tuple[str,
 def until(
     served: ServedData, holds: Callable[[dict[str, dict[str, Any]]], bool]
 ) -> dict[str, dict[str, Any]]:
-    """What is read once it holds: servers and trainers say what they do in their beats."""
+    """Return the metrics once a condition holds; servers and trainers report in their heartbeats."""
     deadline = time.monotonic() + 60
     while not holds(found := read(served)):
         assert time.monotonic() < deadline, found

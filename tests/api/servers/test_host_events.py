@@ -1,4 +1,4 @@
-"""The file with the events of a host, on a disk that is full for a while."""
+"""The file with a host's events, on a disk that is full for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cotswold.api.servers.host_events import EventFile
 
 
 class Full:
-    """A file that takes so many bytes more."""
+    """A file that accepts a limited number of bytes."""
 
     def __init__(self, file: FileIO, room: int) -> None:
         self._file, self.room = file, room

@@ -1,4 +1,4 @@
-"""A program's own module and data set, by replicas that are forked from it."""
+"""A program's own module and data set, trained by replicas forked from it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_it_learns_in_place_and_every_sample_counts(words: dict[str, object], tm
 
 
 def test_one_replica_without_overlap_is_plain_descent_in_the_order_that_is_dealt(tmp_path: Path) -> None:
-    """A batch of all samples leaves no order: the steps are those of a loop of torch's."""
+    """A batch of all samples leaves no order, so the steps equal those of a loop of torch."""
     module, other = network(), network()
     learnt(module, tmp_path / "run", max_staleness=0, batch_size=600, epochs=4)
     optimiser, (inputs, targets) = torch.optim.SGD(other.parameters(), lr=0.3), samples()

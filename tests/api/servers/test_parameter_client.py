@@ -1,4 +1,4 @@
-"""Loops of strangers on real parameter servers: what they pull, what counts, what is refused."""
+"""External loops on real parameter servers: pulls, counted pushes, refusals."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def until(status: Callable[[], ServedStatus], holds: Callable[[ServedStatus], bo
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Served]:
-    """Servers of gradients, for tests that leave them as good as new."""
+    """Yield servers of gradients, for tests that leave them unchanged."""
     with served(make(), servers=2) as found:
         yield found
 

@@ -1,4 +1,4 @@
-"""The ledger, beside a model of it that is only sets."""
+"""The ledger compared with a model made of sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SESSIONS = st.integers(1, 3)
 
 
 class LedgerBesideSets(RuleBasedStateMachine):
-    """What counts is a set that only grows by disjoint sums of open portions."""
+    """The counted set grows only by disjoint sums of open portions."""
 
     def __init__(self) -> None:
         super().__init__()

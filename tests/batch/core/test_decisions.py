@@ -1,4 +1,4 @@
-"""Small decisions of an evaluation, each by itself: who is to blame, what is left out, who gets what."""
+"""Single decisions of an evaluation: blame, left-out portions, assignment."""
 
 from __future__ import annotations
 

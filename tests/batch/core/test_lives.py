@@ -1,6 +1,7 @@
-"""Thousands of seeded lives of a cluster: nothing lost, nothing twice, whatever befalls messages and workers.
+"""Thousands of seeded lives of a cluster: nothing is lost or counted twice, for any faults of messages and
+workers.
 
-A failing seed is in the test's name, and lives again exactly: `pytest -k`.
+A failing seed is part of the test's name and can be replayed exactly: `pytest -k`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from tests.support.batch.simulated_run import Trial, World, rules
 from cotswold.simulate.protocols.network import Faults
 
 LIVES = 64 * FUZZ
-"""A case; each has three evaluations."""
+"""Lives per case; each has three evaluations."""
 CASES = 8
 FEW = 40 * FUZZ
-"""Lives that every run of the tests judges; the cases are long tests."""
+"""Lives judged in every run of the tests; the cases are long tests."""
 
 CHAOS = {
     "faults": Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
@@ -68,7 +69,7 @@ def test_every_pattern_counts_once_whoever_dies_and_whatever_is_lost(travel: str
 
 
 def judge_lives(travel: str, seeds: Iterable[int]) -> None:
-    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    """Run each seed; raises AssertionError with the seed for a broken life."""
     for seed in seeds:
         try:
             live(seed, worlds(travel, seed, **CHAOS))

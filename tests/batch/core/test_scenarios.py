@@ -1,4 +1,4 @@
-"""One thing at a time on a simulated cluster whose workers take the seconds that a test says."""
+"""Single events on a simulated cluster whose workers take given times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals at random to the workers of a real cluster: every value and every gradient is the right one."""
+"""Random signals to the workers of a real cluster: every value and every gradient is right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT_SECONDS = 60
 
 
 class Attacker:
-    """Kills, stops and wakes workers while an evaluation waits; called some times a second."""
+    """Kills, stops and resumes workers during an evaluation; called several times per second."""
 
     def __init__(self, cluster: Cluster, seed: int, every_seconds: float) -> None:
         self._cluster, self._random, self._every = cluster, Random(seed), every_seconds

@@ -1,4 +1,4 @@
-"""A cluster of processes gives what one process gives, whoever dies."""
+"""A cluster of processes gives the results of one process, even if processes die."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def opened(fork_server: ForkServer) -> Opener:
 
 
 def alone(point: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """Mean and gradient over all patterns, in this process."""
+    """Return mean and gradient over all patterns, in this process."""
     work = LeastSquares(PATTERNS, SIZE, 0, torch.float64)
     work.parameters.copy_(point)
     gradient = torch.zeros(SIZE, dtype=torch.float64)

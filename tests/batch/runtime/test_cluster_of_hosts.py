@@ -1,4 +1,4 @@
-"""A cluster of several hosts, which are network namespaces: its links are cut, slowed, and listened to."""
+"""A cluster of several hosts (network namespaces): its links are cut, slowed and recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def opened(
     seconds: float = 0.0,
     **settings: Any,
 ) -> Iterator[tuple[Cluster, HostProcesses]]:
-    """A cluster whose coordinator is on the first host; its own processes and their machines."""
+    """Yield a cluster whose coordinator is on the first host, with its processes and their machines."""
     chosen = {"portion_size": 20, "shard_bytes": 1 << 13, "alone_seconds": 20.0, "workers": 2, **settings}
     heard: Told = [] if told is None else told
     with ExitStack() as stack:
@@ -77,13 +77,13 @@ EXPECTED = alone(some_point())
 
 
 def begin(cluster: Cluster, workers: int) -> None:
-    """Evaluate until so many workers have joined."""
+    """Evaluate until ``workers`` workers have joined."""
     cluster.write("x", some_point())
     until(cluster, lambda: cluster.status().workers == workers)
 
 
 def until(cluster: Cluster, holds: Callable[[], bool], seconds: float = 20) -> None:
-    """Evaluate, and check what it gives, until something holds."""
+    """Evaluate, and check the results, until a condition holds."""
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came"
@@ -91,7 +91,7 @@ def until(cluster: Cluster, holds: Callable[[], bool], seconds: float = 20) -> N
 
 
 def check(cluster: Cluster) -> None:
-    """An evaluation counts every pattern once, and has the value and the gradient of one process."""
+    """Check that an evaluation counts every pattern once, with the value and gradient of one process."""
     found = cluster.evaluate("x", "g")
     assert found.value == pytest.approx(EXPECTED[0], rel=1e-13)
     np.testing.assert_allclose(cluster.read("g"), EXPECTED[1], rtol=1e-9, atol=1e-9)
@@ -101,7 +101,7 @@ def check(cluster: Cluster) -> None:
 
 @contextmanager
 def recorded(hosts: Hosts, host: int) -> Iterator[Callable[[], bytes]]:
-    """All that passes a host's first interface."""
+    """Record all traffic of a host's first interface."""
     packets: list[bytes] = []
     with hosts.entered(host):
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -148,7 +148,7 @@ def test_hosts_give_what_one_process_gives_and_only_plain_ones_are_read_by_other
         begin(cluster, 3)
 
         def has_passed() -> bool:
-            """Whether all workers have computed, and what was recorded of it has been read."""
+            """True if all workers have computed, and their traffic was read."""
             cluster.write("x", some_point())
             check(cluster)
             assert cluster.last is not None
@@ -248,7 +248,7 @@ def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_serve
 
 
 def counted_by(cluster: Cluster) -> Mapping[str, int]:
-    """Portions of the last evaluation by the workers that had them."""
+    """Return the portions of the last evaluation by worker."""
     assert cluster.last is not None
     return {name: count for name, count in dict(cluster.last.account.by_name).items() if count}
 
@@ -266,7 +266,7 @@ def test_a_slow_link_makes_an_evaluation_slow_and_not_wrong(fork_server: ForkSer
 
 
 def once(act: Callable[[], object]) -> Callable[[ClusterStatus], None]:
-    """Does something the first time that a few portions of an evaluation are done."""
+    """Return a watcher that acts once, when a few portions of an evaluation are done."""
     done: list[object] = []
 
     def watch(status: ClusterStatus) -> None:

@@ -1,4 +1,4 @@
-"""Sets of patterns: drawn, in part, recorded and drawn again; shards and plans cut as they should be."""
+"""Sets of patterns: random, fractional, recorded and repeated; the division of shards and plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors that a worker fetches from parameter servers."""
+"""Vectors pulled by a worker from parameter servers."""
 
 from __future__ import annotations
 

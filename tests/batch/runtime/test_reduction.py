@@ -1,4 +1,4 @@
-"""Reductions carried out over endpoints, in several threads of one process, one a rank."""
+"""Reductions over endpoints, in threads of one process, one per rank."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 20.0
 
 
 class Ranks:
-    """Endpoints that are connected with each other, over one network or several."""
+    """Endpoints connected to each other, over one or several networks."""
 
     def __init__(self, count: int, lanes: int, open_: ExitStack) -> None:
         token = Token.new()
@@ -43,7 +43,7 @@ class Ranks:
     def run(
         self, plan: ReductionPlan, vectors: Sequence[Vector], leaves: int = -1, seconds: float = SECONDS
     ) -> list[Vector | Exception]:
-        """What each rank has in the end; the rank that ``leaves`` closes its endpoint instead."""
+        """Return the final vector of each rank; the rank ``leaves`` closes its endpoint instead."""
         self.number += 1
 
         def one(rank: int) -> Vector | Exception:

@@ -1,4 +1,4 @@
-"""How a cluster comes up, whoever ends meanwhile."""
+"""Startup of a cluster, with exits at any time."""
 
 from __future__ import annotations
 

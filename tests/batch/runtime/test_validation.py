@@ -1,4 +1,4 @@
-"""Who judges which held-out patterns."""
+"""Distribution of held-out patterns among validating workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def member(session: int, seconds: float | None = None) -> Member:
 
 
 def answer(asked: m.Validate) -> m.Validated:
-    """A pattern's loss is a tenth of its number, which rounds; half of each portion is right."""
+    """Return a reply in which a pattern's loss is a tenth of its number, which rounds; half of each portion
+    is right."""
     sums = tuple(
         m.HeldOutSum(sum(0.1 * each for each in range(a, b)), b - a, {"accuracy": (b - a) / 2})
         for a, b in asked.portions

@@ -1,4 +1,4 @@
-"""What travels to workers: nothing within a line search, the direction once an iteration."""
+"""Vectors sent to workers: none within a line search, the direction once per iteration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `cotswold cluster start` and `add` make of their words."""
+"""Arguments of `cotswold cluster start` and `add`."""
 
 from __future__ import annotations
 

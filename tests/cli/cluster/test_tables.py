@@ -1,4 +1,4 @@
-"""What `cotswold cluster status` and `explain` print, of clusters that are made up."""
+"""Output of `cotswold cluster status` and `explain` for made-up clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may get wrong: one sentence that names culprit and remedy, and nothing is overwritten."""
+"""User errors: one sentence names cause and remedy, and no file is overwritten."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_a_source_that_is_missing_empty_or_without_images_is_named(tmp_path: Pat
 
 
 def bomb(path: Path, side: int = 60_000) -> None:
-    """A PNG of a few bytes that says it is enormous."""
+    """Write a PNG of a few bytes with enormous declared dimensions."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
@@ -280,7 +280,8 @@ def test_a_recipe_that_is_kept_is_not_trusted_blindly(desk: Desk, tmp_path: Path
 
 
 STEERING = "\x1b[2J\x1b]0;mine\x07 [/b] \u202e"
-"""Clears a terminal, names its window, ends a style of rich's tables, and turns the direction of writing."""
+"""Control text that clears a terminal, sets its title, ends a style of rich, and reverses the direction of
+writing."""
 
 
 def test_names_of_images_do_not_steer_the_terminal(tmp_path: Path) -> None:

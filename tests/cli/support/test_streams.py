@@ -1,4 +1,4 @@
-"""Standard streams whose encoding lacks characters; a working directory that is gone."""
+"""Standard streams whose encoding lacks characters; a deleted working directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cotswold.cli.support.streams import prepare_streams, unprintable
 
 
 def printed(encoding: str, *words: str) -> bytes:
-    """What a command prints in an encoding."""
+    """Return the output of a command in an encoding."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     with redirect_stdout(stream), pytest.raises(SystemExit) as ended:
         main(words)

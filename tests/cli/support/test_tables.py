@@ -1,4 +1,4 @@
-"""Counts and quantities as `cotswold info` prints them."""
+"""Counts and quantities printed by `cotswold info`."""
 
 from __future__ import annotations
 

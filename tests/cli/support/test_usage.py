@@ -1,4 +1,4 @@
-"""Words that make no command are answered with the way that serves."""
+"""Invalid commands are answered with a valid form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources that do harm: pipes, programs behind decoders, bombs. Each is named, none is waited for."""
+"""Harmful sources: pipes, programs behind decoders, bombs. Each is named, and none blocks."""
 
 from __future__ import annotations
 

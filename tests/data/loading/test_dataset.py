@@ -1,4 +1,4 @@
-"""A store in somebody else's training loop."""
+"""A store in a foreign training loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarni
 
 
 def written(folder: Path, samples: int = SAMPLES) -> Store:
-    """Vector i holds (i, -i) and has the label i."""
+    """Write vectors (i, -i) with label i."""
     numbers = np.arange(samples)
     np.savez(folder / "a.npz", x=np.stack([numbers, -numbers], 1), y=numbers)
     preparation = VectorPreparation(2, standardise=False)
@@ -32,7 +32,7 @@ def written(folder: Path, samples: int = SAMPLES) -> Store:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """In 13 shards of 16."""
+    """Make a store of 13 shards of 16."""
     monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 16)
     return written(tmp_path)
 

@@ -1,4 +1,4 @@
-"""Orders of images: permutations, and how well they mix."""
+"""Orders of images: permutations, and their mixing."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_no_more_images_wait_between_two_shards_than_an_order_says(
 
 
 def meeting(order: Order, images: int, batch: int, epoch: int) -> float:
-    """The part of all pairs in a batch of one epoch that are in one batch of the next one, too."""
+    """Return the fraction of pairs in a batch of one epoch that share a batch of the next one."""
     first, second = np.empty((2, images), np.int64)
     first[order.rows(epoch)] = second[order.rows(epoch + 1)] = np.arange(images) // batch
     together = np.unique(first * images + second, return_counts=True)[1]
@@ -64,7 +64,7 @@ def meeting(order: Order, images: int, batch: int, epoch: int) -> float:
 
 
 def seldom(shape: MapShape, images: int, batch: int) -> float:
-    """`meeting` over many seeds, in units of that of a full shuffle."""
+    """Return `meeting` over many seeds, relative to a full shuffle."""
     shard, sample_bytes = shard_images(shape, "float16"), 2 * shape.size
     buffer = buffer_samples(images, shard, sample_bytes)
     found = [meeting(Buffered(Split(images, shard, seed), buffer), images, batch, 0) for seed in range(8)]

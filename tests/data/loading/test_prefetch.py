@@ -1,4 +1,4 @@
-"""What a thread makes ready before it is wanted: all of it, in order, and no more than may wait."""
+"""A prefetching thread delivers all items in order, and limits the waiting ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = 20_000
 
 @contextmanager
 def switching(seconds: float) -> Iterator[None]:
-    """Threads take turns as often as that."""
+    """Set the interval of thread switches."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:

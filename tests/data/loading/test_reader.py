@@ -20,7 +20,7 @@ Numbered = Callable[..., Store]
 
 
 def numbers(images: torch.Tensor) -> list[int]:
-    """Which images of a numbered store these are."""
+    """Return the numbers of these images in a numbered store."""
     found: list[int] = torch.round(images[:, 0, 0, 0] * 255).int().tolist()
     return found
 
@@ -190,7 +190,7 @@ def test_a_reader_that_met_a_damaged_chunk_goes_on_where_it_stood_once_the_chunk
 
 def test_reading_ahead_stops_when_the_reader_is_closed_and_waiting_is_counted(plain_store: Numbered) -> None:
     def ahead() -> set[threading.Thread]:
-        """Those that read ahead; libraries have others, which come and go."""
+        """Return the prefetching threads; libraries have others, which come and go."""
         return {each for each in threading.enumerate() if each.name == "ahead"}
 
     before = ahead()

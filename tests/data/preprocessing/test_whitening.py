@@ -33,7 +33,7 @@ def photographs(first: int, count: int, size: tuple[int, int]) -> NDArray[np.uin
 
 
 def radial(images: NDArray[np.float32]) -> NDArray[np.float64]:
-    """An independent measure: plain periodograms, rings one cycle apart, decibels from 2 cycles to 0.35."""
+    """Measure independently: plain periodograms, rings one cycle apart, decibels from 2 cycles to 0.35."""
     side = min(images.shape[2:])
     power = (np.abs(np.fft.fft2(images)) ** 2).mean((0, 1))
     radius = np.hypot(*np.meshgrid(*(np.fft.fftfreq(n) for n in images.shape[2:]), indexing="ij"))

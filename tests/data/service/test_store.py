@@ -1,4 +1,4 @@
-"""What a data server makes: the same batches as a reader, from a cache that stays within its bound."""
+"""Batches of a data server: equal to a reader's, from a cache within its bound."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ VARIED = Augmentation.of([{"name": "rotation", "degrees": 20.0}, {"name": "flip"
 
 
 def made(work: ServedStore, view: str, epoch: int, rows: Rows) -> Batch:
-    """One batch."""
+    """Return one batch."""
     samples, labels = work.batches(view, epoch, rows[None])
     return samples[0], labels[0]
 
 
 def served(store: Store, view: DatasetView, batch: int, cache_bytes: int = 1 << 20) -> list[torch.Tensor]:
-    """Two epochs as a reader of seed 3 wants them, of a data server's work."""
+    """Return two epochs in the order of a reader with seed 3, from a data server's work."""
     work = ServedStore(store, cache_bytes)
     order = Buffered(
         Split(store.splits["train"], store.shard("train"), 3), DatasetInfo.of(store).splits["train"].buffer
@@ -153,11 +153,11 @@ def test_a_cache_of_what_is_needed_reads_few_shards_twice_and_a_smaller_one_many
 
 
 SHARDS = Shards("train", None, 11 * 10 - 3, 10, (2, 3), "<u2")
-"""Eleven of a page each, the last one short."""
+"""Eleven shards of a page each, the last one short."""
 
 
 def read_shard(start: int, stop: int) -> np.ndarray:
-    """Samples whose numbers are those of their rows."""
+    """Return samples whose values are their rows."""
     return np.arange(start, stop, dtype=np.uint16)[:, None, None] + np.zeros((2, 3), np.uint16)
 
 

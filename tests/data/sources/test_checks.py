@@ -1,4 +1,4 @@
-"""Mistakes in a source of another package are told with the names of the source and the sample."""
+"""Mistakes in a source of another package are reported with the names of the source and the sample."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAIN = Preparation((8, 8), colour="grey", per_image_standardise=False, whiten=F
 
 
 class Dots(Source):
-    """Grey images, and what a test puts in the place of one method's answer for sample 3."""
+    """Grey images, with a test's value in place of one method's result for sample 3."""
 
     classes = ("even", "odd")
 

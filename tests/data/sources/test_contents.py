@@ -1,4 +1,4 @@
-"""The identity of a source follows the contents of all files that are read, whatever their sizes and times.
+"""The identity of a source depends on the contents of all files read, not on sizes and times.
 
 Knows: sources of every kind. Does not know: stores.
 """
@@ -42,7 +42,7 @@ def write_zip(root: Path, value: int) -> Path:
 
 
 def large(value: int) -> np.ndarray[Any, Any]:
-    """More bytes than a sample of a file's contents would hold, of which one differs."""
+    """Return more bytes than a sample of a file's contents would cover, with one different byte."""
     array = np.zeros((1200, 64, 64), np.uint8)
     array[600, 30, 30] = value
     return array
@@ -131,7 +131,8 @@ def test_one_changed_byte_gives_a_source_another_identity_though_sizes_and_names
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The names of files whose contents are read; an empty cache, in which files of any age are recorded."""
+    """Return the names of files whose contents are read, with an empty cache that records files of any age.
+    """
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))
     read: list[str] = []

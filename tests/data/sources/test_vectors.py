@@ -1,4 +1,4 @@
-"""Vectors out of .npy, .npz and idx files."""
+"""Vectors from .npy, .npz and idx files."""
 
 from __future__ import annotations
 

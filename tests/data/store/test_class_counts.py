@@ -1,4 +1,4 @@
-"""What is said of the classes of a store: counts, classes that cannot be learnt, classes without a sample."""
+"""Report on a store's classes: counts, classes that cannot be learnt, classes without a sample."""
 
 from __future__ import annotations
 

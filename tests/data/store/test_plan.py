@@ -1,4 +1,4 @@
-"""Which sample goes into which split."""
+"""Assignment of samples to splits."""
 
 from __future__ import annotations
 

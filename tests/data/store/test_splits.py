@@ -1,4 +1,4 @@
-"""What is named a test is never trained on, wherever the name stands, and how splits came about is said."""
+"""Names of tests, anywhere in a path, exclude samples from training, and the origin of splits is reported."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def asked(splits: Splits, source: Source, validation: float = 0.1, test: float =
 
 
 def named(source: Source, request: Request) -> dict[str, Counter[str | None]]:
-    """What the images of each split are called."""
+    """Return the names of the images of each split."""
     parts = assigned(source, request)
     return {split: Counter(source.split_of(int(i)) for i in order) for split, order in parts.items()}
 

@@ -1,4 +1,4 @@
-"""Processes that work on shards: what they are given, what they leave behind."""
+"""Processes that work on shards: their arguments, their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.data.store.worker_pool import WorkerPool
 
 
 class Telling:
-    """Work that tells what its process sees."""
+    """Work that reports the state of its process."""
 
     def look(self, shard: Shard) -> tuple[tuple[str | None, str], dict[int, str]]:
         return (os.environ.get("OMP_NUM_THREADS"), getattr(sys.modules["__main__"], "MARK", "none")), {}
@@ -29,7 +29,7 @@ class Telling:
 
 
 class InMain:
-    """Something that other threads pickle by its place in the main module."""
+    """An object that other threads pickle by its place in the main module."""
 
 
 @pytest.mark.slow

@@ -1,5 +1,5 @@
-"""Seeded lives of pools of data servers: each wanted batch once, in order, whatever befalls messages, servers
-and trainers. A failing seed is named, and lives again exactly."""
+"""Seeded lives of pools of data servers: each requested batch arrives once, in order, for any faults of
+messages, servers and trainers. A failing seed is named and can be replayed exactly."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from cotswold.wire import (
 )
 
 LIVES = 85 * FUZZ
-"""Of each world."""
+"""Lives of each world."""
 FEW = 12 * FUZZ
-"""Lives of each world that every run of the tests judges; the others are long tests."""
+"""Lives of each world judged in every run of the tests; the others are long tests."""
 CHAOS = World(
     faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
     deaths=0.3,
@@ -85,7 +85,7 @@ def test_every_batch_is_handed_out_once_and_in_order_whoever_dies_and_whatever_i
 
 
 def judge_lives(world: str, seeds: Iterable[int]) -> None:
-    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    """Run each seed; raises AssertionError with the seed for a broken life."""
     for seed in seeds:
         try:
             Trial(seed, WORLDS[world]).live()
@@ -136,7 +136,7 @@ def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
 
 
 def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
-    """An answer to what was handed out is taken for one to what is wanted."""
+    """Plant: a reply about a delivered batch counts as a reply to a request."""
     plain = RequestScheduler.receive
 
     def receive(
@@ -179,7 +179,7 @@ def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> Non
 
 
 def _servers_that_come_back_are_not_listed(patched: pytest.MonkeyPatch) -> None:
-    """A trainer that lost a server believes what it has heard before."""
+    """Plant: a trainer that lost a server uses its earlier list."""
     plain = Trainer.tick
 
     def tick(self: Trainer, now: float) -> list[Send]:
@@ -234,7 +234,7 @@ def _answers_that_were_overtaken_are_heard(patched: pytest.MonkeyPatch) -> None:
 
 
 def _what_is_recalled_is_not_taken_away(patched: pytest.MonkeyPatch) -> None:
-    """Two trainers may take one batch."""
+    """Plant: two trainers may take one batch."""
     plain = sharing._Epoch.hear
 
     def hear(self: sharing._Epoch, session: sharing._Session, draw: EpochReport) -> None:
@@ -293,7 +293,7 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], World, int]] = {
     "strangers served": (_strangers_that_come_first_are_not_turned_away, STRANGERS, 20),
     "recalled and taken": (_what_is_recalled_is_not_taken_away, WORLDS["shared, long pauses"], 20),
 }
-"""What is planted, where it shows, and by how many seeds it is found."""
+"""Planted faults, with the world and the number of seeds that find each."""
 
 
 @pytest.mark.parametrize("fault", FAULTS)

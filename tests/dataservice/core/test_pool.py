@@ -1,4 +1,4 @@
-"""The head of a pool, and a trainer that attends, message by message."""
+"""The head of a pool and a trainer, message by message."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_the_end_of_the_head_is_an_error() -> None:
 
 
 def drawing(*, at_least_once: bool = False) -> Trainer:
-    """A trainer that was dealt two batches, and has asked for them."""
+    """Return a trainer that was assigned two batches and has requested them."""
     found = here()
     found.draw(SharedEpochSettings("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
     found.receive(POOL, DEALT, 0.0)

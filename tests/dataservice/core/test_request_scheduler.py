@@ -1,4 +1,4 @@
-"""Which server makes which batch, and in which order they are handed out."""
+"""Assignment of batches to servers, and the order of their delivery."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def to(sends: list[Send]) -> list[str]:
 
 
 def ticked(requests: RequestScheduler, since: float, until: float) -> list[Send]:
-    """What is sent in that time, in which somebody looks ten times a second."""
+    """Return the messages sent in this time, with ten ticks per second."""
     ticks = range(round(since * 10), round(until * 10) + 1)
     return [send for tick in ticks for send in requests.tick(tick / 10)]
 
@@ -112,7 +112,7 @@ def test_a_late_request_is_asked_of_a_second_server_and_the_slower_one_hears_tha
 
 
 def usual(found: RequestScheduler) -> None:
-    """Two servers answer, each within 50 ms."""
+    """Let two servers answer, each within 50 ms."""
     for each in (1, 2):
         found.ask(ask(each), 0.0)
     for name, each in (("a", 1), ("b", 2)):

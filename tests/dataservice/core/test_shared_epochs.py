@@ -1,4 +1,4 @@
-"""Who has which samples of an epoch that is shared, message by message."""
+"""Assignment of samples in a shared epoch, message by message."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SAY = EpochReport("a", "pool", "s", (("split", "train"),), 10, False, 0, 1, 1, 3
 
 
 class Talk:
-    """A head, and what each trainer has last heard of it."""
+    """A head, and the last message to each trainer."""
 
     def __init__(self) -> None:
         self.sharing, self.now = SharedEpochs(recall_seconds=1.0), 0.0

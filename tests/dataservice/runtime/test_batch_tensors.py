@@ -1,4 +1,4 @@
-"""Batches of a message: each by itself, whatever becomes of the others."""
+"""Batches of a message are independent of each other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cotswold.errors import MachineError
 from cotswold.wire import BatchReply
 
 SHAPE, COUNT = (2, 3, 1, 4), 3
-"""(y, x, channel, image) of each, and how many."""
+"""Shape (y, x, channel, image) of each batch, and their number."""
 
 
 def message(batches: int = COUNT, regress: bool = False) -> BatchReply:

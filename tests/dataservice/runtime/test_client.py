@@ -1,4 +1,4 @@
-"""What a trainer asks data servers for, how much of it ahead, and what it keeps."""
+"""Requests of a trainer to data servers, prefetched requests, and its queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data servers of real processes: the same bits whoever makes them, whoever dies."""
+"""Data servers in real processes: the same bits from any server, after any death."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from cotswold.wire import DataServerReport
 WORK = "tests.dataservice.runtime.test_pool:in_server"
 BATCH = 20
 ASKING = RequestSettings(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
-"""Each batch by itself, so that little is asked ahead of the few that there are."""
+"""Settings with one batch per request, so that few of the batches are prefetched."""
 
 
 def in_server(store: str) -> ServedStore:
-    """The work of a data server."""
+    """Return the work of a data server."""
     return ServedStore(Store(store), 1 << 20)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """200 numbered images of 20 x 24, of which a batch is worth shared memory or nearly so."""
+    """Make 200 numbered images of 20 x 24, whose batches just reach the size for shared memory."""
     folder = tmp_path_factory.mktemp("pool")
     numbers = np.arange(200, dtype=np.uint8)[:, None, None]
     grain = np.random.default_rng(1).integers(0, 50, (200, 20, 24))
@@ -64,7 +64,7 @@ def served(
     token: Token | None = None,
     **chosen: object,
 ) -> Iterator[tuple[DataPool, Token]]:
-    """A pool that a thread serves."""
+    """Yield a pool that a thread serves."""
     token = token or Token.new()
     settings = PoolSettings(silent_seconds=3.0, beat_seconds=0.2, **chosen)  # type: ignore[arg-type]  # by name
     over, errors = Event(), []
@@ -90,7 +90,7 @@ def served(
 
 @contextmanager
 def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings = ASKING) -> Iterator[Reader]:
-    """A reader that takes from the pool."""
+    """Yield a reader of the pool."""
     with ExitStack() as held:
         client = held.enter_context(DataClient(token, pool.address, store=store.identity, asking=asking))
         shape = store.shape
@@ -252,7 +252,7 @@ def test_a_pool_that_cannot_be_is_refused(chosen: dict[str, Any], why: str) -> N
 
 
 def hangs(store: str) -> ServedStore:
-    """The work of a data server that never comes as far as to say anything."""
+    """Return the work of a data server that hangs before its first message."""
     signal.pause()
     raise AssertionError("nobody wakes it")
 
@@ -273,7 +273,7 @@ def test_a_server_that_hangs_before_it_serves_is_killed_and_trainers_hear_why_no
 
 
 def hangs_once(store: str, mark: str) -> ServedStore:
-    """The work of data servers of which the first never comes as far as to say anything."""
+    """Return the work of data servers, of which the first hangs before its first message."""
     if not Path(mark).exists():
         Path(mark).touch()
         signal.pause()
@@ -284,7 +284,7 @@ def hangs_once(store: str, mark: str) -> ServedStore:
 def lending(
     pool: DataPool, token: Token, store: Store, fork_server: ForkServer, work: str, **arguments: str
 ) -> Iterator[RemoteServers]:
-    """A server that is lent to a pool, until it is closed."""
+    """Yield a remote server of a pool, until it is closed."""
     host, port = pool.port_address.rsplit(":", 1)
     settings = PoolSettings(servers=1, silent_seconds=2.0, beat_seconds=0.2, start_seconds=4.0)
     told = {"store": str(store.path), **arguments}
@@ -294,7 +294,7 @@ def lending(
 
 
 def lent_pid(lent: RemoteServers) -> int | None:
-    """The process of the only server that is lent and serves."""
+    """Return the process of the only remote server that serves."""
     lent.proceed(0.05)
     return next((line.pid for line in lent.status().servers), None)
 
@@ -324,7 +324,7 @@ def test_a_lent_server_that_hangs_before_it_serves_is_replaced(
 
 
 def is_starved(reader: Reader) -> bool:
-    """Whether a reader waits for what nobody makes; what is made is taken."""
+    """True if a reader waits for a batch that no server makes; existing batches are taken."""
     assert reader._ahead is not None and isinstance(reader._feed, ServedFeed)
     if len(reader._ahead):
         reader.next()

@@ -1,4 +1,4 @@
-"""Loops of strangers that take batches from data servers: shared epochs, orders of their own, real kills."""
+"""External loops that take batches from data servers: shared epochs, their own orders, real kills."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAMPLES = 200
 
 @pytest.fixture(scope="module")
 def pool(store: Store, fork_server: ForkServer) -> Iterator[tuple[DataPool, Token]]:  # noqa: F811  # the fixture
-    """A pool for tests that take from it and leave it as it was; each has a stream of its own."""
+    """Yield a pool for tests that leave it unchanged; each test uses a separate stream."""
     with served(store, fork_server, host="127.0.0.1", servers=2) as found:
         yield found
 
@@ -284,7 +284,7 @@ def test_loops_of_a_stream_may_have_batches_of_other_sizes(
 
 
 class Failing(ServedStore):
-    """A store of which some samples cannot be made."""
+    """A store with some samples that cannot be made."""
 
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         if 100 in rows:
@@ -293,7 +293,7 @@ class Failing(ServedStore):
 
 
 def in_failing_server(store: str) -> ServedStore:  # noqa: F811  # by name
-    """The work of a data server."""
+    """Return the work of a data server."""
     return Failing(in_server(store).store, 1 << 20)
 
 
@@ -415,7 +415,7 @@ def test_a_head_that_is_killed_or_stopped_is_an_error_in_time(
 
 
 class Slow(ServedStore):
-    """A store of which each batch takes a second."""
+    """A store whose batches take a second each."""
 
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         time.sleep(1.0)
@@ -423,7 +423,7 @@ class Slow(ServedStore):
 
 
 def in_slow_server(store: str) -> ServedStore:  # noqa: F811  # by name
-    """The work of a data server."""
+    """Return the work of a data server."""
     return Slow(in_server(store).store, 1 << 20)
 
 
@@ -475,7 +475,7 @@ def test_loops_and_servers_that_are_killed_or_stopped_lose_and_double_nothing_th
 
 
 def lines(file: Path) -> list[list[str]]:
-    """What a loop has had, batch by batch; what it was about to write is none yet."""
+    """Return the received batches of a loop, without an incomplete last line."""
     return [line.split() for line in file.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 

@@ -1,5 +1,4 @@
-"""A data server with a trainer that is played: what it refuses, what it goes on after, and what it does not
-even make."""
+"""A data server with a fake trainer: refusals, recoverable errors, and batches that it need not make."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from cotswold.wire.messenger import Messenger, Received
 
 
 class Talk:
-    """A post to which one trainer and the head say what they say, one after the other."""
+    """A messenger that receives messages of one trainer and the head in turn."""
 
     def __init__(self, said: list[tuple[str, Any]], answers: int) -> None:
         self._said, self._answers = said, answers
@@ -57,7 +56,7 @@ class Talk:
 
 
 class Work:
-    """Makes batches of (1, 1, 1) samples, or does what it is told."""
+    """Makes batches of (1, 1, 1) samples, or runs a given action."""
 
     terms = "{}"
     cache = SimpleNamespace(hits=0, misses=0, bytes=0, bytes_most=0)

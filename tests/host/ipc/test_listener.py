@@ -1,4 +1,4 @@
-"""Ranks of a host find each other, whoever else calls."""
+"""Ranks of a host find each other, in spite of other callers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def listener() -> Iterator[Listener]:
 
 
 def _stranger(listener: Listener, *said: bytes) -> socket.socket:
-    """A process of the same user that calls and says something, or nothing."""
+    """Connect as a process of the same user that sends something, or nothing."""
     found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     found.connect(listener.address)
     for each in said:
@@ -34,7 +34,7 @@ def _stranger(listener: Listener, *said: bytes) -> socket.socket:
 
 
 def _heard(listener: Listener, *ranks: int) -> None:
-    """Call as these ranks, and see that these very connections are answered."""
+    """Call as these ranks, and check that these connections are answered."""
     calls = {rank: call(listener.address, listener.secret, rank, "rank 0", 5) for rank in ranks}
     found = listener.accept_all({rank: f"rank {rank}" for rank in ranks}, 5)
     assert found.keys() == set(ranks)

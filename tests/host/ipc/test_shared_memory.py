@@ -1,4 +1,4 @@
-"""Blocks of shared memory are used again, and no more is kept than was needed of late."""
+"""Blocks of shared memory are reused, and no more are kept than recently needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def _send(pool: BlockPool, count: int) -> None:
-    """A message that its receiver has read."""
+    """Send a message that its receiver has read."""
     block, descriptor = pool.acquire(count)
     if descriptor is not None:
         os.close(descriptor)

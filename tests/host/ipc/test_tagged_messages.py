@@ -1,4 +1,4 @@
-"""Messages between two processes, through shared memory and over TCP: whole, without deadlock."""
+"""Messages between two processes, through shared memory and over TCP: complete, without deadlock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def kind(request: pytest.FixtureRequest) -> type[TaggedChannel]:
 
 @pytest.fixture
 def pair(kind: type[TaggedChannel]) -> Pair:
-    """Two ends, and the second one's socket."""
+    """Return two ends, and the second one's socket."""
     ours, theirs = _sockets(kind)
     return kind(ours, "rank 1", 5), kind(theirs, "rank 0", 5), theirs
 
@@ -65,7 +65,7 @@ def _receive(end: TaggedChannel, tag: int) -> bytes:
 
 
 def _is_late(step: Callable[[], object]) -> threading.Thread:
-    """A thread that does a step, which does not end at once."""
+    """Return a thread that runs a step, which does not end at once."""
     late = threading.Thread(target=step, daemon=True)
     late.start()
     late.join(0.2)
@@ -213,7 +213,7 @@ def test_a_stream_that_broke_off_amid_a_message_says_nothing_more() -> None:
 
 @pytest.mark.skipif(not is_supported(), reason="memory without a name is Linux's")
 class TestChannel:
-    """What is of shared memory alone."""
+    """Properties of shared memory only."""
 
     def _pair(self) -> tuple[SharedMemoryChannel, SharedMemoryChannel]:
         ours, theirs = _sockets(SharedMemoryChannel)
@@ -297,5 +297,5 @@ def _descriptors() -> int:
 
 
 def _mapped() -> int:
-    """Blocks that this process has mapped; both ends are here, so each counts twice."""
+    """Return the blocks mapped by this process; both ends are here, so each counts twice."""
     return Path("/proc/self/maps").read_text().count(f"memfd:{NAME}")

@@ -14,7 +14,7 @@ from cotswold.kernels.compile import code_cache
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of this test's own."""
+    """Return an empty folder of this test."""
     place = tmp_path / "deep" / "cache"
     monkeypatch.setenv("COTSWOLD_CACHE", str(place))
     code_cache._REFUSED.clear()
@@ -86,7 +86,7 @@ def test_a_link_in_the_folder_is_neither_read_nor_written_through(cache: Path, t
 
 
 def aged(file: Path, days: float) -> None:
-    """Let a file be as old as that."""
+    """Set the age of a file."""
     then = time.time() - days * 86400
     os.utime(file, (then, then))
 
@@ -119,7 +119,7 @@ def test_files_of_others_in_the_folder_stay_however_old_they_are(cache: Path) ->
 
 
 def warned_once(act: Callable[[], object], words: str) -> None:
-    """An act, done three times, gives one warning with these words."""
+    """Check that an act, done three times, gives one warning with these words."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(3):

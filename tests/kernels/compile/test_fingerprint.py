@@ -73,7 +73,7 @@ def write(lanes):
 
 
 def generator(text: str = GENERATOR) -> Callable[[int], object]:
-    """A generator of a module of ours, as if it were imported; no file is behind it."""
+    """Return a generator in a fake module of ours, without a file."""
     module = types.ModuleType("cotswold.kernels.made_up")
     sys.modules[module.__name__] = module
     try:

@@ -1,4 +1,4 @@
-"""Kernels that are wrong, as a cache of another edition or a new processor might give them."""
+"""Wrong kernels, as from a cache of another edition or on a new processor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of this test's own, and a process that knows nothing yet."""
+    """Return an empty folder of this test, with empty caches in the process."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
     code_cache._REFUSED.clear()
     monkeypatch.setattr(library, "_ADDRESSES", {})
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def of_another_edition(name: tuple[object, ...], processor: Processor, write: partial[ir.Module]) -> bytes:
-    """A kernel for jobs in which two fields have changed places."""
+    """Return a kernel for jobs in which two fields are swapped."""
     text = str(write())
     a, b = (
         f'getelementptr i64, ptr %".1", i64 {int(field)}'
@@ -76,7 +76,7 @@ def test_code_of_another_edition_under_the_name_of_this_one_is_found_out_and_rep
 
 
 def everything() -> list[torch.Tensor]:
-    """What all operations of float32 give, as float64."""
+    """Return the results of all operations in float32, as float64."""
     shapes = PLAIN.input, PLAIN.output
     x, y = (ops.images_last(random_map(shape, 33, dtype=torch.float32)) for shape in shapes)
     weights, biases = random_weights(PLAIN, dtype=torch.float32), torch.ones(PLAIN.norms_shape)
@@ -182,7 +182,7 @@ print(*sorted(one.name for one in code_cache.folder().glob("product*.o")))
 
 
 def computed(path: Path, cache: Path, *arguments: str) -> list[str]:
-    """The products that are in the cache after a process that took Cotswold from a path."""
+    """Return the cached products of a process that imports Cotswold from a path."""
     environment = {"PYTHONPATH": str(path), "COTSWOLD_CACHE": str(cache), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "error", "-c", UPGRADED, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)

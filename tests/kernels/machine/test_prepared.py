@@ -1,4 +1,4 @@
-"""What is prepared once, and kept: for which geometry, how many."""
+"""Prepared jobs are kept, by geometry and up to a limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code f
 
 @pytest.fixture
 def prepared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many images each product that was prepared has."""
+    """Return the number of images of each prepared product."""
     found: list[int] = []
     usual = kernels._prepare
 

@@ -49,7 +49,7 @@ def pool_entered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many threads have worked on each job."""
+    """Return the number of threads that worked on each job."""
     found: list[int] = []
     usual = threads.run
 
@@ -143,7 +143,7 @@ def test_several_threads_of_python_compute_at_once(monkeypatch: pytest.MonkeyPat
 
 
 class Slow:
-    """A kernel that is written in Python: a helper is inside while the main thread is interrupted."""
+    """A kernel written in Python: a helper is inside while the main thread is interrupted."""
 
     def __init__(self, interrupts: int) -> None:
         self.interrupts, self.begun, self.left = interrupts, threading.Event(), threading.Event()
@@ -231,7 +231,7 @@ def test_a_forked_process_computes_the_same_bits(pool: str) -> None:
 
 
 def gradients(x: Tensor, filters: Tensor) -> list[Tensor]:
-    """A product, and its derivatives by way of autograd."""
+    """Return a product, and its derivatives by autograd."""
     x, filters = x.clone().requires_grad_(), filters.clone().requires_grad_()
     out = ops.local_product(x, filters, WIDE)
     return [out.detach(), *torch.autograd.grad(out.square().sum(), [x, filters])]

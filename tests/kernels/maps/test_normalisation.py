@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="n
 
 
 def both(x: Tensor, smoothing: Smoothing) -> tuple[Tensor, Tensor]:
-    """The normalised map and a gradient."""
+    """Return the normalised map and a gradient."""
     y = ops.contrast_norm(x, smoothing, 0.1)
     return y, contrast.contrast_norm_backward(y * y, x, smoothing, 0.1)
 

@@ -41,7 +41,7 @@ Call = Callable[[Tensor, Tensor], Tensor]
 
 
 def calls(smoothed: Smoothing) -> dict[str, Call]:
-    """Every operation of a map, and of a map that is shaped as its own pooled map or normalised map."""
+    """Return every operation of a map, and of a map with the shape of its own pooled or normalised map."""
     return {
         "pool": lambda x, _: ops.l2_pool(x, smoothed, 0.01),
         "pool gradient": lambda x, y: pool_backward(x, ops.l2_pool(x, smoothed, 0.01), smoothed, y, 0.3),
@@ -57,7 +57,7 @@ OPERATIONS = tuple(calls(Smoothing(1)))
 def operands(
     name: str, images: int, shape: MapShape, smoothed: Smoothing, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """A map, images last, and a gradient by what is made of it."""
+    """Return a map, images last, and a gradient with the shape of its result."""
     above = smoothed.output(shape)
     if name.startswith("norm"):
         above = smoothed.output(above)
@@ -66,7 +66,7 @@ def operands(
 
 
 def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
-    """The same without kernels."""
+    """Return the result without kernels."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pooling, contrast):
             patch.setattr(module, "has_cpu_kernel", lambda _: False)
@@ -75,7 +75,7 @@ def by_torch(call: Call, x: Tensor, y: Tensor) -> Tensor:
 
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small maps are cut into tasks too, of few rows and few lanes."""
+    """Divide small maps into tasks too, of few rows and few lanes."""
     for module in (pool_kernels, normalisation):
         monkeypatch.setattr(module, "SERIAL_BELOW", 0)
         monkeypatch.setattr(module, "LEAST_ROWS", 1)

@@ -29,7 +29,7 @@ LABEL = re.compile(r"^([.\w$]+):")
 JUMP = re.compile(r"^\s+(?:j\w+|b|b\.\w+|cbnz|cbz)\s+(?:\w+,\s*)?([.\w$]+)\s*$")
 MULTIPLY_ADD = re.compile(r"^\s+(?:vfn?madd\w+p[sd]|fmla)\s")
 FRAME = re.compile(r"movq\s+%rsp, %rbp|(?:mov|add)\s+x29, sp")
-"""Where these two registers point at the stack; they hold anything elsewhere."""
+"""Instructions after which these two registers point at the stack."""
 STACK = {False: re.compile(r"\(%rsp|\[sp"), True: re.compile(r"\(%(?:rsp|rbp)|\[(?:sp|x29)")}
 
 
@@ -38,7 +38,7 @@ MOVE = re.compile(r"\s*(?:vmov\w+\s+%[xyz]mm\d+, %[xyz]mm\d+|mov\s+v\d+\.\w+, v\
 
 @dataclass(frozen=True)
 class Turn:
-    """The inner loop of a tile: instructions, multiply-adds among them, and those that reach the stack."""
+    """The inner loop of a tile: instructions, its multiply-adds, and its accesses to the stack."""
 
     tile: str
     lines: tuple[str, ...]
@@ -54,17 +54,17 @@ class Turn:
 
     @property
     def stores(self) -> list[str]:
-        """What goes to the stack; the rest of the spills comes from there, as constants do."""
+        """Stores to the stack; the other spills read it, like constants."""
         return [line for line in self.spills if line.startswith("st") or line.endswith(")")]
 
     @property
     def moves(self) -> list[str]:
-        """From one vector register to another."""
+        """Moves from one vector register to another."""
         return [line.strip() for line in self.lines if MOVE.match(line)]
 
 
 def loops(text: str) -> dict[str, list[Turn]]:
-    """The loops that multiply, inside out, of every tile and update in assembly."""
+    """Return the loops that multiply, inside out, of every tile and update in assembly."""
     found: dict[str, list[Turn]] = {}
     name, lines = "", list[str]()
     labels: dict[str, int] = {}
@@ -89,12 +89,12 @@ def loops(text: str) -> dict[str, list[Turn]]:
 
 
 def turns(text: str) -> dict[str, Turn]:
-    """The innermost loop that multiplies, of every tile in assembly."""
+    """Return the innermost loop that multiplies, of every tile in assembly."""
     return {name: inside[0] for name, inside in loops(text).items() if name.startswith("tile_")}
 
 
 def tiles(processor: Processor) -> list[Tile]:
-    """The tiles that are candidates on a processor."""
+    """Return the candidate tiles of a processor."""
     found = autotune.candidates(processor, narrow=True) + autotune.candidates(processor, narrow=False)
     return sorted(set(found), key=str)
 
@@ -125,12 +125,13 @@ CASES = [
     for tile in tiles(processor)
     if KINDS[kind].epilogue == "" or dtype == "float32"
 ]
-"""Of the kinds, ``product_small_batch`` has the tiles of ``product``, and ``outer`` those of ``adjoint``."""
+"""Kinds of kernels: ``product_small_batch`` has the tiles of ``product``, and ``outer`` those of ``adjoint``.
+"""
 
 
 @lru_cache(maxsize=256)
 def written(processor: Processor, kind: str, dtype: str, tile: Tile) -> dict[str, Turn]:
-    """The inner loops of a kernel."""
+    """Return the inner loops of a kernel."""
     lanes = Lanes(dtype, processor.lanes(dtype))
     return turns(engine.assembly(write_kernel(KINDS[kind], lanes, tile, processor.triple), processor))
 
@@ -198,7 +199,7 @@ def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
 
 
 def over_maps(dtype: str, processor: Processor) -> None:
-    """Every kernel that passes over maps and filters, asked for."""
+    """Request every kernel that passes over maps and filters."""
     for to_last in (False, True):
         layout.kernel(dtype, processor, to_last)
     norms.kernel(dtype, processor)

@@ -24,7 +24,7 @@ SHAPE = TuningKey.of("product", "float32", 128, 1200, 60, False)
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder of this test's own, and a process that knows nothing yet."""
+    """Return an empty folder of this test, with empty caches in the process."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
     code_cache._REFUSED.clear()
     forget(monkeypatch)
@@ -32,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a new process does not know."""
+    """Clear the caches, as in a new process."""
     monkeypatch.setattr(autotune, "_CHOICES", {})
     monkeypatch.setattr(library, "_ADDRESSES", {})
     kernels.READY.clear()
@@ -40,7 +40,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that are compiled."""
+    """Return the compiled kernels."""
     found: list[str] = []
     usual = library._compile
 
@@ -53,7 +53,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Clock:
-    """Measurements of made-up lengths."""
+    """Measurements of made-up durations."""
 
     def __init__(self, fastest: Tile, monkeypatch: pytest.MonkeyPatch, seconds: float = 0.01) -> None:
         self.fastest, self.seconds, self.now = fastest, seconds, 0.0
@@ -115,7 +115,7 @@ def test_a_choice_that_is_no_longer_a_candidate_is_measured_anew(monkeypatch: py
 
 
 class Busy:
-    """Measurements on a machine that is busy until it is quiet; and a wall clock."""
+    """Measurements on a machine that is busy until it is idle, and a wall clock."""
 
     def __init__(self, fastest: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fastest, self.busy, self.calls, self.runs = fastest, True, 0, 0
@@ -182,7 +182,7 @@ def test_measuring_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are recalled, choices are not; and measured in a moment."""
+    """Load kernels from the cache, but not choices, and measure quickly."""
     usual = code_cache.load
     monkeypatch.setattr(code_cache, "load", lambda name: None if name.endswith(".json") else usual(name))
     monkeypatch.setattr(autotune, "SECONDS_MOST", 0.0)
@@ -191,7 +191,7 @@ def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The classes that are measured."""
+    """Return the measured classes."""
     found: list[str] = []
     usual = autotune._measure
 
@@ -215,7 +215,7 @@ def test_measuring_leaves_the_right_result(operation: str, few: bool | None, mea
 
 
 MIDDLING = BlockLocal(MapShape(8, 16, 16), Window(5, 1), Window(5, 1), rows=2, columns=2, depth=8)
-"""A layer of 32 neurons a block, worth measuring from a few images on."""
+"""A layer of 32 neurons per block, worth measuring from a few images on."""
 
 
 @pytest.mark.usefixtures("_unmeasured")

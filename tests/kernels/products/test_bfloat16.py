@@ -42,7 +42,7 @@ PAIRED = Processor(
     "avx512", "znver4", "+avx512f,+avx512bf16,+avx512bw,+avx512vl,+avx512dq", "x86_64-unknown-linux-gnu"
 )
 CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
-"""Field rows, and neurons of a block's row, that are cut into several entries, some of an odd k."""
+"""Field rows, and neurons of a block's row, that are divided into several entries, some of an odd k."""
 CHUNKS = [1, 16, 256, 1024]
 
 
@@ -55,7 +55,7 @@ class Way:
     tile: tuple[int, int]
 
     def forced(self, threads: int = 1, few: bool | None = None) -> Overrides:
-        """The kernel of this way."""
+        """Return the overrides that force this kernel."""
         return forced(*self.tile, threads, self.processor, few)
 
 
@@ -68,14 +68,14 @@ WAYS = [
     )
     for tile in tiles
 ]
-"""Pairs on this processor, if it has them; single numbers on one with narrower vectors."""
+"""Pairs on this processor, if it supports them; single numbers on one with narrower vectors."""
 SETTINGS = st.tuples(st.sampled_from(WAYS), st.sampled_from(CHUNKS))
 IMAGES = st.sampled_from([1, 2, 3, 15, 16, 17, 33, 48, 95, 131, 209])
 
 
 @contextmanager
 def chunks_of(k: int) -> Iterator[None]:
-    """Kernels that pack about so many k at a time."""
+    """Make kernels pack about ``k`` values at a time."""
     usual = half_driver.CHUNK
     try:
         half_driver.CHUNK = k
@@ -85,7 +85,7 @@ def chunks_of(k: int) -> Iterator[None]:
 
 
 def wide(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
-    """The operation in float64, of the same numbers; NaN for weights that meet only padding."""
+    """Return the operation in float64 on the same numbers; NaN for weights that meet only padding."""
     first, second = (x.to(torch.float64) for x in pair)
     if operation == "product":
         return reference.local_product(first, second, layer)
@@ -99,13 +99,13 @@ def wide(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
 def whole_numbers(
     operation: str, layer: BlockLocal, images: int, dtype: torch.dtype = torch.bfloat16
 ) -> Pair:
-    """Operands whose products and sums float32 holds without rounding."""
+    """Return operands whose products and sums are exact in float32."""
     first, second = operands(operation, layer, images, torch.float64)
     return tuple((4 * x).round().clamp(-8, 8).to(dtype) for x in (first, second))  # type: ignore[return-value]  # two
 
 
 def exact(values: Tensor, expected: Tensor) -> None:
-    """Equal to the sums, rounded once."""
+    """Check equality with the sums, rounded once."""
     rounded = expected.to(torch.float32).to(values.dtype)
     torch.testing.assert_close(values, rounded, rtol=0, atol=0, equal_nan=True)
 
@@ -287,13 +287,13 @@ class Turn:
 
     @property
     def spills(self) -> list[str]:
-        """Vectors that go through the stack."""
+        """Vectors that pass through the stack."""
         stack = r"\(%r[sb]p.*mm|mm.*\(%r[sb]p" if self.framed else r"\(%rsp.*mm|mm.*\(%rsp"
         return [one for one in self.lines if re.search(stack, one)]
 
 
 def turns(text: str) -> dict[str, Turn]:
-    """The innermost loop that multiplies half_units, of each tile in assembly."""
+    """Return the innermost loop that multiplies half_units, of each tile in assembly."""
     found: dict[str, Turn] = {}
     tile, lines, labels = "", list[str](), dict[str, int]()
     for line in text.splitlines():

@@ -28,26 +28,26 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.ops import images_last
 
 CUT = BlockLocal(MapShape(65, 2, 8), Window(2), Window(5, 2, 1, 0), rows=1, columns=2, depth=135)
-"""Field rows, and neurons of a block's row, that are cut into several entries."""
+"""Field rows, and neurons of a block's row, that are divided into several entries."""
 FIXED = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "cut": CUT}
 TILES = [(1, 1), (2, 3), (5, 3), (6, 4), (7, 2), (8, 3), (12, 2), (24, 1)]
 SOME = TILES if FUZZ > 1 else [(1, 1), (5, 3), (8, 3), (24, 1)]
 """The tiles for float64, which has the code of float32 with half the lanes; tests compile each tile."""
 TINY = BlockLocal(MapShape(1, 2, 3), Window(2), Window(2, 1, 1, 0), rows=1, columns=1, depth=2)
-"""A layer whose sums over images are soon done one number at a time."""
+"""A layer small enough to sum over images one number at a time."""
 SETTINGS = st.tuples(st.sampled_from(processors()), st.integers(0, len(TILES) - 1), st.integers(1, 3))
-"""A processor, the number of a tile, threads."""
+"""A processor, the index of a tile, threads."""
 PLACES = [(0, 1), (0, 70), (1, 2), (3, 20), (15, 33), (37, 70), (69, 70)]
 """Images of a batch of 70, ``(first, after the last)``."""
 
 
 def tiles_of(dtype: torch.dtype) -> list[tuple[int, int]]:
-    """The tiles that are tried with a type."""
+    """Return the tiles to try with a type."""
     return TILES if dtype == torch.float32 else SOME
 
 
 def plainest(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
-    """The result of the simplest kernel: one number at a time, on one thread, images in lanes."""
+    """Return the result of the simplest kernel: one number at a time, on one thread, images in lanes."""
     return run(operation, layer, pair, forced(1, 1, few=False))
 
 
@@ -99,7 +99,7 @@ def test_several_sections_give_the_same_bits_on_several_threads(operation: str, 
 
 
 def one_chain(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
-    """The result if sums had no sections."""
+    """Return the result of sums without sections."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chains, "TERMS_MOST", 1 << 20)
         patch.setattr(chains, "IMAGES_MOST", 1 << 20)
@@ -107,7 +107,7 @@ def one_chain(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
 
 
 def in_a_larger_map(x: Tensor, channel: int, row: int) -> Tensor:
-    """The same values with so many numbers more between channels and between rows, all of them NaN."""
+    """Return the same values with extra NaN between channels and between rows."""
     images, channels, height, width = x.shape
     channel += images
     row += width * channels * channel
@@ -162,7 +162,8 @@ def test_images_have_the_same_bits_at_any_place_of_a_batch_of_any_size(
 
 
 def nasty_pair(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, special: bool) -> Pair:
-    """Operands with zeros of both signs, subnormals, the largest; ``special``: infinity and NaN too."""
+    """Return operands with zeros of both signs, subnormals and the largest numbers; ``special`` adds infinity
+    and NaN."""
     info = torch.finfo(dtype)
     least = info.smallest_normal * info.eps
     pool = [0.0, -0.0, least, -3 * least, 5 * info.smallest_normal, info.max, -info.max, 1.0, -1.0]
@@ -216,9 +217,9 @@ SECTIONED = {
         ["adjoint"],
     ),
 }
-"""Layers whose sums are several sections, and the operations where they are."""
+"""Layers whose sums have several sections, with the operations concerned."""
 MANY = [384, 385, 800]
-"""Images of one, two and three sections."""
+"""Numbers of images with one, two and three sections."""
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -49,24 +49,24 @@ LONG = {
     "connected to 1024 inputs": BlockLocal(MapShape(1024, 1, 1), Window(1), Window(1), 1, 1, 64),
     "connected to 6000 inputs": BlockLocal(MapShape(60, 10, 10), Window(10), Window(10), 1, 1, 32),
 }
-"""Sums so long that a single chain of additions loses what a sum of sums keeps."""
+"""Layers with sums so long that a single chain of additions is less exact than a sum of sums."""
 
 
 def exact(operation: str, pair: Pair, layer: BlockLocal) -> Tensor:
-    """The sums in float64, NaN for weights that meet only padding."""
+    """Return the sums in float64, NaN for weights that meet only padding."""
     first, second = pair
     return Dense.of(layer).product(operation, (first.to(torch.float64), second.to(torch.float64)))
 
 
 def whole_numbers(pair: Pair) -> Pair:
-    """Operands of a few small integers, whose sums no order of additions rounds."""
+    """Return operands of small integers, whose sums are exact in any order."""
     first, second = pair
     return (4 * first).round(), (4 * second).round()
 
 
 def check_errors(operation: str, layer: BlockLocal, pair: Pair, free: Overrides, slack: float = 0.0) -> None:
-    """The error of a kernel is at most twice that of torch.mm, and ``slack`` times the last bit of the
-    largest sum of magnitudes: where terms cancel, partial sums are larger than what comes out."""
+    """Check that the error of a kernel is at most twice that of torch.mm, plus ``slack`` times the last bit
+    of the largest sum of magnitudes: if terms cancel, partial sums exceed the result."""
     expected = exact(operation, pair, layer)
     magnitudes = exact(operation, (pair[0].abs(), pair[1].abs()), layer)
     last = float(magnitudes.nan_to_num().max()) * torch.finfo(pair[0].dtype).eps

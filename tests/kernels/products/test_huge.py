@@ -1,4 +1,4 @@
-"""Operands that reach beyond 2³¹ numbers; of their memory only the pages at both ends are ever touched."""
+"""Operands beyond 2³¹ numbers; only the pages at both ends of their memory are touched."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from cotswold.kernels.machine.processor import Processor
 
 BEYOND = 2**31 + 7
 NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
-"""Not every Python names it."""
+"""Value of MAP_NORESERVE, which not every Python names."""
 ROWS_APART = BlockLocal(MapShape(3, 3, 4), Window(2, 1, 1, 0), Window(3, 1), rows=1, columns=2, depth=5)
-"""On maps whose rows are far apart."""
+"""A layer for maps whose rows are far apart."""
 CHANNELS_APART = BlockLocal(MapShape(3, 1, 1), Window(1), Window(1), rows=1, columns=1, depth=11)
-"""On maps whose channels are far apart."""
+"""A layer for maps whose channels are far apart."""
 CORNER = BlockLocal(
     MapShape(2, 1, 1), Window(1024, 1, 1023, 1), Window(1024, 1, 1023, 0), rows=1, columns=1, depth=1030
 )
-"""Two blocks, whose fields meet the map in a corner only: so nearly no weight is ever touched."""
+"""Two blocks whose fields meet the map in a corner only, so that almost no weight is touched."""
 
 
 def untouched(count: int, dtype: torch.dtype) -> Tensor:
-    """Numbers, 0, that take no memory until they are touched."""
+    """Return zeros that take no memory until they are touched."""
     size = count * dtype.itemsize
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
@@ -46,7 +46,7 @@ def untouched(count: int, dtype: torch.dtype) -> Tensor:
 
 
 def far_apart(x: Tensor) -> Tensor:
-    """The same map, its channels far apart; or its rows, where it has several."""
+    """Return the same map with its channels far apart, or its rows if it has several."""
     images, channels, height, width = x.shape
     if height * width == 1:
         memory = untouched((channels - 1) * BEYOND + images, x.dtype)

@@ -20,23 +20,23 @@ from cotswold.ops import sgd_rule as rules
 from cotswold.ops import step
 
 BROAD = BlockLocal(MapShape(23, 5, 5), Window(5), Window(5), rows=1, columns=1, depth=203)
-"""One block, whose neurons are cut into several tasks."""
+"""One block, whose neurons are divided into several tasks."""
 ROW = BlockLocal(MapShape(3, 6, 20), Window(6), Window(5, 3, 1, 1), rows=2, columns=2, depth=10)
-"""One row of blocks, of which those at both ends meet padding."""
+"""One row of blocks; the blocks at both ends meet padding."""
 FIXED = {"odd": ODD, "wide": WIDE, "deep": DEEP, "sparse": SPARSE, "row": ROW, "broad": BROAD}
 TILES = [(1, 1), (5, 3), (8, 3)]
 SETTINGS = st.tuples(st.sampled_from(processors()), st.sampled_from(TILES), st.integers(1, 3))
 """A processor, a tile, threads."""
 FAR = ops.StepRule(rate=50.0, momentum=0.9, longest=0.01)
-"""Every filter would move further than it may."""
+"""A rule that moves every filter beyond its limit."""
 NEAR = ops.StepRule(rate=1e-3, momentum=0.7, longest=10.0)
-"""No filter does."""
+"""A rule that moves no filter beyond its limit."""
 ALPHA = torch.tensor(0.6, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Everything that a step reads, and what it changes."""
+    """All inputs of a step, and the tensors that it changes."""
 
     decoding: tuple[Tensor, Tensor]
     encoding: tuple[Tensor, Tensor]
@@ -46,7 +46,8 @@ class Case:
 
     @classmethod
     def of(cls, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Case:
-        """Gaussian; filters of other norms than 1, and momentum everywhere, in the padding too."""
+        """Draw Gaussian values, with filter norms other than 1 and momentum everywhere, also in the padding.
+        """
         maps = [
             ops.images_last(random_map(shape, images, seed + i, dtype))
             for i, shape in enumerate((layer.output, layer.input, layer.output, layer.input))
@@ -58,24 +59,24 @@ class Case:
 
     @property
     def moved(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What a step changes."""
+        """Return the tensors that a step changes."""
         return self.filters, self.momentum, self.norms
 
     def copy(self) -> Case:
-        """The same, to be changed apart."""
+        """Return a copy for separate changes."""
         return replace(
             self, filters=self.filters.clone(), momentum=self.momentum.clone(), norms=self.norms.clone()
         )
 
     def gradient(self, layer: BlockLocal) -> Tensor:
-        """The sum of both products in float64, 0 for weights that meet only padding."""
+        """Return the sum of both products in float64, 0 for weights that meet only padding."""
         total = torch.zeros(layer.filters_shape, dtype=torch.float64)
         for delta, x in (self.decoding, self.encoding):
             total += Dense.of(layer).product("outer", (delta.double(), x.double())).nan_to_num()
         return total
 
     def sizes(self, layer: BlockLocal) -> Tensor:
-        """How large the terms of the gradient's sums are: the root of the sum of their squares."""
+        """Return the size of the terms of the gradient's sums: the root of the sum of their squares."""
         total = torch.zeros(layer.filters_shape, dtype=torch.float64)
         for delta, x in (self.decoding, self.encoding):
             squares = delta.double().square(), x.double().square()
@@ -84,7 +85,7 @@ class Case:
 
 
 def stepped(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Overrides = NO_OVERRIDES) -> Case:
-    """A copy after a step by the kernel."""
+    """Return a copy after a step by the kernel."""
     found = case.copy()
     rate = rule.rate / (float(ALPHA) * layer.fan_in)
     constants = torch.tensor([rule.momentum, rate, rule.longest], dtype=torch.float64)
@@ -94,7 +95,7 @@ def stepped(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Overrides =
 
 
 def plainly(case: Case, layer: BlockLocal, rule: ops.StepRule) -> Case:
-    """A copy in float64 after a step by the rule, from a gradient that exists as a whole."""
+    """Return a float64 copy after a step by the rule, from the complete gradient."""
     gradient = case.gradient(layer)
     found = replace(case, **{name: getattr(case, name).double() for name in ("filters", "momentum", "norms")})
     found = found.copy()
@@ -104,7 +105,7 @@ def plainly(case: Case, layer: BlockLocal, rule: ops.StepRule) -> Case:
 
 
 def check(case: Case, layer: BlockLocal, rule: ops.StepRule, free: Overrides = NO_OVERRIDES) -> Case:
-    """Step, and compare with the rule: what rounding may do follows from the sizes of what is added."""
+    """Step, and compare with the rule; the tolerance follows from the sizes of the terms."""
     found, expected = stepped(case, layer, rule, free), plainly(case, layer, rule)
     images, dtype = case.decoding[0].shape[0], case.filters.dtype
     part = torch.finfo(dtype).eps * (8 + (images + layer.fan_in) ** 0.5)

@@ -28,7 +28,7 @@ EXAMPLES = st.lists(st.one_of(st.integers(1, 9), st.sampled_from([255, 257, 600]
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A block, its weights, what is kept, and pushes, all of which lie between NaN."""
+    """A block, its weights, its state, and pushes, all surrounded by NaN."""
 
     block: Block
     weights: Tensor

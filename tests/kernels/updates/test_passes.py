@@ -22,7 +22,7 @@ SHAPES = st.one_of(
     st.tuples(st.just(40_000), st.just(0)),
     st.tuples(st.just(3), st.just(20_001)),
 )
-"""A size without rows, or rows and columns; the last two have several tasks or parts."""
+"""Sizes without rows, or with rows and columns; the last two have several tasks or parts."""
 
 
 @pytest.mark.parametrize("kind", KINDS)

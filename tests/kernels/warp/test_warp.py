@@ -27,7 +27,7 @@ SHAPES = st.tuples(st.integers(1, 5), st.integers(1, 4), st.integers(1, 45), st.
 
 
 def guarded(values: Float32) -> Float32:
-    """The same numbers between others that are nan."""
+    """Return the same numbers surrounded by NaN."""
     around = np.full(values.size + 200, np.nan, np.float32)
     inside = around[100:-100].reshape(values.shape)
     inside[...] = values
@@ -37,7 +37,7 @@ def guarded(values: Float32) -> Float32:
 def random_images(
     shape: tuple[int, int, int, int], fill: PaddingMode, sigma: float | None, seed: int, spread: float = 0.4
 ) -> Images:
-    """Random images and maps, as wild as ``spread`` says, and a field where there is a ``sigma``."""
+    """Return random images and maps of a given ``spread``, and a field if ``sigma`` is given."""
     chance = np.random.default_rng(seed)
     images = shape[0]
     values = guarded(chance.standard_normal(shape).astype(np.float32))
@@ -133,7 +133,7 @@ def test_where_a_kernel_is_wrong_numpy_does_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_field_asks_for_no_more_scratch_than_it_has() -> None:
-    """A margin's width more, and a sum would read what another image left there."""
+    """With a margin too wide, a sum would read data of another image."""
     small = random_images((1, 1, 5, 3), "edge", 12.0, 12)
     large = random_images((1, 1, 45, 45), "edge", 12.0, 12)
     for asked in (large, small, large):
@@ -151,7 +151,7 @@ def test_no_multiplication_is_fused_with_an_addition(fill: PaddingMode) -> None:
 
 
 def test_the_field_has_no_more_taps_than_neighbours() -> None:
-    """A Gaussian that is much wider than the image."""
+    """Use a Gaussian much wider than the image."""
     here = this_processor()
     assert here is not None
     asked = random_images((2, 1, 6, 40), "edge", 60.0, 13)

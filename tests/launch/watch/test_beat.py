@@ -1,4 +1,4 @@
-"""What follows from beats, without a process or a clock."""
+"""Conclusions from heartbeats, without a process or a clock."""
 
 from __future__ import annotations
 

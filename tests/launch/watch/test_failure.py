@@ -1,4 +1,4 @@
-"""Errors as other ranks hear of them."""
+"""Errors as other ranks receive them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from beats, step by step: no thread, no store, no clock."""
+"""Conclusions from heartbeats, step by step: no thread, no store, no clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def beat(count: int, state: State = State.RUNNING, *, exchanges: int = 0, waitin
 def second(
     heartbeat: FailureDetector, now: float, others: list[str | None], end: AbortReason | None = None
 ) -> FailureDetector:
-    """One round: it beats, all are heard, the clock is read."""
+    """Run one round: the detector beats, receives all beats, and reads the clock."""
     spoken = heartbeat.prepare_beat(BUSY, now)
     said = [*others]
     said.insert(heartbeat.role.rank, spoken.message.beat.dumps())

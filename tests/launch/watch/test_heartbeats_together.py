@@ -1,4 +1,4 @@
-"""Several heartbeats over one store with virtual time: who dies, stands still or leaves, in any order."""
+"""Several heartbeats over one store with virtual time: ranks die, hang or leave in any order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEEPER = 0
 
 @dataclass(frozen=True)
 class Between:
-    """Whether a process stands still: from one time to another."""
+    """True between two times, in which a process hangs."""
 
     begin: float
     end: float
@@ -29,9 +29,9 @@ class Between:
 
 @dataclass
 class Player:
-    """One rank: its heartbeat, when it next speaks with the store, and whether it can do anything at all.
+    """One rank: its heartbeat, the time of its next exchange with the store, and whether it can run at all.
 
-    After ``done_at`` it leaves as `Monitor.leave` does; a rank that has ended says nothing any more.
+    After ``done_at`` it leaves like `Monitor.leave`; a rank that has exited sends no more messages.
     """
 
     heartbeat: FailureDetector
@@ -79,7 +79,7 @@ class Player:
 
 @dataclass
 class Store:
-    """The texts of all; gone when its keeper has ended, and without an answer while that stands still."""
+    """The texts of all ranks; lost when the keeper has exited, and unresponsive while the keeper hangs."""
 
     players: list[Player]
     end: str | None = None
@@ -102,7 +102,7 @@ def players(size: int, offsets: list[float]) -> list[Player]:
 
 
 def play(all_of_them: list[Player], seconds: float) -> None:
-    """Let the ranks live for so long, or until all have ended."""
+    """Run the ranks for some seconds, or until all have exited."""
     store = Store(all_of_them, beats=[None] * len(all_of_them))
     for tick in range(int(seconds / TICK_SECONDS)):
         for player in all_of_them:

@@ -1,4 +1,4 @@
-"""The threads around a detector, with a store in memory that hangs, breaks or answers."""
+"""The threads around a detector, with a store in memory that hangs, fails or answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT_SECONDS = 10.0
 
 
 class Store(SignedStore):
-    """Does with the threads that call it what ``mood`` says."""
+    """A store that treats its callers according to ``mood``."""
 
     def __init__(self) -> None:
         super().__init__(HashStore(), Token.new().derive("a test"), lambda name: None)
@@ -45,7 +45,7 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch) -> list[AbortReason]:
-    """Why the process would have ended; the thread that looks at the clock ends instead."""
+    """Return the reasons for which the process would have ended; instead, the watchdog thread ends."""
     verdicts: list[AbortReason] = []
 
     def end(self: Monitor, reason: AbortReason) -> None:

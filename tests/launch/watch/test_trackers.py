@@ -1,4 +1,4 @@
-"""Who is taken for dead, without a process or a clock."""
+"""Ranks that count as dead, without a process or a clock."""
 
 from __future__ import annotations
 

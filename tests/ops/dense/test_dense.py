@@ -23,7 +23,7 @@ COMBINED: list[tuple[DenseOutput, DenseLoss]] = [
     ("sigmoid", "cross_entropy"),
 ]
 SIZES = (23, 40, 131)
-"""Three groups of outputs."""
+"""Sizes with three groups of outputs."""
 
 
 def network(output: DenseOutput = "tanh", loss: DenseLoss = "squared_error") -> DenseNetwork:
@@ -48,7 +48,7 @@ def evaluated(of: DenseNetwork, given: tuple[Tensor, Tensor, Tensor]) -> tuple[f
 
 @pytest.fixture
 def threads() -> object:
-    """As many threads as before, afterwards."""
+    """Restore the number of threads after the test."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

@@ -1,4 +1,5 @@
-"""Arithmetic in memory: right, and the same bits wherever the numbers lie, with any number of threads."""
+"""Arithmetic in memory: right, and the same bits for any placement of the numbers and any number of threads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors in memory: the commands, parts, what is refused."""
+"""Vectors in memory: the commands, parts, refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Seeded lives of replicas that never wait for each other: every update once, whatever befalls messages and
-replicas. A failing seed is named, and lives again exactly."""
+"""Seeded lives of asynchronous replicas: every update counts once, for any faults of messages and replicas.
+
+A failing seed is named and can be replayed exactly.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from cotswold.simulate.protocols.network import Faults
 from cotswold.wire.ranges import union
 
 LIVES = 16 * FUZZ
-"""A case and world."""
+"""Lives per case and world."""
 CASES = 2
 FEW = 10 * FUZZ
-"""Lives of each world that every run of the tests judges; the cases are long tests."""
+"""Lives of each world judged in every run of the tests; the cases are long tests."""
 
 QUIET = World(Pace(2))
 CHAOS = replace(
@@ -77,7 +79,7 @@ def test_every_update_is_applied_once_whoever_dies_and_whatever_is_lost(world: s
 
 
 def judge_lives(world: str, seeds: Iterable[int]) -> None:
-    """Live each seed; raises AssertionError, with the seed, for a life that breaks a promise."""
+    """Run each seed; raises AssertionError with the seed for a broken life."""
     for seed in seeds:
         try:
             Trial(seed, WORLDS[world]).live()
@@ -157,7 +159,7 @@ def test_whoever_goes_on_from_a_checkpoint_applies_every_sample_once(case: int) 
 
 
 def test_a_checkpoint_that_is_begun_with_the_end_of_an_epoch_leaves_nothing_out() -> None:
-    """One replica, in order: what a checkpoint has is what it had computed by then, whatever epoch is on."""
+    """With one replica, in order, a checkpoint contains everything computed by then, in any epoch."""
     quiet = replace(QUIET, replicas=1, fraction=1.0, checkpoints=9.0, epochs=3)
     epochs = set()
     for seed in range(LIVES):

@@ -1,5 +1,5 @@
-"""Clients with samples of their own: their state machine with real servers' and the coordinator's, over a
-network that loses, doubles and reorders."""
+"""Clients with their own samples: their state machine with real servers' and the coordinator's, over a
+network that loses, duplicates and reorders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAMPLES = 3
 
 
 class World:
-    """Two servers, the coordinator, and clients; what is sent is delivered by chance."""
+    """Two servers, the coordinator, and clients; messages are delivered in random order."""
 
     def __init__(
         self, seed: int, *, faults: float = 0.0, rule: Rule | None = None, staleness: Staleness | None = None
@@ -61,7 +61,7 @@ class World:
                 self.way.append((sender, each))
 
     def step(self) -> None:
-        """Some time passes; a message arrives."""
+        """Advance time and deliver a message."""
         self.now += 0.01
         if self.way:
             place = self.random.randrange(len(self.way)) if self.faults else 0
@@ -96,7 +96,7 @@ class World:
         self.until(lambda: not visitor.is_pulling)
 
     def push(self, visitor: ClientSession, numbers: tuple[float, ...] = (1.0, 1.0)) -> None:
-        """One of every number is pushed."""
+        """Push a one for every number."""
         parts = {
             name: ServerUpdate("gradient", (number,), (), (numbers,))
             for number, name in enumerate(self.updates)
@@ -110,7 +110,7 @@ class World:
 
     @property
     def applied(self) -> list[float]:
-        """How many pushes of ones each server has had."""
+        """Return the number of pushes of ones that each server has received."""
         return [-server.vectors["x"][0][0] for server in self.servers.values()]
 
 

@@ -1,4 +1,4 @@
-"""The coordinator of replicas and a replica by themselves: who is told what, when."""
+"""The coordinator of replicas and a replica in isolation: messages and their order."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ADMITTED = SessionOpened("one", 0, 1, "run", tuple(SHARDS), (("a", ""), ("b", ""
 
 
 class Talk:
-    """Two servers' and the replicas' side."""
+    """The two servers' and the replicas' side."""
 
     def __init__(self, **rules: object) -> None:
         settings = DispatcherSettings("run", 10, 4, 1, 0.5, 4, 4, **rules)  # type: ignore[arg-type]  # fields of Dispatch
@@ -57,7 +57,7 @@ class Talk:
         return [send.message for send in self.dispatcher.tick(self.now)]
 
     def obey(self, applied: tuple[tuple[int, int], ...] = (), frozen: int = 0) -> list[Message]:
-        """Both servers answer the next order: session 1 has this applied everywhere."""
+        """Answer the next order from both servers: session 1 has this applied everywhere."""
         order = next(each for each in self.tick() if isinstance(each, CoordinatorState))
         answers = [CoordinatorStateAck(order.number, name, ((1, applied, ()),), frozen, 0) for name in "ab"]
         assert self.say("a", answers[0]) == []
@@ -223,7 +223,7 @@ def test_without_overlap_each_push_is_computed_from_a_pull_of_its_own() -> None:
 
 
 def steps_of_pushes(stretch: int, answers: Callable[[int], bool]) -> list[int]:
-    """How many steps each push adds up, of 12, where pushes are answered during some of the steps."""
+    """Return the steps that each push sums, out of 12, if pushes are answered during some of the steps."""
     replica = Replica(JOIN, Pace(1, stretch=stretch))
     replica.receive("coordinator", ADMITTED, 0.0)
     replica.receive("coordinator", ReplicaInstructions(1, ((1, 0, 12),), 1, 0.5, 0), 0.0)
@@ -304,7 +304,7 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
 
 
 def torn_apart(**rules: object) -> Talk:
-    """Session 1 has died with four samples, of which server a has three and server b has two."""
+    """Return a run whose session 1 died with four samples: server a has three and server b has two."""
     talk = Talk(fraction=1.0, **rules)
     talk.say("one", JOIN)
     talk.obey()
@@ -318,7 +318,7 @@ def torn_apart(**rules: object) -> Talk:
 
 
 def answered(talk: Talk, applied: tuple[tuple[int, int], ...], frozen: int = 0) -> CoordinatorState:
-    """Both servers answer the next order: session 2 has this applied everywhere."""
+    """Answer the next order from both servers: session 2 has this applied everywhere."""
     order = next(each for each in talk.tick() if isinstance(each, CoordinatorState))
     for name in "ab":
         talk.say(name, CoordinatorStateAck(order.number, name, ((2, applied, ()),), frozen, 0))

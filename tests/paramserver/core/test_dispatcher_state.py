@@ -1,4 +1,4 @@
-"""What people are told of samples that are lost."""
+"""Events about lost samples."""
 
 from __future__ import annotations
 

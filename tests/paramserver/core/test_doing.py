@@ -1,4 +1,4 @@
-"""What a replica says that it does: by its states alone, without a server."""
+"""Activity that a replica reports, by its states only, without a server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def admitted(pace: Pace | None = None) -> Replica:
 
 
 def answer(replica: Replica, sends: list[Send], only: str = "ab") -> list[Send]:
-    """Have servers answer what a replica has sent."""
+    """Let servers answer the messages of a replica."""
     found = []
     for each in sends:
         message = each.message

@@ -1,4 +1,4 @@
-"""Updates that come as factors, of matrices and of tensors that are none; decay, and rates by samples."""
+"""Updates sent as factors, of matrices and of other tensors; decay, and rates by samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FACTORS = Update(
 
 @dataclass(frozen=True)
 class Band:
-    """Row r, column c is its error times number r + c of activations, which begin with the first row's."""
+    """A band: row r, column c is its error times activation r + c; activations start with the first row's."""
 
     start: int = 2
 
@@ -68,7 +68,7 @@ class Talk:
         self.updates.receive(COORDINATOR, CoordinatorState(1, ((1, "one"),), ((1, 0.5),), 0, 0))
 
     def moved(self, update: Update) -> list[float]:
-        """By how much the weights fell."""
+        """Return the decrease of the weights."""
         before = self.weights
         assert self.updates.receive("one", update) == []
         (sent,) = self.updates.drain()

@@ -1,4 +1,4 @@
-"""Markers of checkpoints: what is in a state, what waits, and for whom."""
+"""Markers of checkpoints: contents of a state, held messages and their order."""
 
 from __future__ import annotations
 

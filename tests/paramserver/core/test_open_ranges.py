@@ -1,4 +1,4 @@
-"""How much servers and the coordinator say of samples while an early range stays open."""
+"""Size of the reports of servers and the coordinator while an early range stays open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWER = Applied(1, "a", 1, (), (), 0)
 
 
 class Server:
-    """Sessions that apply whatever a replica was handed, and their answers to orders."""
+    """Sessions that apply all samples of a replica, and their replies to orders."""
 
     def __init__(self, name: str) -> None:
         self.name, self.sessions = name, Sessions("run")
@@ -50,7 +50,7 @@ class Training:
         self.now, self.hands = 0.0, dict.fromkeys(_NAMES, 0)
         self.orders: list[CoordinatorState] = []
         self.longest = 0
-        """Ranges of an order, of the answer to it, or of what a server keeps."""
+        """Largest number of ranges in an order, in a reply, or in a server's state."""
         for name in _NAMES:
             self.dispatcher.receive(name, Join(name, 0, "", _SAMPLES, 4), 0.0)
         self.order()
@@ -76,7 +76,7 @@ class Training:
             )
 
     def train(self, name: str) -> None:
-        """A replica wants samples, and pushes them at once unless it is the slow one."""
+        """Request samples for a replica, and push them at once unless it is the slow one."""
         session = self.session_of[name]
         sends = self.dispatcher.receive(name, ReplicaHeartbeat(session, self.hands[name], 0), self.now)
         for send in sends:
@@ -120,7 +120,7 @@ def test_answers_name_few_ranges_while_a_checkpoint_is_open() -> None:
 
 
 def test_all_orders_of_a_checkpoint_name_the_places_that_were_known_when_it_began() -> None:
-    """A server that did not hear the first of them leaves out no more of its state than the others."""
+    """A server that missed the first order leaves out no more of its state than the others."""
     training = Training()
     training.run(2)
     training.dispatcher.begin_checkpoint()

@@ -1,4 +1,5 @@
-"""A replica of several ranks: which of them says what to a server, and what a server makes of their parts."""
+"""A replica of several ranks: the messages of each rank to a server, and the server's handling of the parts.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ SECOND = replace(FIRST, shards=(2,), buffers=((2.0,) * 2,), part=1)
 
 
 class TalkOfRanks(Talk):
-    """The first session's replica has two ranks."""
+    """A conversation in which the first session's replica has two ranks."""
 
     def part(self, update: Update) -> list[Message]:
         return self.say(update, rank_name("one", update.part))

@@ -1,4 +1,4 @@
-"""Updates of a session: when they are sent again, and what ends that. Leases: how long they hold."""
+"""Updates of a session: retries, and their end. Leases: their duration."""
 
 from __future__ import annotations
 

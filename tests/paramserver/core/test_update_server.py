@@ -1,4 +1,4 @@
-"""The asynchronous half of a server by itself: what it does with each message, again, late and malformed."""
+"""The asynchronous half of a server in isolation: each message, repeated, late and malformed."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_factors_are_multiplied_and_other_shards_come_beside() -> None:
 
 def test_factors_that_are_multiplied_when_they_come_are_not_kept_beside_the_product() -> None:
     class Lent(float):
-        """What can be watched."""
+        """A float that can be weakly referenced."""
 
     talk, number = Talk(), Lent(5.0)
     watched = weakref.ref(number)
@@ -202,7 +202,7 @@ def test_a_pull_of_what_is_not_there_is_answered_with_an_error(pull: PullNewer, 
     assert isinstance(answer, PulledNewer) and (answer.error or "").startswith(word)
 
 
-# --- room ---
+# --- capacity ---
 
 
 @pytest.mark.parametrize("room", [QueueLimits(40, 1000), QueueLimits(1000, 60)])

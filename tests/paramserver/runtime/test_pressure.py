@@ -1,4 +1,4 @@
-"""A real server under pressure: long queues, floods, readers that do not read; only what is newer travels."""
+"""A real server under pressure: long queues, floods, readers that do not read; only newer shards are sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client_of(served: Served, number: int) -> Client:
 
 
 def resident_bytes(pid: int) -> int:
-    """Of its own memory and of what it shares."""
+    """Return the bytes of a process's own and shared memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -1,4 +1,4 @@
-"""A process on one of Ray's machines whose agent cannot be reached: nobody has seen it end."""
+"""A process on one of Ray's machines whose agent is unreachable: its end is unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotswold.processes.ray.processes import RayProcess
 
 
 class Remote:
-    """A method of an agent: every call gets a future that a test fills."""
+    """A method of an agent: every call returns a future that a test completes."""
 
     def __init__(self) -> None:
         self.calls: list[Future[tuple[int, str]]] = []
@@ -33,11 +33,11 @@ class Agent:
 
 
 class ActorUnavailableError(Exception):
-    """As Ray calls it."""
+    """An error with Ray's name."""
 
 
 class ActorDiedError(Exception):
-    """As Ray calls it: also of an agent on a machine that lives and cannot be reached."""
+    """An error with Ray's name, also raised for an unreachable agent on a live machine."""
 
 
 def started() -> tuple[RayProcess, Agent, RayMachine]:

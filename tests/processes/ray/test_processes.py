@@ -1,4 +1,4 @@
-"""Processes on machines that Ray has joined. Here two machines are this one twice."""
+"""Processes on machines that joined Ray. Here this machine acts as two."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ READY_SECONDS = 60
 
 @pytest.fixture(scope="module")
 def head() -> Iterator[str]:
-    """The address of a first machine: this one."""
+    """Yield the address of a first machine: this one."""
     with started_head() as address:
         yield address
 
 
 @contextmanager
 def started_head() -> Iterator[str]:
-    """The address of a first machine of a cluster of its own."""
+    """Yield the address of the first machine of a separate cluster."""
     with (
         tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder,  # names of sockets are short
         free_ports(2) as (port, client_port),
@@ -68,7 +68,7 @@ def listens(port: int) -> bool:
 
 
 class TestRayProcesses(ProcessesContract):
-    """On one machine, this one, as on any host."""
+    """The contract on one machine, like on any host."""
 
     address = ""
 
@@ -135,7 +135,7 @@ def test_a_head_that_stands_still_keeps_nobody_waiting(head: str, processes: Ray
 
 
 def server_of(head: str) -> int:
-    """The process that is Ray's head at an address."""
+    """Return the process of Ray's head at an address."""
     port = f"--gcs_server_port={head.rpartition(':')[2]}".encode()
     return next(
         int(entry.name)
@@ -165,7 +165,7 @@ print(time.process_time() - began, flush=True)
 
 @pytest.mark.soak
 def test_a_program_whose_head_is_gone_rests() -> None:
-    """Ray's own thread for messages of errors asks again and again, without a pause."""
+    """Ray's own thread for error messages polls without a pause."""
     with started_head() as address:
         words = [sys.executable, "-c", FORSAKEN, address, RAY_TOKEN.text]
         with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:

@@ -1,4 +1,4 @@
-"""How Ray is asked for: its version, its token, where its head is."""
+"""Requests to Ray: its version, its token, the address of its head."""
 
 from __future__ import annotations
 

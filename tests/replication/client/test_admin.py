@@ -1,4 +1,4 @@
-"""A cluster looked at, drained, backed up and restored while a run learns on it: real processes."""
+"""A cluster inspected, drained, backed up and restored during a run: real processes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, c
 
 
 def back_up(opened: Opener, cluster: Cluster, backup: Path) -> None:
-    """A run that goes on."""
+    """Back up the cluster during a run."""
     _, place, operator = cluster
     with opened(**at(place)) as replicas:
         replicas.proceed(1.0)

@@ -1,4 +1,4 @@
-"""Peers that are called again and again, and those whose network is down."""
+"""Peers that are called repeatedly, and peers whose network is down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.transport import Endpoint
 from cotswold.wire import Heartbeat
 from cotswold.wire.messenger import Reconnector
-from measures.fuzzing.keeper import ADDRESS
+from lib.fuzz.parameter_server import ADDRESS
 
 
 def test_a_peer_whose_network_is_down_is_passed_over() -> None:

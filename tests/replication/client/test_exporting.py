@@ -1,4 +1,4 @@
-"""Buckets as whoever operates a cluster gets them: controllers are asked again where it helps."""
+"""Export of buckets by an operator: controllers are asked again if that helps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHANGE = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
 
 
 class Asking(AdminClient):
-    """An operator of a cluster that is not there: servers answer for the buckets that they lead."""
+    """An operator's client of a fake cluster: servers answer for the buckets that they lead."""
 
     def __init__(self) -> None:
         super().__init__(["127.0.0.1:1"], Token.new(), wait_seconds=0.0)

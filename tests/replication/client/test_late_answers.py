@@ -1,4 +1,4 @@
-"""Answers of controllers that come late: they are not taken for answers to what is asked now."""
+"""Late replies of controllers do not count as replies to the current request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUCKETS = ("r/0000", "r/0001")
 
 
 class Late:
-    """Answers every question, and before it once more all those before."""
+    """Answers every request, and first repeats all earlier replies."""
 
     def __init__(self) -> None:
         self._answers: list[Message] = []
@@ -79,7 +79,7 @@ def test_buckets_are_those_that_were_found_however_often_it_was_looked_before() 
 
 
 def test_buckets_are_waited_for_where_they_come_after_all_else() -> None:
-    """As of a controller that has much to say: whoever looks meanwhile is answered at once."""
+    """A controller has a long reply: a request for status meanwhile is answered at once."""
     token, began = Token.new(), list[float]()
 
     def slowly(name: str, message: AnyMessage) -> list[Message]:

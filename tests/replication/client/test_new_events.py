@@ -1,4 +1,4 @@
-"""Which events of a cluster a run is told, of those that controllers tell again and again."""
+"""A run receives the new ones of the events that controllers repeat."""
 
 from __future__ import annotations
 

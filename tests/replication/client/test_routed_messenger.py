@@ -1,4 +1,4 @@
-"""Posts that know where buckets are: what is for others goes as by any post."""
+"""Messengers that route to buckets: other messages pass as in any messenger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Controllers that do not answer an operator: another token or name, nobody there, one that stands still."""
+"""Controllers that do not answer an operator: another token or name, no process, a hanging process."""
 
 from __future__ import annotations
 

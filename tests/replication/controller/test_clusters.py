@@ -1,4 +1,4 @@
-"""Clusters that outlive runs: runs are forgotten, servers drained, whoever leads the controllers."""
+"""Clusters that outlive runs: deletion of runs and drains, across changes of leader."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ THREE, TWO = ControllerSettings(replication_factor=3), ControllerSettings(replic
 
 
 def another(cluster: Cluster, name: str = "two") -> Cluster:
-    """Another controller, that leads next with the same servers."""
+    """Return another controller that leads next, with the same servers."""
     found = Cluster("", cluster.controller.control, cluster.state, name, 0)
     found.now, found.there, found.learns = cluster.now + 3, cluster.there, cluster.learns
     found.live(2.5)
@@ -58,7 +58,7 @@ def another(cluster: Cluster, name: str = "two") -> Cluster:
 
 
 def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
-    """What is said of it."""
+    """Return the reply about a drain."""
     (answer,) = cluster.asked(Drain(server, seconds))
     assert isinstance(answer, Draining) and answer.server == server
     return answer
@@ -68,7 +68,7 @@ def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
 
 
 def with_silent_members() -> tuple[Cluster, Group, str]:
-    """A cluster, the group of a bucket of which nobody says anything any more, and the server that does."""
+    """Return a cluster, the group of a bucket whose members are silent, and the live server."""
     cluster = Cluster("abc", TWO)
     group = cluster.group_of("run/0000")
     (left,) = set("abc") - set(group.members)
@@ -710,7 +710,7 @@ def test_servers_that_are_long_gone_and_have_nothing_are_shown_no_more() -> None
 
 
 def interrupted(cluster: Cluster, server: str, heir: str) -> None:
-    """The supervisor of a server dies with it, and the next that has the disk is there soon."""
+    """Let the supervisor of a server die with it; a successor with the disk starts soon."""
     del cluster.there[server]
     cluster.there[heir] = None
     cluster.live(5.0)

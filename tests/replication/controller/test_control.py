@@ -1,4 +1,4 @@
-"""Controllers, one message after the other: what the tables in `replication.controller` say."""
+"""Controllers, message by message: the tables in `replication.controller`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_fro
 
 
 def shown(desk: Desk) -> list[str]:
-    """The servers that people see."""
+    """Return the servers in a status reply."""
     desk.tell("person", StatusRequest())
     (looked,) = [each.message for each in desk.take(StatusReply)]
     assert isinstance(looked, StatusReply)
@@ -151,7 +151,7 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
     began = desk.now
 
     def beat(answered: int) -> float:
-        """The seconds of the lease that it is given."""
+        """Return the seconds of the lease granted."""
         claims = ((BUCKET, 1),) if desk.group.primary == primary else ()
         said = desk.tell(primary, Heartbeat(primary, "host", "at it", 1, claims, answered=answered))
         return sum(each.message.seconds for each in said if isinstance(each.message, LeaseGrant))
@@ -434,7 +434,7 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_extend_a_leadership()
 
 
 def stand_still(desk: Desk, seconds: float) -> None:
-    """Neither time nor messages reach the controller, nor does the state answer it."""
+    """Block time, messages and replies of the metadata store for the controller."""
     desk.now += seconds
 
 
@@ -510,7 +510,7 @@ def test_a_bucket_has_one_to_five_copies() -> None:
 
 
 def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
-    """What people are told meanwhile; whoever is asked what a disk has says so: ``having`` has something."""
+    """Return the events meanwhile; servers report their disks, and ``having`` has the bucket."""
     said = []
     for _ in range(round(seconds / 0.05)):
         desk.pass_time(0.05, there)
@@ -522,7 +522,7 @@ def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a"
 
 
 def begun_with_a_backup() -> Desk:
-    """A cluster in which a bucket was restored on the disk of a server a."""
+    """Return a cluster in which a bucket was restored on the disk of server a."""
     state = State()
     for items in items_of({"run": WHAT}, [Group(BUCKET, 5, restored_on("a"))]):
         state.items |= {key: value for key, value in items if value is not None}

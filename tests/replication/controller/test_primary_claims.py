@@ -1,4 +1,4 @@
-"""What servers say of what they lead: all of it once, then that it is the same; and states in pages."""
+"""Servers' claims of their buckets: complete once, then by number; and state in pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TWO = ControllerSettings(replication_factor=2)
 
 
 def beat(keeper: ReplicaServer[list[float]], now: float) -> Heartbeat:
-    """The next of a server."""
+    """Return the next heartbeat of a server."""
     (here,) = [each.message for each in keeper.tick(now) if isinstance(each.message, Heartbeat)]
     return here
 
@@ -44,7 +44,7 @@ def test_a_server_says_all_that_it_leads_until_it_has_a_lease_for_that() -> None
 
 
 def said(cluster: Cluster, name: str, leads: tuple[tuple[str, int], ...] | None, claims: int) -> list[object]:
-    """What comes back to a server that says this."""
+    """Return the replies to a server with these claims."""
     cluster.beats += 1
     here = Heartbeat(name, f"host {name}", f"at {name}", 7, leads, claims=claims, answered=cluster.beats)
     return [each.message for each in cluster.tell(name, here) if each.to == name]

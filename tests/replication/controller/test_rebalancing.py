@@ -1,4 +1,4 @@
-"""Servers have as many copies as others and lead as many buckets: by whom, how fast, and at what risk."""
+"""Copies and primaries are balanced over servers: order, speed and risk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREE, TWO, ONE = (
 
 
 class Watched:
-    """What is written down of buckets while something happens."""
+    """Records the stored groups of buckets while something happens."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.groups: list[Group] = []
@@ -43,7 +43,7 @@ class Watched:
 
 
 def spread(counts: Mapping[str, int]) -> int:
-    """Between the most and the fewest."""
+    """Return the difference between the most and the fewest."""
     return max(counts.values()) - min(counts.values())
 
 
@@ -147,7 +147,7 @@ def test_a_server_that_is_drained_gets_nothing_though_it_has_less() -> None:
 
 
 def test_nothing_is_evened_that_another_could_lose_an_only_copy_by() -> None:
-    """Two members of which the primary has more than the secondary: it stays the primary."""
+    """With two members and a primary ahead of the secondary, the primary stays."""
     group = Group("run/0000", 4, "a", ("b",))
     election = Election(group, 10.0, ElectionReason.REBALANCE)
     asked = election.fence_requests(["a", "b"], 1, 10.0, 0.25)

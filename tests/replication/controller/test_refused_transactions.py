@@ -1,4 +1,5 @@
-"""What the state of controllers does not take is refused, said and forgotten; whoever asked goes on."""
+"""Transactions that the metadata store rejects are refused, reported and forgotten; the requester continues.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from typing import Any
 from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.runtime.controller_process import MetadataThread, StoreResult
-from measures.fuzzing.controller import ControllerVictim
+from lib.fuzz.controller import ControllerVictim
 
 
 def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:
-    """What comes of it."""
+    """Return the result of a request."""
     found: list[StoreResult] = []
     state.submit(wish, lambda _, answer: found.append(answer))
     while not found:

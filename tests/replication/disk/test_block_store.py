@@ -1,4 +1,4 @@
-"""What is written is read, by whoever may."""
+"""Written data is read back by authorized readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SNAPSHOTS = st.builds(
     st.dictionaries(KEYS, CONTENTS, max_size=3),
 )
 ACTIONS = st.lists(st.lists(SNAPSHOTS, max_size=3) | NAMES | st.none(), max_size=6)
-"""Groups that are written, buckets that are dropped, and times when the store is opened anew."""
+"""Written groups, dropped buckets, and reopened stores."""
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

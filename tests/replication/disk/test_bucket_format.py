@@ -1,4 +1,4 @@
-"""Folders of saved buckets: written whole, verified as they are read."""
+"""Folders of saved buckets: written atomically, verified when read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def contents(number: int, name: str, shard: int) -> bytes:
 
 
 def flip(folder: Path, content: bytes) -> None:
-    """Flip a bit of what lies somewhere in a folder."""
+    """Flip a bit of given contents in a folder."""
     (place,) = (each for each in folder.rglob("*") if each.is_file() and content in each.read_bytes())
     whole = bytearray(place.read_bytes())
     whole[whole.index(content) + 100] ^= 4

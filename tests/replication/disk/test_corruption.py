@@ -1,4 +1,4 @@
-"""Bits that flip in any file."""
+"""Bit flips in any file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INDEX = 3
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed store of some groups, so of several files of each kind."""
+    """Return a closed store of some groups, with several files of each kind."""
     folder = tmp_path_factory.mktemp("sound") / "store"
     with BlockStore(folder) as store:
         for index in range(1, INDEX + 1):
@@ -37,7 +37,7 @@ def flip(place: Path, at: int) -> None:
 
 
 def damage_of(folder: Path) -> set[tuple[str | None, BlockKey | None]]:
-    """What an opened store says is damaged; asserts that all the rest is right."""
+    """Return the damage reported by an opened store; asserts that everything else is right."""
     named = set[tuple[str | None, BlockKey | None]]()
     with BlockStore(folder) as store:
         try:
@@ -114,7 +114,7 @@ def test_a_flipped_bit_in_a_block_is_told_by_bucket_vector_and_shard(sound: Path
 
 
 def stored(folder: Path, changes: dict[bytes, bytes]) -> None:
-    """Put values into a store behind its back, with checksums of RocksDB that are right."""
+    """Put values into a store directly, with valid checksums of RocksDB."""
     database = Database(folder / "db")
     database.write(changes.items())
     database.close()
@@ -126,7 +126,7 @@ def head_in(folder: Path, bucket: str) -> Head:
 
 
 def refer(folder: Path, bucket: str, key: BlockKey, block: Block) -> None:
-    """Have the index say that a block lies somewhere else."""
+    """Make the index refer to a wrong location of a block."""
     head = head_in(folder, bucket)
     wrong = replace(head, blocks={**head.blocks, key: block})
     stored(folder, {head_key(bucket): head_record(head_key(bucket), wrong)})

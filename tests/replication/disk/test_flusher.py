@@ -1,4 +1,4 @@
-"""The thread around the backlog, with stores that fail, hang and are real."""
+"""The thread around the backlog, with failing, hanging and real stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Said = queue.SimpleQueue[WriteCompleted | WriteFailed]
 
 
 class Fake:
-    """A store that keeps what it is given, fails as often as told, and holds writes up until let."""
+    """A store that keeps its input, fails a number of times, and blocks writes until released."""
 
     def __init__(self, failures: int = 0) -> None:
         self.failures, self.written = failures, dict[str, int]()

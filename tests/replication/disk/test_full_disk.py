@@ -1,4 +1,4 @@
-"""A disk without room, and with room again."""
+"""A disk that is full, and has space again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = BlockKey("weights", 0)
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 48 MiB."""
+    """Yield a disk of 48 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
@@ -33,7 +33,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(disk: Path, leave: int) -> Path:
-    """Have only so many bytes free."""
+    """Leave only ``leave`` bytes free."""
     free = os.statvfs(disk)
     filler = disk / "filler"
     with filler.open("wb") as file:

@@ -1,4 +1,4 @@
-"""A process that writes is killed at any time."""
+"""A process is killed at any time of a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An index with flipped bits is begun anew, and what is written afterwards stays."""
+"""An index with flipped bits is rebuilt, and later writes stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INDEX = 3
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A closed store of some groups, each in a table of its own."""
+    """Return a closed store of some groups, each in a separate table."""
     folder = tmp_path_factory.mktemp("sound") / "store"
     with BlockStore(folder) as store:
         write(store, 1, INDEX)
@@ -37,7 +37,7 @@ def is_open_to_read(folder: Path) -> bool:
 
 
 def spoil(place: Path, share: float = 1.0) -> None:
-    """Flip a bit in each 8 bytes of the end of a table, by which it is opened, or of more of it."""
+    """Flip a bit in each 8 bytes of the footer of a table, or of a larger part."""
     content = bytearray(place.read_bytes())
     for at in range(int(len(content) * (1 - share)), len(content), 8):
         content[at] ^= 4
@@ -49,7 +49,7 @@ def tables(folder: Path) -> list[Path]:
 
 
 def check_all(folder: Path, index: int, others: Mapping[str, int] = {}) -> None:  # nobody writes it
-    """Every bucket is there, whole, at an index, after the store was closed."""
+    """Check that every bucket is complete, at an index, after the store was closed."""
     assert not is_open_to_read(folder)
     with BlockStore(folder) as store:
         assert set(store.heads()) == set(BUCKETS)
@@ -60,7 +60,7 @@ def check_all(folder: Path, index: int, others: Mapping[str, int] = {}) -> None:
 
 
 def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Path, tmp_path: Path) -> None:
-    """The newest table is damaged: what the older ones have is kept, and what is written again is new."""
+    """With the newest table damaged, contents of older tables are kept, and later writes are new."""
     folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     spoil(tables(folder)[-1], 0.2)
@@ -85,7 +85,7 @@ def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Pat
 
 
 def test_a_table_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp_path: Path) -> None:
-    """Every head is in memory: the next write that finds it damaged begins anew with these."""
+    """Every head is in memory: the next write that finds the damage rebuilds the index with them."""
     folder, told = tmp_path / "store", list[RebuiltIndex]()
     shutil.copytree(sound, folder)
     with BlockStore(folder, renewed=told.append) as store:
@@ -101,7 +101,7 @@ def test_a_table_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp
 
 
 def failing(store: BlockStore) -> None:
-    """Have the disk fail a write, after which the index is opened anew, which shows what has become of it."""
+    """Let a write fail, after which the index is reopened, which reveals its damage."""
     right = store._database.write
     try:
         store._database.write = _fails  # type: ignore[method-assign,assignment]  # to look on
@@ -186,7 +186,7 @@ def test_an_older_table_that_is_damaged_takes_nothing_of_the_newest(sound: Path,
 
 
 def test_a_damaged_store_that_is_only_read_stays_as_it_is(sound: Path, tmp_path: Path) -> None:
-    """Such as a checkpoint."""
+    """A checkpoint is such a store."""
     folder = tmp_path / "store"
     shutil.copytree(sound, folder)
     spoil(tables(folder)[0])
@@ -199,7 +199,7 @@ def test_a_damaged_store_that_is_only_read_stays_as_it_is(sound: Path, tmp_path:
 def test_an_index_of_which_nothing_can_be_opened_is_a_damaged_store(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a server moves it aside, and begins with an empty one."""
+    """A server then moves it aside, and starts with an empty one."""
     folder = tmp_path / "store"
     shutil.copytree(sound, folder)
     monkeypatch.setattr(Database, "_opened", _unreadable)

@@ -1,4 +1,4 @@
-"""Files of contents: what a sync that fails leaves, which are written over, which are emptied."""
+"""Segment files: failed syncs, overwritten files, compacted files."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_files_that_nobody_needs_are_written_over(tmp_path: Path) -> None:
 
 
 def test_blocks_that_stay_as_they_are_move_out_of_files_that_are_emptied(tmp_path: Path) -> None:
-    """In each group one block is new for ever, and others are written over."""
+    """In each group one block is permanent, and others are overwritten."""
     kept = {BlockKey("kept", number): noise(number) for number in range(50)}
     with BlockStore(tmp_path, segment_bytes=64 * KIB) as store:
         for number, (key, contents) in enumerate(kept.items()):

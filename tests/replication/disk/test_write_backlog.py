@@ -1,4 +1,4 @@
-"""What folds, what is due, what can be lost: no threads, no clocks."""
+"""Backlog of writes: merged, due and unsaved changes, without threads or clocks."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_wait_after_failures_is_bounded(failures: int) -> None:
 
 
 class Backlogs(RuleBasedStateMachine):
-    """A model beside: for every bucket the newest contents, who took them when, and what a disk has."""
+    """A model of every bucket: the newest contents, the owner and time, and the contents on disk."""
 
     def __init__(self) -> None:
         super().__init__()

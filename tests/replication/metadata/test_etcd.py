@@ -1,4 +1,4 @@
-"""State in etcd, with real members on loopback."""
+"""Metadata in etcd, with real members on loopback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    """One member, which the tests share; each has a prefix of its own."""
+    """Yield one member shared by the tests, each with its own prefix."""
     with members(tmp_path_factory.mktemp("etcd"), 1) as found:
         yield found
 
@@ -52,7 +52,7 @@ class TestEtcd(StateContract):
 
 
 def posted(members: Members, path: str, question: Mapping[str, object]) -> int:
-    """The status of an answer to a question past what is tested."""
+    """Return the status of a direct request, without the tested client."""
     connection = HTTPConnection(members.endpoints[0], timeout=10)
     connection.request("POST", path, json.dumps(question))
     status = connection.getresponse().status
@@ -131,7 +131,7 @@ def test_a_member_of_another_cluster_is_told_before_anything_is_asked_of_it(
 
 
 def put_at_last(state: EtcdStore, key: str) -> float:
-    """Seconds until a key could be put; what is not known is read, as callers do."""
+    """Return the seconds until a key could be put; unknown outcomes are read, as callers do."""
     began = time.monotonic()
     while time.monotonic() < began + _GOES_ON_SECONDS:
         try:

@@ -1,4 +1,4 @@
-"""What is asked of a member that fails; the member is played."""
+"""Requests to a failing member; the member is fake."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Member(ThreadingHTTPServer):
-    """Greets, and then replies as the test says."""
+    """A fake member that greets, and then replies as the test says."""
 
     daemon_threads = True
 
@@ -49,7 +49,7 @@ class Member(ThreadingHTTPServer):
         self.endpoint = f"127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Whoever hung up in the middle of a reply is no error of a test."""
+        """Ignore clients that hang up during a reply."""
         if not isinstance(sys.exception(), OSError):
             raise AssertionError("the member that is played has failed") from sys.exception()
 
@@ -74,7 +74,7 @@ def hang_up(handler: _Handler) -> None:
 
 
 def last(handler: _Handler) -> None:
-    """Answer, and hang up without a word of it before."""
+    """Answer, and close the connection without notice."""
     answering(200, {"header": HEADER, "succeeded": True})(handler)
     handler.close_connection = True
 

@@ -1,4 +1,4 @@
-"""Where controllers keep their state."""
+"""Location of the controllers' metadata."""
 
 from __future__ import annotations
 

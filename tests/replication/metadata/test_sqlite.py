@@ -1,4 +1,4 @@
-"""State in a file."""
+"""Metadata in a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 1 MiB."""
+    """Yield a disk of 1 MiB."""
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
@@ -65,7 +65,7 @@ def test_after_every_kill_all_of_a_transaction_is_there_or_nothing_and_none_that
 
 @pytest.fixture
 def filled(path: Path) -> bytes:
-    """The file of a state with some keys, everything of which is in the file itself."""
+    """Return the file of a store with some keys, completely checkpointed."""
     with SqliteStore(path) as state:
         state.transact([], [(f"key/{at}", f"value {at} " + "x" * at * 3) for at in range(KEYS)])
     assert sorted(each.name for each in path.parent.iterdir()) == ["state.db", "state.db-count"]
@@ -126,7 +126,7 @@ def test_a_damaged_value_is_neither_compared_nor_replaced(path: Path, filled: by
 
 
 def fill(disk: Path) -> Path:
-    """Leave no room."""
+    """Fill the disk."""
     filler, free = disk / "filler", os.statvfs(disk)
     with filler.open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
@@ -224,7 +224,7 @@ def test_a_file_that_was_replaced_is_not_written_to(path: Path, filled: bytes) -
 
 
 class _FailingCommits:
-    """A connection whose commits find that the disk has failed."""
+    """A connection whose commits fail with a disk error."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database

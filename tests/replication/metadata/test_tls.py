@@ -1,4 +1,4 @@
-"""Connections to etcd that are encrypted."""
+"""Encrypted connections to etcd."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotswold.testing import Authority
 
 
 def certificates(folder: Path) -> Tls:
-    """An authority, and a certificate for 127.0.0.1 that it has signed."""
+    """Make an authority and its certificate for 127.0.0.1."""
     try:
         made = Authority(folder).signed("client", ["127.0.0.1"])
     except MachineError as error:
@@ -34,7 +34,7 @@ def tls(folder: Path) -> Tls:
 
 @pytest.fixture(scope="module")
 def encrypted(folder: Path, tls: Tls) -> Iterator[Members]:
-    """A member that asks for certificates."""
+    """Yield a member that requires certificates."""
     more = [
         f"--cert-file={tls.certificate}",
         f"--key-file={tls.key}",

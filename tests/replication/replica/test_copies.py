@@ -1,4 +1,4 @@
-"""Copies of a bucket, one message after the other: what the tables in `replication.replica` say."""
+"""Copies of a bucket, message by message: the tables in `replication.replica`."""
 
 from __future__ import annotations
 
@@ -295,7 +295,8 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
 
 
 def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
-    """The coordinator's orders go to a bucket as soon as it has a primary, whichever others have none yet."""
+    """The coordinator's orders reach a bucket as soon as it has a primary, even if other buckets have none.
+    """
     house = House("a")
     house.assign(Group(BUCKET, 1, "a"))
     house.lease("a")

@@ -1,4 +1,4 @@
-"""Copies of a bucket on chains and slow links, leases, and how clients find who leads."""
+"""Copies of a bucket on chains and slow links, leases, and the routing of clients."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_lease_counts_from_when_it_was_asked_for_and_a_little_less() -> None:
 
 
 def test_a_router_asks_where_a_primary_is_that_another_server_has_named() -> None:
-    """Whose term it knows from then on: with its group its address does not come."""
+    """The router learns the term, but a group comes without its address."""
     router = Router(["controller"], [BUCKET])
     pull = PullNewer("run", 0, 0, (0,), (-1,))
     router.receive("controller", LookupReply((Group(BUCKET, 4, "a"),), (("a", "at a"),)), 0.0)
@@ -215,7 +215,7 @@ def test_a_router_sends_to_the_primary_and_asks_controllers_where_it_knows_none(
 
 
 def asked(router: Router, now: float) -> str:
-    """Who is asked something at a time."""
+    """Return the receiver of a request."""
     (send,) = router.send([Send(CONTROLLERS, StatusRequest())], now)
     return send.to
 

@@ -1,4 +1,4 @@
-"""What a disk has of a bucket, one message after the other: what the tables say of saving and reviving."""
+"""A bucket on disk, message by message: the tables of saving and reviving."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SESSIONS = ((1, "one"),)
 
 
 class OnDisk:
-    """A server with a disk, and a client that says what the coordinator and a replica say."""
+    """A server with a disk, and a client that acts as coordinator and replica."""
 
     def __init__(self, name: str) -> None:
         self.name, self.now, self.term = name, 0.0, 1
@@ -110,7 +110,7 @@ class OnDisk:
 
 
 def reborn(before: OnDisk, term: int = 2) -> OnDisk:
-    """The server that has the disk of another, which is dead."""
+    """Return the server that has the disk of a dead one."""
     after = OnDisk(next_server_name(before.name))
     after.disk = before.disk
     (asked,) = [after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)]
@@ -269,7 +269,7 @@ def test_whoever_has_lost_the_least_begins_another_life() -> None:
 
 
 def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_take_its_groups() -> None:
-    """The state was made from disks that are older than what a server has in memory."""
+    """The metadata was restored from disks older than a server's memory."""
     asked = revival("a.restored")
     for each in (found("a.1", term=3), found("b", term=9, index=2)):
         asked.record_reply(each, 0.0)
@@ -282,12 +282,12 @@ def test_servers_that_acted_in_terms_of_which_a_restored_state_knows_nothing_tak
 
 
 def made_from_disks(*disks: str) -> DiskRecovery:
-    """A bucket of a state of controllers that was made from these disks."""
+    """Return a bucket of metadata that was restored from these disks."""
     return revival(*map(restored_on, disks))
 
 
 def decision(asked: DiskRecovery, living: Sequence[str], now: float) -> str:
-    """Who begins; ``known`` are the living and the disks that the state names."""
+    """Return the chosen server; ``known`` are the live servers and the disks in the metadata."""
     ended = asked.group.members
     found = asked.result(living, ended, now, (60.0, 60.0), (*living, *ended))
     return "" if found is None else found.primary
@@ -302,7 +302,7 @@ def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there(
 
 
 def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -> None:
-    """The disk of one host may have a bucket that was moved to two others since."""
+    """The disk of one host may have a bucket that has since moved to two others."""
     asked = made_from_disks("a")
     asked.record_reply(replace(found("a.1", term=3), members=("a", "b")), 0.0)
     assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
@@ -319,7 +319,7 @@ def test_a_disk_that_does_not_come_is_waited_for_a_minute() -> None:
 
 
 def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are_waited_for() -> None:
-    """A member may have been left out a moment before all died, and its disk have everything."""
+    """A member may have left the group just before all died, and its disk may have everything."""
     asked = revival("a")
     asked.record_reply(found("a.1", index=-1), 0.0)  # it is damaged
     asked.record_reply(found("d", term=1, index=20), 0.0)
@@ -479,14 +479,14 @@ def house_that_saves(names: str) -> House:
 
 
 def put_on_disk(house: House, name: str) -> SavedBucket:
-    """All that is different of the bucket; what was."""
+    """Save all changes of the bucket; return them."""
     number, saved = house.of[name].save(BUCKET)
     house.of[name].saved(number)
     return saved
 
 
 def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
-    """A controller asks, and the disk has that."""
+    """Return the reply of a server with this disk to a controller."""
     keeper = house.of[name]
     keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
     for bucket in keeper.take_recalls():

@@ -1,4 +1,4 @@
-"""When buckets are given to the disk."""
+"""Times at which buckets are given to the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of answers that a primary holds while a secondary is silent."""
+"""The memory of replies that a primary holds while a secondary is silent."""
 
 from __future__ import annotations
 

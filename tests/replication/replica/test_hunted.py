@@ -1,6 +1,6 @@
-"""Servers, controllers and endpoints hear what is wrong; `benchmarks/fuzz_frames.py` goes on with it.
+"""Servers, controllers and endpoints receive invalid messages; `benchmarks/fuzz_frames.py` runs longer.
 
-That the hunt finds mistakes is shown by making some.
+Planted mistakes show that the search finds them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from cotswold.replication.run_description import Description
 from cotswold.replication.runtime import authorization as entitled
 from cotswold.replication.runtime import server_process as keeper
 from cotswold.wire import LeaseGrant
-from measures.fuzzing.controller import ControllerVictim
-from measures.fuzzing.endpoint import EndpointVictim
-from measures.fuzzing.hunt import hunt, read, replay, write
-from measures.fuzzing.keeper import KeeperVictim
+from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.endpoint import EndpointVictim
+from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.search import hunt, read, replay, write
 
 VICTIMS = fuzz_frames.VICTIMS
 SEED = 1
@@ -139,5 +139,5 @@ def test_the_command_says_what_was_refused_and_how_much_memory_it_took(
 ) -> None:
     assert fuzz_frames.hunts(["keeper"], 0.0, SEED, tmp_path) == 0
     said = capsys.readouterr().out
-    assert "keeper: 1 lives, 1000 messages; refused:" in said and "strangers" in said and "MiB" in said
+    assert "keeper: 1 targets, 1000 messages; refused:" in said and "strangers" in said and "MiB" in said
     assert {KeeperVictim, ControllerVictim, EndpointVictim} == set(VICTIMS.values())

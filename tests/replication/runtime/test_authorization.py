@@ -1,4 +1,4 @@
-"""A controller binds names of servers to keys that their supervisors made."""
+"""A controller binds servers' names to keys made by their supervisors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def here(key: str, server: str = SERVER) -> Heartbeat:
 
 @pytest.fixture
 def entitled() -> Authorization:
-    """Rules of a controller that began at 0 s and has heard a server."""
+    """Return the rules of a controller that started at 0 s and has received a server's heartbeat."""
     found = Authorization(0.0)
     assert found.rejection_reason(SERVER, here("own"), 1.0) == ""
     return found

@@ -1,10 +1,10 @@
-"""Runs that are over, as a server that outlives them remembers them: not at all."""
+"""A long-lived server forgets finished runs completely."""
 
 from __future__ import annotations
 
 from cotswold.wire import Assign, DeleteRun, Group, RunDescriptionRequest
 from cotswold.wire.messenger import Received
-from measures.fuzzing.keeper import CLIENT, CONTROLLER, LED, OWN, RUN, KeeperVictim
+from lib.fuzz.parameter_server import CLIENT, CONTROLLER, LED, OWN, RUN, KeeperVictim
 
 
 def test_of_a_run_that_is_over_a_server_knows_neither_what_it_was_nor_who_spoke() -> None:

@@ -1,4 +1,4 @@
-"""The supervisor of a host, with processes that do nothing."""
+"""The supervisor of a host, with idle processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def step(station: HostSupervisor, is_so: Callable[[], object], seconds: float = 
 
 
 class Disk:
-    """Where names are written, which is full at times."""
+    """The place of written names, which is full at times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.is_full = False
@@ -159,7 +159,7 @@ def test_a_folder_with_disks_of_another_host_is_refused_by_their_names(tmp_path:
 
 
 def test_a_host_whose_controller_has_no_port_begins_nothing(tmp_path: Path) -> None:
-    """Its servers would be taken for those of the cluster that is there."""
+    """Its servers would be confused with those of the existing cluster."""
     machines = Machines(here=2)
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]

@@ -1,4 +1,4 @@
-"""An impostor with the token, and without a server's key, cannot use the name of a server or a controller.
+"""An impostor with the token, but without a server's key, cannot use the name of a server or a controller.
 
 The controllers and servers are those of a cluster, on real sockets of this process. The impostor is an
 endpoint with the same token.
@@ -45,7 +45,7 @@ from cotswold.wire import (
     StatusRequest,
 )
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
-from measures.fuzzing.descriptions import described
+from lib.fuzz.descriptions import described
 
 TOKEN = Token.new()
 CONTROLLER, RUN = "controller-127.0.0.1-7400", "run"
@@ -55,7 +55,8 @@ Roles = ControllerProcess | ReplicaServerProcess
 
 
 class Scene:
-    """A controller with its state, servers, and endpoints of a test; one thread serves all in turn."""
+    """A controller with its metadata store, servers, and endpoints of a test; one thread serves all in turn.
+    """
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self._state, self._held = MetadataLocation(sqlite=str(folder / "state.sqlite")), held
@@ -66,13 +67,13 @@ class Scene:
         self._heard: dict[Endpoint, list[AnyMessage]] = {}
         self._posts: dict[Endpoint, Messenger] = {}
         self.lost: list[str] = []
-        """Who was dropped by whom: ``PEER by NAME``."""
+        """Dropped peers: ``PEER by NAME``."""
 
     def endpoint(self, name: str, **settings: Any) -> Endpoint:
         return self._held.enter_context(Endpoint(TOKEN, name, **settings))
 
     def controller(self) -> ControllerProcess:
-        """One that leads, with the state of those before."""
+        """Start a leading controller with the earlier metadata."""
         endpoint = self.endpoint(CONTROLLER, host="127.0.0.1", mode="curve")
         endpoint.connect(COORDINATOR, self.station.address)
         state = self._held.enter_context(MetadataThread(self._state))
@@ -92,12 +93,12 @@ class Scene:
 
     @property
     def port(self) -> str:
-        """The address at which servers call the controller."""
+        """Address at which servers call the controller."""
         host, _, port = self.leader._post.endpoint.address.split(" ")[4].rpartition(":")
         return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
 
     def end(self, name: str) -> None:
-        """Its process ends."""
+        """End the process of a name."""
         self.roles.pop(name)._post.endpoint.close(0.0)
 
     def server(self, name: str, key: str) -> ReplicaServerProcess:
@@ -121,7 +122,7 @@ class Scene:
         return role
 
     def call(self, endpoint: Endpoint, name: str, address: str) -> Endpoint:
-        """Have an endpoint call somebody, and keep what it hears."""
+        """Let an endpoint call a peer, and record its messages."""
         self._posts[endpoint] = Messenger(endpoint)
         self._heard[endpoint] = []
         endpoint.connect(name, address)
@@ -161,7 +162,7 @@ class Scene:
             time.sleep(0.001)
 
     def settled(self, endpoint: Endpoint, name: str, rounds: int = 100) -> None:
-        """Serve until what an endpoint has said is heard or refused."""
+        """Serve until a peer has received or refused the endpoint's message."""
         self.until(lambda: not endpoint.has(name) or endpoint.version_of(name) is not None)
         for _ in range(rounds):
             self.serve()
@@ -182,7 +183,7 @@ ADDRESS = str(Address("host", 1, "challenge", None, "tcp://127.0.0.1:9", "hmac")
 
 @pytest.fixture
 def led(scene: Scene) -> Scene:
-    """A controller that has heard two servers."""
+    """Return a controller with heartbeats of two servers."""
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
         scene.server(name, key)
@@ -191,7 +192,7 @@ def led(scene: Scene) -> Scene:
 
 
 def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProcess]:
-    """A bucket of a run, its primary and its secondary."""
+    """Return a bucket of a run, its primary and its secondary."""
     client = scene.call(scene.endpoint("coordinator.run"), CONTROLLER, scene.port)
     known = described(RUN)
     wanted, bucket = Create(RUN, known.text, known.buckets, 2), known.buckets[0]
@@ -316,7 +317,7 @@ def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connecti
 
 
 def spied(role: ReplicaServerProcess) -> list[tuple[str, AnyMessage]]:
-    """What a server hears from now on."""
+    """Return a list that receives a server's messages from now on."""
     heard, right = [], role._hear
 
     def hear(sender: str, message: AnyMessage) -> None:

@@ -1,4 +1,4 @@
-"""Where a controller's process knows servers to be."""
+"""Addresses of servers as known by a controller's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says that it could lose is what it would lose."""
+"""A server's reported unsaved window equals its real one."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Copy:
 
 
 class Machine:
-    """Buckets that change all the time: the number of each is what it holds."""
+    """Buckets that change continually: the number of each is its contents."""
 
     def __init__(self) -> None:
         self.at = dict.fromkeys(BUCKETS, 0)
         self.made: dict[str, list[float]] = {bucket: [] for bucket in BUCKETS}
-        """When each number of a bucket was made, from 1 on."""
+        """Times at which each number of a bucket was made, from 1 on."""
         self.given = dict.fromkeys(BUCKETS, 0)
         self.copies = {bucket: Copy() for bucket in BUCKETS}
         self._number = 0
@@ -73,16 +73,16 @@ class Machine:
 
 
 class Store(BlockStore):
-    """One whose disk may be slow, or full."""
+    """A store whose disk may be slow or full."""
 
     def __init__(self, folder: Path, **more: Any) -> None:
         super().__init__(folder, **more)
         self.seconds = 0.0
         self.is_full = False
         self.groups = list[int]()
-        """Of each write, how many buckets."""
+        """Number of buckets in each write."""
         self.ended = 0
-        """Writes."""
+        """Number of finished writes."""
 
     def write(self, *snapshots: Snapshot) -> None:
         self.groups.append(len(snapshots))
@@ -117,8 +117,8 @@ class Server:
             time.sleep(0.005)
 
     def windows(self) -> tuple[float, float]:
-        """How old the oldest change is that the disk lacks: as the server says, and as it is; at a moment at
-        which nothing is being written."""
+        """Return the age of the oldest unsaved change, as reported and as it is, at a moment without a write
+        in progress."""
         while True:
             ended = self.store.ended
             found = self.windows_after_a_write()
@@ -126,7 +126,7 @@ class Server:
                 return found
 
     def windows_after_a_write(self) -> tuple[float, float]:
-        """The same: the first at once, the second when what is being written is on the disk."""
+        """Return the same: the report at once, the real age after the current write."""
         shown, now = self.saving.unsaved("", time.monotonic()).window_seconds, time.monotonic()
         ages = []
         for bucket in BUCKETS:
@@ -195,7 +195,7 @@ def test_small_buckets_are_written_together(server: Server) -> None:
 
 
 class Taking:
-    """A disk that takes everything at once, and notes it."""
+    """A disk that accepts everything at once, and records it."""
 
     pace = "the disk is slow"
 
@@ -219,7 +219,7 @@ class Taking:
 
 
 def taken_in_turns(disk: Taking, seconds: float, pause: float) -> list[int]:
-    """How many buckets, which change all the time, a disk is given each time."""
+    """Return the numbers of continually changing buckets given to a disk each time."""
     machine, now, turns = Machine(), 0.0, list[int]()
     saving = Persistence(cast(Any, machine), cast(Any, disk), 1.0, now)
     while now < seconds:

@@ -1,4 +1,4 @@
-"""Servers that keep copies, and their controller: whom they are told of."""
+"""Servers with copies, and their controller: the addresses that they learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotswold.wire.lifecycle import ControllerAddresses, ServerReady
 
 
 class Staff:
-    """Who was started; nobody once ``trouble`` says why."""
+    """Records started processes; starts none while ``trouble`` gives a reason."""
 
     def __init__(self) -> None:
         self.started: list[str] = []

@@ -1,4 +1,4 @@
-"""Names of servers and disks of a host, and what is said while nobody who leads answers."""
+"""Names of servers and disks of a host, and the message without a leading controller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong when a token is changed, told once by whichever process it is."""
+"""Errors after a change of token, reported once by any process."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_gone_is_told_of_once(tokens: TokenRotation, tmp_path: Pa
 
 
 class Told(Messenger):
-    """What a process says."""
+    """Messages of a process."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)

@@ -1,4 +1,4 @@
-"""What a run does now, in a file: written once a second, read whole, gone at the end."""
+"""Current state of a run in a file: written once per second, read atomically, deleted at the end."""
 
 from __future__ import annotations
 

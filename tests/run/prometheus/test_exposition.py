@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them: against the grammar of its text format, written down here once more."""
+"""Metrics in Prometheus's format, checked with an independent grammar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPE = re.compile(rf"# TYPE ({NAME}) (counter|gauge)")
 
 
 def parsed(text: str) -> dict[str, dict[str, Any]]:
-    """The metrics of a text; fails where a line is not of the grammar, or not where it belongs."""
+    """Return the metrics of a text; fail on a line outside the grammar or in a wrong place."""
     found: dict[str, dict[str, Any]] = {}
     assert text == "" or text.endswith("\n")
     for line in text.split("\n")[:-1]:

@@ -1,4 +1,4 @@
-"""The endpoint for Prometheus: what it answers, to whom, and what two runs do about one port."""
+"""The endpoint for Prometheus: replies, access, and two runs with one port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How patterns are dealt: a permutation by a seed, portions, what a cycle draws."""
+"""Assignment of patterns: a seeded permutation, portions, random cycles."""
 
 from __future__ import annotations
 

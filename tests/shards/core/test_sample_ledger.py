@@ -1,4 +1,4 @@
-"""The ledger of samples: every place is known, beside sets of whole numbers."""
+"""The ledger of samples accounts for every place, compared with sets of whole numbers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_ranges_that_are_not_ascending_and_apart_are_seen(ranges: Ranges) -> Non
 
 
 def divided() -> SampleLedger:
-    """Of a session that died with samples 0 to 7 one server has five, and the other three."""
+    """Return a ledger whose session died with samples 0 to 7: one server has five, the other three."""
     ledger = SampleLedger(10)
     assert ledger.hand_out(1, 8) == (0, 8)
     ledger.ended(1, [(((0, 5),), ()), (((0, 3),), ())])

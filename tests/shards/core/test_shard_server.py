@@ -1,4 +1,4 @@
-"""A parameter server by itself: what it does with each message, again, late and malformed."""
+"""A parameter server in isolation: each message, repeated, late and malformed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adding along the tree: the order of arrival and who added what change no bit."""
+"""Sums along the tree: neither arrival order nor the adder changes a bit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotswold.wire import Node
 
 
 def added(nodes: dict[Node, str]) -> str | None:
-    """Sums as words, so that every bracket shows."""
+    """Return sums as words, so that every bracket shows."""
     tree = SumTree[str](lambda left, right: f"({left}+{right})")
     for node, words in nodes.items():
         tree.put(node, words)

@@ -20,7 +20,7 @@ def _numbers(size: int, seed: int, dtype: str) -> Array:
 
 
 def _expected(rule: Rule, w: Array, kept: Array, rate: float, g: Array) -> tuple[Array, Array]:
-    """The formulas of `optim.server_rules`, in float64."""
+    """Return the formulas of `optim.server_rules`, in float64."""
     match rule:
         case AddUpdate():
             return w + rate * g, kept

@@ -1,4 +1,4 @@
-"""Predicted evaluations of strategy batch agree with arithmetic, with plans, with the paper."""
+"""Predicted evaluations of strategy batch agree with arithmetic, with plans, and with the paper."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUNYIP = "bunyip-japanese-ocr"
 
 
 def gradient(rate: float, **more: float) -> dict[str, object]:
-    """A device whose rate of whole portions is known, besides those of products."""
+    """Return a device with known rates of whole portions and of products."""
     rates: list[dict[str, object]] = [{"operation": name, "rate": 1.0} for name in ("Wx", "W'x", "δx'")]
     return {"rates": [*rates, {"operation": "gradient", "rate": rate, **more}]}
 

@@ -1,4 +1,4 @@
-"""What is predicted of Bunyip lies beside what its paper states; nothing was fitted."""
+"""Predictions for Bunyip, compared with the paper's statements; nothing was fitted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_stage_over_cards_takes_a_vector_over_a_card() -> None:
 
 
 def test_no_stage_is_predicted_slower_than_it_was() -> None:
-    """What is not modelled (TCP, waiting for each other) only takes time."""
+    """Effects outside the model (TCP, waiting for each other) only add time."""
     stages = stage_seconds(four_stage_reduction(), network())
     assert all(found < stated for found, stated in zip(stages, STATED_STAGES, strict=True))
     measured = stage_seconds(four_stage_reduction(), network(card_gbits=stated_card_gbits()))

@@ -1,4 +1,4 @@
-"""Predictions agree with the plans, with arithmetic, and with what everybody knows of clusters."""
+"""Predictions agree with the plans, with arithmetic, and with known facts about clusters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WIDE = cluster(hosts=12)
 
 
 def plan_bytes(work: StackWork, grid: Grid) -> int:
-    """Bytes of an update, counted plan by plan as `mesh.stacks.step` starts them."""
+    """Return the bytes of an update, counted plan by plan like `mesh.stacks.step`."""
     parts = [StackPartition(stack, grid) for stack in work.stacks]
     value = work.images * work.value_bytes
     total = 0
@@ -147,7 +147,7 @@ def test_greedy_stages_learn_one_stack_each_and_joint_all_at_once() -> None:
 
 
 def test_the_published_rates_alone_give_the_products_of_a_gpu() -> None:
-    """Stack 3 of the large network on one GPU: 5 products of 2 FLOPs a weight and image."""
+    """Stack 3 of the large network on one GPU: 5 products of 2 FLOPs per weight and image."""
     described, third = load_cluster("coates2013"), stages(load("coates2013-11b"))[-1]
     below = [2 * 96 * count / 885e9 for count in (731_289_600, 6_879_707_136)]
     own = 2 * 96 * 3_588_489_216

@@ -1,4 +1,4 @@
-"""Cluster files: what is wrong with one is said in a sentence."""
+"""Cluster files: errors are reported in a sentence."""
 
 from __future__ import annotations
 

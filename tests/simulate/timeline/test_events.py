@@ -1,4 +1,4 @@
-"""The event simulation, worked out by hand; seconds and bytes are powers of two and ten."""
+"""The event simulation, compared with calculations by hand; seconds and bytes are powers of two and ten."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cotswold.simulate.timeline.actions import AllReduce, Compute, Post, Program
 from cotswold.simulate.timeline.events import Timeline, run_programs
 
 SECOND = 10**9
-"""Bytes that a link carries in a second."""
+"""Bytes per second of a link."""
 
 
 def played(described: Cluster, *programs: Program) -> Timeline:
@@ -23,7 +23,7 @@ def send(target: int, seconds: int = 1, name: str = "x") -> Post:
 
 
 HALF = cluster(hosts=4, network=link(latency_us=5e5))
-"""Half a second between hosts."""
+"""A cluster with half a second between hosts."""
 
 
 def test_a_message_takes_its_latency_and_its_bytes_over_the_rate_while_its_sender_computes() -> None:

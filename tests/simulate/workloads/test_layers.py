@@ -1,4 +1,4 @@
-"""Networks of ordinary layers: parts cover every layer once, bytes are those of the plans, counts of the
+"""Networks of ordinary layers: parts cover every layer once, bytes agree with the plans, counts with the
 papers."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
 
 @st.composite
 def networks(draw: DrawFn) -> LayerWork:
-    """Filters of either kind and pooling on a map, then full layers."""
+    """Draw filters of either kind and pooling on a map, then full layers."""
     below = MapShape(draw(st.integers(1, 3)), draw(st.integers(6, 9)), draw(st.integers(6, 9)))
     kind: LayerKind = draw(st.sampled_from(["local", "shared", "convolution"]))
     y, x = Window(3, draw(st.integers(1, 2))), Window(2, draw(st.integers(1, 2)), 1, 1)
@@ -54,7 +54,7 @@ def test_flops_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid
 @EXAMPLES
 @given(networks(), GRIDS)
 def test_weights_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid) -> None:
-    """But every rank that computes a convolution has all of its filters."""
+    """Every rank that computes a convolution has all of its filters."""
     for layer, row in zip(work.layers, work.parts(grid), strict=True):
         copies = sum(part.owns.size > 0 for part in row) if layer.kind == "convolution" else 1
         assert sum(part.weights for part in row) == copies * layer.weights
@@ -136,7 +136,7 @@ def test_adams_network_has_the_papers_two_billion_connections() -> None:
 
 
 def test_large_networks_gain_more_of_many_machines_than_small_ones() -> None:
-    """Dean et al. 2012, figure 3, in words."""
+    """Figure 3 of Dean et al. 2012, in words."""
     described = load_cluster("dean2012")
 
     def gain(work: LayerWork) -> float:

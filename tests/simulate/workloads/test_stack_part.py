@@ -1,4 +1,4 @@
-"""What a rank computes and sends of a stack, counted block by block and pixel by pixel."""
+"""A rank's computation and messages for a stack, counted block by block and pixel by pixel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GRIDS = st.builds(Grid, st.integers(1, 3), st.integers(1, 3))
 
 
 def part_of(work: StackWork, grid: Grid) -> StackPart:
-    """The lowest stack."""
+    """Return the part of the lowest stack."""
     speed = DeviceModel(cluster().device, 1.0)
     return StackPart(StackPartition(work.stacks[0], grid), work.images, 4, speed, Script(grid.size))
 

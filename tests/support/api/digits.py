@@ -1,4 +1,4 @@
-"""A module and a data set that a test trains: which half of an image is bright."""
+"""A module and a data set to train in tests: which half of an image is bright."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def halves(count: int = 64) -> TensorDataset:
 
 
 def both() -> tuple[nn.Module, TensorDataset]:
-    """What each of several processes makes."""
+    """Make the module and data set in each of several processes."""
     return network(), halves()
 
 
 def unfit() -> tuple[nn.Module, TensorDataset]:
-    """A factory that cannot make them."""
+    """Raise an error instead of making them."""
     raise ValueError("cannot find my file")
 
 
 def squared(outputs: Tensor, targets: Tensor) -> Tensor:
-    """A loss of the user's own."""
+    """Return a user-defined loss."""
     return ((outputs - nn.functional.one_hot(targets, 2)) ** 2).mean()

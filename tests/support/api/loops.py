@@ -1,4 +1,4 @@
-"""Training loops of strangers, as processes: what they compute is known in closed form."""
+"""External training loops as processes, with results known in closed form."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SIZE = 6
 
 
 def make() -> nn.Module:
-    """One parameter of zeros, in rows that lie in several shards."""
+    """Return one parameter of zeros, with rows in several shards."""
     module = nn.Linear(SIZE, SIZE, bias=False)
     nn.init.zeros_(module.weight)
     return module
 
 
 def count(address: str, token: str, pushes: int, ports: str = "", way: str = "encrypted") -> None:
-    """Push a gradient of ones so many times, one sample each, and say each number that counts."""
+    """Push a gradient of ones a number of times, one sample each, and print each counted number."""
     module = make()
     between = port_range(ports or None)
     with cotswold.connect(address, token, ports=between, encrypt=way == "encrypted") as s:

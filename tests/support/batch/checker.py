@@ -1,7 +1,8 @@
-"""What must be true of an evaluation, worked out from nothing but what a portion is: no machine is asked.
+"""Invariants of an evaluation, derived only from the definition of a portion, independent of the state
+machines.
 
-Portion p at the point x adds up to a vector of whole numbers that no two sets of portions share (but for rare
-chance), so a portion that is lost, counts twice, or was computed at another point shows in the sum.
+Portion p at the point x is a vector of whole numbers. Except by rare chance, no two sets of portions share
+their sum. So a portion that is lost, counted twice, or computed at another point shows in the sum.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cotswold.wire import Node, PortionResult
 
 
 class Truth:
-    """What portions add up to."""
+    """The right sums of portions."""
 
     def __init__(self, dealing: ChunkPermutation, size: int, seed: int, *, whole: bool = True) -> None:
         random = Random(seed)
@@ -44,7 +45,7 @@ class Truth:
         )
 
     def tree_sum(self, portions: Sequence[int], point: Sequence[float]) -> list[float]:
-        """Added along the tree by recursion from its root."""
+        """Return the sum along the tree by recursion from its root."""
         present = set(portions)
 
         def total(node: Node) -> list[float] | None:
@@ -72,7 +73,7 @@ def check(
     *,
     tree: bool,
 ) -> None:
-    """Everything that was wanted counts once, at this point, and nothing else does."""
+    """Check that every requested portion counts once, at this point, and nothing else."""
     in_sums = sorted(portion for portions in counted.sums.values() for portion in portions)
     assert in_sums == list(counted.portions), "each portion is in exactly one sum that counts"
     left_out = counted.account.left_out

@@ -1,4 +1,5 @@
-"""A seeded life of a simulated cluster: messages lost, late, twice; workers killed, stopped, started."""
+"""A seeded life of a simulated cluster: lost, late and repeated messages; killed, stopped and started
+workers."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:
-    """The flat vector in ranges, dealt to servers in turn."""
+    """Return the flat vector in ranges, dealt to servers in turn."""
     return [
         Shard(number, f"server {number % servers}", start, min(start + of_one, size), "", 0)
         for number, start in enumerate(range(0, size, of_one))
@@ -38,32 +39,32 @@ def shards(size: int, of_one: int, servers: int) -> list[Shard]:
 
 
 def star(names: Sequence[str]) -> Plan:
-    """No steps: simulated workers meet, and that is all."""
+    """Return a plan without steps: simulated workers only meet."""
     return Plan(tuple(names), ())
 
 
 @dataclass(frozen=True)
 class World:
-    """What a trial is made of."""
+    """Settings of a trial."""
 
     rules: EvaluationSettings
     servers: int = 2
     workers: int = 3
     faults: Faults | None = None
     keeps: bool = False
-    """Whether workers keep x and d, and d is broadcast."""
+    """True if workers keep x and d, and d is broadcast."""
     deaths: float = 0.0
-    """Kills a second, of all workers together; likewise the next three."""
+    """Kills per second, over all workers; likewise the next three rates."""
     pauses: float = 0.0
     arrivals: float = 0.0
     departures: float = 0.0
     fraction: float = 1.0
     whole: bool = True
-    """Whether what portions add up to is whole numbers."""
+    """True if portions sum to whole numbers."""
     speeds: tuple[float, ...] = ()
-    """Seconds that a portion takes on each worker, always; none for such as chance gives."""
+    """Constant seconds of a portion on each worker [random]."""
     restarts: bool = True
-    """Whether one worker at least is alive."""
+    """True to keep at least one worker alive."""
 
 
 class Trial:
@@ -93,7 +94,7 @@ class Trial:
             self.start()
         self._chance()
 
-    # --- what befalls workers ---
+    # --- faults of workers ---
 
     def start(self) -> SimulatedWorker:
         self.started += 1
@@ -126,7 +127,7 @@ class Trial:
         self.loop.after(0.05, lambda: self.coordinator.ended(worker.name, "killed by signal 9"))
 
     def _chance(self) -> None:
-        """A tenth of a second in which anything may happen."""
+        """Draw the faults of a tenth of a second."""
         world, random = self.world, self.random
         alive = [worker for worker in self.workers.values() if worker.is_alive]
         if alive and random.random() < world.deaths / 10:
@@ -141,7 +142,7 @@ class Trial:
             self.start()
         self.loop.after(0.1, self._chance)
 
-    # --- what is asked for ---
+    # --- requests ---
 
     def run(self, *commands: Command) -> RoundResult:
         self.coordinator.run(commands)
@@ -152,7 +153,7 @@ class Trial:
     def evaluate(
         self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
     ) -> EvaluationResult:
-        """One evaluation at x + (number % 2) · d, checked."""
+        """Run and check one evaluation at x + (number % 2) · d."""
         wanted = portions or self.world.rules.dealing.drawn(number, self.world.fraction)
         step = float(number % 2)
         make = Combine("at", ((1.0, "x"), (step, "d")))
@@ -179,7 +180,7 @@ class Trial:
         return counted
 
     def vector(self, name: str) -> list[float]:
-        """As it is on the servers."""
+        """Return a vector on the servers."""
         values = [0.0] * self.world.rules.size
         for server in self.servers:
             for shard, part in zip(server.shards, server._vectors[name], strict=True):
@@ -209,7 +210,7 @@ def rules(
     tree: bool = False,
     **more: object,
 ) -> EvaluationSettings:
-    """Of a small cluster that is soon impatient."""
+    """Return the settings of a small cluster with short timeouts."""
     dealing = ChunkPermutation(seed, patterns=3 * portions - 1, portion=3)
     settings = {
         "silent_seconds": 3.0,

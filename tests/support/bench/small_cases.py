@@ -1,4 +1,4 @@
-"""The smallest shapes and efforts that measurements can be tried with."""
+"""The smallest shapes and efforts for trial measurements."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ UNTIED = BlockLocal(MapShape(2, 7, 8), Window(3), Window(3), rows=1, columns=1, 
 
 
 def small_stack() -> Shape:
-    """Pooling and normalisation that keep the map."""
+    """Return a stack whose pooling and normalisation keep the map's size."""
     layer = BlockLocal(MapShape(2, 12, 12), Window(4, 2), Window(4, 2), 2, 2, 3)
     stack = StackGeometry(layer, Smoothing(3, keep=True), Smoothing(3, keep=True))
     return Shape("small", "recipe", layer, 4, stack)
 
 
 def small_layer() -> Shape:
-    """An ordinary untied layer."""
+    """Return an ordinary untied layer."""
     return Shape("little", "untied", UNTIED, 4)
 
 
 def tiny_work() -> StackWork:
-    """Two stacks that are trained jointly."""
+    """Return two jointly trained stacks."""
     window, smoothing = Window(6, 2), Smoothing(3)
     first = StackGeometry(BlockLocal(MapShape(3, 20, 20), window, window, 2, 2, 4), smoothing, smoothing)
     second = StackGeometry(BlockLocal(first.output, Window(3), Window(3), 2, 2, 4), smoothing, Smoothing(1))
@@ -37,5 +37,5 @@ def tiny_work() -> StackWork:
 
 
 def lethal(status: int, effort: Effort) -> list[Row]:
-    """A measurement that crashes."""
+    """Crash instead of measuring."""
     os._exit(status)

@@ -1,6 +1,6 @@
-"""Ranks that are killed while they save a checkpoint together; run as a program, it says what it found.
+"""Ranks that are killed while they save a checkpoint together; run as a program, it prints its findings.
 
-Knows: processes, signals. Does not know: what is right.
+Knows: processes, signals. Does not know: correct results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cotswold.host import ALONE, Ranks
 
 WIDTH = 50_000
 CALLS = ("mkdir", "open", "write", "fsync", "rename", "unlink", "rmdir")
-"""What a save does to the disk, a call at a time."""
+"""Disk calls of a save."""
 
 
 def pieces(step: int, ranks: Ranks) -> Iterator[TensorChunk]:
-    """Two tensors cut along either axis; the last rank has nothing of the second."""
+    """Yield two tensors cut along either axis; the last rank has no part of the second."""
     rank, size, parts = ranks.rank, ranks.size, 4
     for part in range(rank, parts, size):
         box = Box((part, 0), (part + 1, WIDTH))
@@ -46,7 +46,7 @@ def save(folder: Path, steps: range, ranks: Ranks) -> None:
 
 
 def is_sound(checkpoint: Checkpoint) -> bool:
-    """Whether it holds what was saved at its step, in boxes that other ranks would read."""
+    """True if it has the contents of its step, in boxes that other ranks would read."""
     step, rows = checkpoint.step, checkpoint.read("rows", Box((1, 7), (3, WIDTH - 7)))
     expected = torch.tensor([[step + 1.0], [step + 2.0]]).expand_as(rows)
     return (
@@ -57,7 +57,7 @@ def is_sound(checkpoint: Checkpoint) -> bool:
 
 
 def report(folder: Path) -> dict[str, object]:
-    """What is in the folder."""
+    """Return a description of the folder."""
     found, skipped = CheckpointManager(folder).latest()
     assert found is not None
     return {
@@ -69,13 +69,13 @@ def report(folder: Path) -> dict[str, object]:
 
 
 def ended(children: list[int]) -> list[int]:
-    """How the ranks ended: an exit code, or a signal as a negative number."""
+    """Return the exits of the ranks: an exit code, or a signal as a negative number."""
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def at_every_call(folder: Path, size: int) -> Iterator[dict[str, object]]:
-    """Kill each rank before each of the calls that a save makes on the disk: inside it, between the renaming
-    and the removal of what is too much, in the middle of that."""
+    """Kill each rank before each disk call of a save: inside it, between renaming and pruning, and during
+    pruning."""
     for victim in range(size):
         number, survived = 0, False
         while not survived:

@@ -1,6 +1,6 @@
-"""Ranks that are threads of one process, and ranks that are processes.
+"""Ranks as threads of one process, and ranks as processes.
 
-Knows: how values go from each to all. Does not know: what the ranks do.
+Knows: how values are exchanged. Does not know: the work of the ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from cotswold.host import Ranks
 
 PATIENCE_SECONDS = 20
-"""A rank that waits longer for the others has been left alone."""
+"""Seconds after which a waiting rank is alone."""
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Thread:
 
 
 def threads(size: int, work: Callable[[Ranks], T]) -> list[T | BaseException]:
-    """What ``size`` ranks return or raise; none of them may have left an exchange out."""
+    """Return the results or exceptions of ``size`` ranks; none may have skipped an exchange."""
     meeting, values = threading.Barrier(size), [""] * size
     ranks = [Thread(rank, size, meeting, values) for rank in range(size)]
     results: list[T | BaseException] = [RuntimeError("did not run")] * size
@@ -59,7 +59,7 @@ def threads(size: int, work: Callable[[Ranks], T]) -> list[T | BaseException]:
 
 
 def returned(results: list[T | BaseException]) -> list[T]:
-    """What every rank returned; raises what one of them raised."""
+    """Return the results of all ranks; raise an exception of one of them."""
     for each in results:
         if isinstance(each, BaseException):
             raise each
@@ -67,7 +67,7 @@ def returned(results: list[T | BaseException]) -> list[T]:
 
 
 class Process:
-    """One of several processes: rank 0 hears from each of the others and tells them all."""
+    """One of several processes: rank 0 receives from each of the others and sends to all."""
 
     def __init__(self, rank: int, size: int, lines: list[socket.socket]) -> None:
         self.rank, self.size = rank, size
@@ -97,7 +97,7 @@ class Process:
 
 
 def processes(size: int, work: Callable[[Ranks], object]) -> list[int]:
-    """Fork ``size`` ranks that exit with 0, or with 3 where ``work`` raises; their process ids."""
+    """Fork ``size`` ranks that exit with 0, or with 3 if ``work`` raises; return their process ids."""
     pairs = [socket.socketpair() for _ in range(size - 1)]
     children = []
     for rank in range(size):

@@ -1,6 +1,6 @@
-"""How much memory saving and reading take beyond the tensors; run as a program, it prints bytes.
+"""Memory for saving and reading beyond the tensors; run as a program, it prints bytes.
 
-Knows: the greatest resident set of a process. Does not know: what is allowed.
+Knows: the peak resident set of a process. Does not know: the limit.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ROWS, COLUMNS = 4096, 8192
 
 
 def peak_bytes() -> int:
-    """The greatest resident set so far; it never falls."""
+    """Return the peak resident set so far."""
     unit = 1 if sys.platform == "darwin" else 1024
     return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def weigh(folder: Path) -> dict[str, int]:
-    """Growth of the peak at each step, all tensors being there before the first."""
+    """Return the growth of the peak at each step, with all tensors allocated before the first."""
     checkpoints = CheckpointManager(folder)
     checkpoints.save(
         1, {"first": torch.zeros(3, 5).T}, {}

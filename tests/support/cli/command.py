@@ -1,6 +1,6 @@
 """The command, called inside this process.
 
-Knows: its words, exit code and both of its outputs. Does not know: what is tested.
+Knows: its arguments, exit code and both outputs. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotswold.cli.main import main
 
 @dataclass(frozen=True)
 class Said:
-    """How the command ended and what it printed."""
+    """Exit status and output of the command."""
 
     status: int
     out: str
@@ -22,7 +22,7 @@ class Said:
 
     @property
     def error(self) -> str:
-        """Its one sentence about an error; fails where there is none, more than one, or a traceback."""
+        """Return its one sentence about an error; fail without one, with several, or with a traceback."""
         lines = self.err.strip().splitlines()
         assert "Traceback" not in self.err
         sentences = sentences_in(lines)
@@ -31,7 +31,7 @@ class Said:
 
 
 def sentences_in(lines: list[str]) -> list[str]:
-    """Lines in which the command speaks, but for the note of the classes of a store."""
+    """Return the command's messages, except the note about a store's classes."""
     return [
         line for line in lines if line.startswith("cotswold: ") and " classes, with samples for" not in line
     ]

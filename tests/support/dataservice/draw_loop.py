@@ -1,4 +1,4 @@
-"""A stranger's loop: it draws an epoch together with others, and writes down what it has had.
+"""An external loop: it draws a shared epoch, and records the received samples.
 
 ``python -m tests.support.dataservice.draw_loop ADDRESS FILE SECONDS EPOCH``, the token in COTSWOLD_TOKEN.
 """
@@ -16,12 +16,12 @@ import cotswold.data
 
 
 def names(batch: Tensor) -> list[str]:
-    """What tells the samples of a batch apart."""
+    """Return identifiers of the samples of a batch."""
     return [sha256(each.contiguous().numpy().tobytes()).hexdigest() for each in batch]
 
 
 def main(address: str, file: str, seconds: str, epoch: str) -> None:
-    """Write a line a batch before the next one is asked for."""
+    """Write a line per batch before the next request."""
     with (
         cotswold.data.connect(address, stream="epochs", batch_size=4) as batches,
         Path(file).open("w") as had,

@@ -1,4 +1,4 @@
-"""A seeded life of a pool of data servers, and what must hold of it: who got what, counted by itself."""
+"""A seeded life of a pool of data servers, and its invariants: an independent count of received samples."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ ASKING = RequestSettings(window=4, late_seconds=0.2, retry_seconds=0.5, lonely_s
 
 @dataclass(frozen=True)
 class World:
-    """What a trial is made of."""
+    """Settings of a trial."""
 
     servers: int = 3
     trainers: int = 2
     faults: Faults | None = None
     deaths: float = 0.0
-    """Kills of servers a second; the first server lives. Likewise the next ones."""
+    """Kills of servers per second; the first server lives. Likewise the next rates."""
     pauses: float = 0.0
-    """Of servers and trainers."""
+    """Pauses of servers and trainers."""
     pause_seconds: float = 5.0
-    """At most."""
+    """Longest pause."""
     arrivals: float = 0.0
-    """Of servers."""
+    """Arrivals of servers."""
     cuts: float = 0.0
-    """Connections that end between a server and a trainer that both live."""
+    """Broken connections between a server and a trainer that both live."""
     trainer_deaths: float = 0.0
-    """Where they share epochs; the first trainer lives, and each that dies has a successor."""
+    """Deaths of trainers with shared epochs; the first trainer lives, and each dead one has a successor."""
     breaks: float = 0.0
-    """How probably a loop breaks its epoch off after a batch."""
+    """Probability that a loop ends its epoch after a batch."""
     shared: bool = False
     at_least_once: bool = False
     epochs: int = 2
     room: int = 64
-    """Of a server for a trainer's requests."""
+    """Capacity of a server for a trainer's requests."""
     batches: int = 20
-    """That a trainer of an own order wants."""
+    """Batches that a trainer with its own order wants."""
     paces: tuple[float, ...] = (0.02, 0.05, 0.3)
-    """Of servers: seconds a batch, by chance."""
+    """Random seconds per batch of servers."""
     strangers: int = 0
     """Trainers that want another store."""
 
@@ -70,7 +70,7 @@ class Trial:
         self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         self.head = SimulatedHead(self.network, Pool(f"pool {seed}", SILENT_SECONDS))
         self.got: dict[str, list[BatchRequest]] = {}
-        """What each loop has got, as it was asked for."""
+        """Requests behind the batches of each loop."""
         self.servers = [self._server(number) for number in range(world.servers)]
         self.trainers = [self._trainer(number) for number in range(world.trainers)]
         self.strangers = [self._trainer(world.trainers + k, "other") for k in range(world.strangers)]
@@ -86,7 +86,7 @@ class Trial:
                 self._sometimes(rate, befall)
 
     def live(self, seconds: float = 2000.0) -> None:
-        """Until all loops have had what they want; checks who got what."""
+        """Run until all loops have their batches, and check the assignment."""
         done = self.loop.run(lambda: all(each.is_done for each in (*self.trainers, *self.strangers)), seconds)
         for each in self.strangers:
             assert not self.got[each.name], f"{each.name} got samples of a store that it does not want"
@@ -127,7 +127,7 @@ class Trial:
                 assert not account.died, f"nobody had died: {account}"
         assert not delivered, f"no account of epochs {sorted(delivered)}"
 
-    # --- players ---
+    # --- processes ---
 
     def _server(self, number: int) -> SimulatedDataServer:
         usual = self.random.choice(self.world.paces)
@@ -162,7 +162,7 @@ class Trial:
     def _asks(self, number: int) -> list[BatchRequest]:
         return [BatchRequest(k, "", number, 1 + k % 3, (k,)) for k in range(1, self.world.batches + 1)]
 
-    # --- what befalls them ---
+    # --- faults ---
 
     def _sometimes(self, rate: float, befall: Callable[[], None]) -> None:
         def act() -> None:

@@ -1,11 +1,11 @@
-"""What every output of a product is, number by number: chains of multiplications and additions.
+"""Reference values of products, number by number: chains of multiplications and additions.
 
 Knows: IEEE 754 arithmetic in whole numbers, the order of a chain. Does not know: kernels, layouts, vectors.
 
 The order is that of the filters in memory: for ``Wx`` field row, column, channel; for ``W'y`` block, then its
-neurons; for ``δx'`` images. A long sum is several chains, sections, which are added one after
-another. Their rule is written here once more, and not taken from the plans that kernels walk: a run of ``Wx``
-is a row of the field, one of ``W'y`` a row of a block's neurons, one of ``δx'`` all images.
+neurons; for ``δx'`` images. A long sum consists of several chains (sections), which are added one after
+another. Their rule is written here independently of the kernels' plans: a run of ``Wx`` is a row of the
+field, a run of ``W'y`` a row of a block's neurons, a run of ``δx'`` all images.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 
 FORMATS = {torch.float32: (24, -126, 127), torch.float64: (53, -1022, 1023)}
-"""Bits of the significand, the least and the greatest exponent."""
+"""Bits of the significand, least and greatest exponent."""
 TERMS_MOST, IMAGES_MOST = 256, 384
-"""The most terms of a section, and the most where they are images."""
+"""Most terms of a section, and the most if they are images."""
 Term = tuple[int, int]
-"""Where the two factors of a product lie, the one that decides the order first."""
+"""Positions of the two factors of a product; the first decides the order."""
 
 
 def rounded(value: Fraction, dtype: torch.dtype) -> float:
-    """The nearest number of a type to one that is not 0, ties to even."""
+    """Return the number of a type nearest to one that is not 0, ties to even."""
     digits, least, greatest = FORMATS[dtype]
     exponent = abs(value.numerator).bit_length() - value.denominator.bit_length()
     if abs(value) < Fraction(2) ** exponent:
@@ -45,7 +45,7 @@ def rounded(value: Fraction, dtype: torch.dtype) -> float:
 
 
 def multiply_add(a: float, b: float, c: float, dtype: torch.dtype) -> float:
-    """``a b + c``, rounded once."""
+    """Return ``a b + c``, rounded once."""
     if not (math.isfinite(a) and math.isfinite(b)):
         return a * b + c
     if not math.isfinite(c):
@@ -58,16 +58,16 @@ def multiply_add(a: float, b: float, c: float, dtype: torch.dtype) -> float:
 
 
 def parts(total: int, most: int) -> list[int]:
-    """The lengths of as few parts as can be, none longer than ``most``: as equal as can be, longer first."""
+    """Return the lengths of the fewest parts of at most ``most``, as equal as possible, longer first."""
     count = -(-total // most)
     return [(total + count - 1 - i) // count for i in range(count)]
 
 
 def sections(runs: list[list[Term]], whole: int, most: int) -> list[list[Term]]:
-    """The terms of a sum in its sections, from its runs, which are ``whole`` long where they meet no padding.
+    """Return the terms of a sum in sections, from its runs, which are ``whole`` long without padding.
 
-    A run is cut into parts. As many parts as fit into ``most``, if all were as long as the longest of a
-    whole run, are a section.
+    A run is divided into parts. A section has the number of parts that fits into ``most``, if all were as
+    long as the longest part of a whole run.
     """
     pieces = []
     for run in runs:
@@ -80,7 +80,7 @@ def sections(runs: list[list[Term]], whole: int, most: int) -> list[list[Term]]:
 
 
 def summed(cut: list[list[tuple[float, float]]], dtype: torch.dtype) -> float:
-    """The sum of products in sections: each is a chain that begins at 0, and is added to those before it."""
+    """Return the sum of products in sections: each is a chain from 0, added to the earlier ones."""
     total = 0.0
     for number, section in enumerate(cut):
         here = 0.0
@@ -91,7 +91,7 @@ def summed(cut: list[list[tuple[float, float]]], dtype: torch.dtype) -> float:
 
 
 def chain(operation: str, layer: BlockLocal, pair: Pair) -> Tensor:
-    """The result of an operation; NaN for weights that meet only padding."""
+    """Return the result of an operation; NaN for weights that meet only padding."""
     first, second = pair
     dtype, images, neurons = first.dtype, first.shape[0], layer.neurons
     wide, row = layer.x.size * layer.input.channels, layer.columns * layer.depth

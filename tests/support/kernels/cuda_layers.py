@@ -1,10 +1,9 @@
-"""Where the tests of Triton's kernels run them: in Triton's interpreter, or on a CUDA device.
+"""Environments of the tests of Triton's kernels: Triton's interpreter, or a CUDA device.
 
-Knows: a child process that interprets, operands that travel with the memory around them. Does not know: what
-is tested.
+Knows: a child process that interprets, operands sent with the memory around them. Does not know: the tests.
 
-Triton reads ``TRITON_INTERPRET`` when it is first imported, and torch imports Triton where it compiles; so
-the interpreter has a process of its own, and no other test sees it.
+Triton reads ``TRITON_INTERPRET`` at its first import, and torch imports Triton when it compiles. So the
+interpreter has a separate process, and does not affect other tests.
 """
 
 from __future__ import annotations
@@ -32,18 +31,18 @@ from cotswold.kernels.cuda.tiles import LEAST_SIDE, ProgramTile
 Sides = Mapping[str, int]
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-"""A child imports what this process imports: of a copy of the project, the copy."""
+"""Environment with this process's import path, for example of a copy of the project."""
 NO_TRITON = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed (extra cuda)")
 NO_DEVICE = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 
 class Runner(Protocol):
-    """Runs an operation of ``cotswold.kernels.cuda`` and returns ``operands`` as they are afterwards."""
+    """Runs an operation of ``cotswold.kernels.cuda`` and returns the changed ``operands``."""
 
     def __call__(
         self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
     ) -> list[Tensor]:
-        """``operands`` as the operation takes them, ``layer`` left out; ``sides`` of the tile."""
+        """Run with ``operands`` as the operation takes them, without ``layer``; ``sides`` of the tile."""
 
 
 def _call(operation: str, layer: BlockLocal, operands: list[Tensor]) -> list[Tensor]:
@@ -52,7 +51,7 @@ def _call(operation: str, layer: BlockLocal, operands: list[Tensor]) -> list[Ten
 
 
 def here(operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides) -> list[Tensor]:
-    """The runner of a process that interprets itself."""
+    """Run in a process that interprets itself."""
     launch.INTERPRETED.update(sides)
     return _call(operation, layer, operands)
 
@@ -71,7 +70,7 @@ def _receive(pipe: IO[bytes]) -> object:
 
 
 def _packed(tensors: list[Tensor]) -> bytes:
-    """Views keep their strides and the memory around them."""
+    """Pack views with their strides and the memory around them."""
     buffer = io.BytesIO()
     torch.save(tensors, buffer)
     return buffer.getvalue()
@@ -83,7 +82,7 @@ def _unpacked(data: bytes) -> list[Tensor]:
 
 
 class Interpreter:
-    """Triton's interpreter, in a process that lives as long as this object."""
+    """Triton's interpreter, in a process with the lifetime of this object."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -113,7 +112,7 @@ class Interpreter:
 
 
 class Device:
-    """A CUDA device, in the tile that is asked for; in the one that the tuner finds where none is."""
+    """A CUDA device, with the given tile, or the tuner's tile."""
 
     def __call__(
         self, operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides
@@ -137,7 +136,7 @@ def _with_memory_on(values: Tensor, device: str) -> Tensor:
 
 
 def serve(inlet: IO[bytes], outlet: IO[bytes]) -> None:
-    """Answers requests until there are no more."""
+    """Answer requests until there are no more."""
     usual = dict(launch.INTERPRETED)
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Passes over random layers of dense networks, with what they read and write.
+"""Passes over random layers of dense networks, with their inputs and outputs.
 
-Knows: which operands a pass takes, how large they must be. Does not know: what is tested.
+Knows: the operands of a pass, their sizes. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PASSES = [
 
 
 def layer(rows: int, lanes: int, apart: int) -> Layer:
-    """A layer whose rows have so many numbers between them."""
+    """Return a layer with ``apart`` extra numbers between its rows."""
     return Layer(rows, lanes, lanes + apart, lanes + apart, -0.9, 0.8)
 
 
 def operands(of: Layer, seed: int) -> dict[DenseJob, Tensor]:
-    """Random ones; what lies between rows is NaN."""
+    """Return random operands, with NaN between rows."""
     generator = torch.Generator().manual_seed(seed)
 
     def rows() -> Tensor:

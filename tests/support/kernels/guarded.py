@@ -1,11 +1,11 @@
-"""Runs products whose operands have memory that cannot be touched on both sides; a script, for it may die.
+"""Runs products whose operands lie between protected pages; a script, because it may crash.
 
-Knows: pages and their protection. Does not know: what a right result is, but for that of the same kernel on
-ordinary memory.
+Knows: pages and their protection. Does not know: right results, except those of the same kernel on ordinary
+memory.
 
 ``python -m tests.support.kernels.guarded random SEED CASES`` prints each case before it runs it: the last
-line names the case that killed it. ``... guarded shifted`` runs cases with one operand a number beyond its
-memory, each in a child, and prints those that live.
+line names the case that crashed. ``... guarded shifted`` runs cases with one operand a number beyond its
+memory, each in a child, and prints those that survive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, column
 
 TILES = [(1, 1), (5, 3), (8, 3), (12, 2)]
 MOVED = [("step", [0, 1, 2, 3, 5, 6, 7]), ("tanh", [0, 1, 2, 3])]
-"""What else is run, and those of its operands that may not lie one number too far."""
+"""Other kinds to run, with the operands that may not be shifted."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
@@ -55,7 +55,7 @@ def _numbers(address: int, count: int, dtype: torch.dtype) -> Tensor:
 
 @dataclass
 class Guard:
-    """Hands out memory between two pages that cannot be touched, at the end or the beginning of pages."""
+    """Allocates memory between two protected pages, at the end or the beginning of pages."""
 
     at_end: bool
     regions: list[mmap.mmap] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Guard:
     def numbers(
         self, count: int, dtype: torch.dtype, content: Tensor | None = None, shifted: bool = False
     ) -> Tensor:
-        """Numbers, NaN; or a content that cannot be written to. ``shifted`` ones lie one number too far."""
+        """Return NaN, or read-only contents. ``shifted`` memory lies one number too far."""
         size = count * dtype.itemsize
         pages = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         region = mmap.mmap(-1, pages + 2 * mmap.PAGESIZE)
@@ -81,7 +81,8 @@ class Guard:
         return _numbers(first + (further if shifted else 0), count, dtype)
 
     def like(self, x: Tensor, pitch: int, filled: bool, shifted: bool = False) -> Tensor:
-        """A tensor here, filled with the same values or NaN; maps have ``pitch`` numbers between channels."""
+        """Return a guarded tensor with the same values or NaN; maps have ``pitch`` numbers between channels.
+        """
         strides, count = x.stride(), x.numel()
         if x.dim() == 4:
             images, channels, height, width = x.shape
@@ -96,7 +97,7 @@ class Guard:
 
 @contextmanager
 def scratch_of(guard: Guard) -> Iterator[None]:
-    """Within, kernels get their scratch from a guard."""
+    """Give kernels guarded scratch inside the context."""
     usual = torch.Tensor.new_empty
     try:
         torch.Tensor.new_empty = lambda like, size: guard.numbers(size, like.dtype)  # type: ignore[assignment]  # one dimension
@@ -106,7 +107,7 @@ def scratch_of(guard: Guard) -> Iterator[None]:
 
 
 def any_window(chance: random.Random, extent: int) -> Window:
-    """Any window that fits."""
+    """Return any window that fits."""
     size = chance.randint(1, min(extent + 2, 6))
     low, high = chance.randrange(size), chance.randrange(size)
     if size > extent + low + high:
@@ -115,7 +116,7 @@ def any_window(chance: random.Random, extent: int) -> Window:
 
 
 def any_layer(chance: random.Random) -> BlockLocal:
-    """Any small layer."""
+    """Return any small layer."""
     shape = MapShape(*(chance.randint(1, most) for most in (7, 9, 9)))
     blocks = (chance.randint(1, most) for most in (3, 3, 9))
     return BlockLocal(shape, any_window(chance, shape.height), any_window(chance, shape.width), *blocks)
@@ -123,7 +124,7 @@ def any_layer(chance: random.Random) -> BlockLocal:
 
 @dataclass(frozen=True)
 class Case:
-    """A product, how it is computed, and where its operands lie."""
+    """A product, its kernel, and the places of its operands."""
 
     operation: str
     few: bool | None
@@ -140,7 +141,7 @@ class Case:
         return repr(told)
 
     def run(self, shifted: int | None = None) -> None:
-        """Once on ordinary memory, once on guarded; the operand of this number lies one number too far."""
+        """Run on ordinary and on guarded memory; shift the operand of this number by one."""
         guard = Guard(self.at_end)
         setting = forced(*self.tile, 1, self.processor, self.few)
         first, second = operands(self.operation, self.layer, self.images, self.dtype)
@@ -156,7 +157,7 @@ class Case:
 
 
 def turn(chance: random.Random) -> None:
-    """Copy some map from images first to images last and back, both between guards."""
+    """Copy a random map from images first to images last and back, both between guards."""
     images, *shape = (chance.randint(1, most) for most in (40, 5, 7, 9))
     pitch, guard = chance.choice([0, 0, 3]), Guard(chance.random() < 0.5)
     x = torch.randn(images, *shape, dtype=chance.choice(DTYPES))
@@ -172,7 +173,7 @@ def turn(chance: random.Random) -> None:
 
 @dataclass(frozen=True)
 class Moved:
-    """A step of filters, or a product with biases and an activation, and where its operands lie."""
+    """A step of filters, or a product with biases and an activation, and the places of its operands."""
 
     kind: str
     layer: BlockLocal
@@ -188,7 +189,7 @@ class Moved:
 
     @property
     def operands(self) -> list[Tensor]:
-        """What is read; of a step also what is changed: filters, momentum, norms come last."""
+        """Return the inputs; a step's filters, momentum and norms, which it changes, come last."""
         layer, images, dtype = self.layer, self.images, self.dtype
         x, y, filters = (*operands("outer", layer, images, dtype)[::-1], random_weights(layer, 3, dtype))
         if self.kind != "step":
@@ -198,7 +199,7 @@ class Moved:
         return [y, x, 2 * y, x + 1, constants, filters, filters / 2, norms]
 
     def call(self, given: list[Tensor], out: Tensor) -> list[Tensor]:
-        """Run on these operands; the tensors that are changed."""
+        """Run on these operands; return the changed tensors."""
         setting = forced(*self.tile, 1, self.processor)
         if self.kind != "step":
             x, filters, biases = given
@@ -210,7 +211,7 @@ class Moved:
         return [filters, momentum, norms]
 
     def run(self, shifted: int | None = None) -> None:
-        """As `Case.run`."""
+        """Run like `Case.run`."""
         guard = Guard(self.at_end)
         given = self.operands
         changed = 3 if self.kind == "step" else 0
@@ -229,7 +230,7 @@ class Moved:
 
 
 def any_moved(chance: random.Random) -> Moved:
-    """A step or an activated product of any small layer."""
+    """Return a step or an activated product of any small layer."""
     kind = chance.choice(["step", "step", "tanh", "relu"])
     return Moved(
         kind,
@@ -244,7 +245,7 @@ def any_moved(chance: random.Random) -> Moved:
 
 
 def random_cases(seed: str, cases: str) -> None:
-    """Cases of which none may die."""
+    """Run cases that must not crash."""
     chance = random.Random(seed)
     for _ in range(int(cases)):
         turn(chance)
@@ -269,7 +270,7 @@ def random_cases(seed: str, cases: str) -> None:
 
 
 def shifted_cases() -> None:
-    """Cases that must die, each in a child."""
+    """Run cases that must crash, each in a child."""
     faulthandler.disable()
     for dtype in DTYPES:
         operands("product", WHOLE, 17, dtype)  # compiled once, not in every child
@@ -287,7 +288,7 @@ def shifted_cases() -> None:
 
 
 def dies(case: Case | Moved, operand: int) -> bool:
-    """Whether a child dies of an operand that lies one number too far."""
+    """True if a child crashes because of an operand shifted by one number."""
     child = os.fork()
     if child == 0:
         case.run(operand)

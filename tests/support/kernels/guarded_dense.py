@@ -1,6 +1,6 @@
-"""Runs passes over layers of dense networks between pages that cannot be touched; a script, for it may die.
+"""Runs passes over layers of dense networks between protected pages; a script, because it may crash.
 
-Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+Knows: `guarded`. Does not know: right results, except those of the same kernel on ordinary memory.
 
 ``python -m tests.support.kernels.guarded_dense SEED CASES`` prints each case before it runs it.
 """
@@ -23,7 +23,7 @@ WRITTEN = (DenseJob.SUMS, DenseJob.BIAS_GRADIENT, DenseJob.PARTIALS)
 
 
 def run_between(what: Pass, of: Layer, how: Overrides, at_end: bool) -> None:
-    """Once on ordinary memory, once on guarded, where what is only read cannot be written to."""
+    """Run on ordinary and on guarded memory, with read-only inputs."""
     guard = Guard(at_end)
     expected, placed = operands(of, 0), dict[DenseJob, Tensor]()
     for name, content in operands(of, 0).items():
@@ -42,7 +42,7 @@ def run_between(what: Pass, of: Layer, how: Overrides, at_end: bool) -> None:
 
 
 def main(seed: str, cases: int) -> None:
-    """Cases of which none may die."""
+    """Run cases that must not crash."""
     chance = random.Random(seed)
     for _ in range(cases):
         of = layer(chance.randint(1, 200), chance.randint(1, 90), chance.choice([0, 0, 5]))

@@ -1,9 +1,9 @@
-"""Runs pooling, contrast normalisation and norms between pages that cannot be touched; a script.
+"""Runs pooling, contrast normalisation and norms between protected pages; a script.
 
-Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+Knows: `guarded`. Does not know: right results, except those of the same kernel on ordinary memory.
 
 ``python -m tests.support.kernels.guarded_maps SEED CASES`` prints each case before it runs it, so that the
-last line names the one that killed it.
+last line names the one that crashed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FACTOR = torch.float32.itemsize
 
 @contextmanager
 def scratch_of(guard: Guard) -> Iterator[None]:
-    """Within, kernels over maps get their scratch from a guard: some lines, asked for as bytes."""
+    """Give kernels over maps guarded scratch inside the context: some lines, requested as bytes."""
     usual = torch.empty
 
     def guarded(size: object, **options: object) -> Tensor:
@@ -48,13 +48,13 @@ def scratch_of(guard: Guard) -> Iterator[None]:
 
 
 def random_maps(shapes: list[MapShape], images: int, dtype: torch.dtype) -> list[Tensor]:
-    """Maps, images last."""
+    """Return maps, images last."""
     sizes = [(images, one.channels, one.height, one.width) for one in shapes]
     return [ops.images_last(torch.randn(size, dtype=dtype) + 2) for size in sizes]
 
 
 def between(guard: Guard, pitch: int, work: Work, read: list[Tensor], written: list[Tensor]) -> None:
-    """Once on ordinary memory, once on guarded; the bits must be the same."""
+    """Run on ordinary and on guarded memory; the bits must be the same."""
     work(read, written)
     placed = [guard.like(one, pitch, True) for one in read]
     into = [guard.like(one, pitch, False) for one in written]
@@ -64,7 +64,7 @@ def between(guard: Guard, pitch: int, work: Work, read: list[Tensor], written: l
 
 
 def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
-    """Pooling, normalisation and their gradients of one random map."""
+    """Run pooling, normalisation and their gradients on one random map."""
     images, size, keep = chance.randint(1, 40), chance.randint(1, 9), chance.random() < 0.5
     least = 1 if keep else 2 * size - 1
     shape = MapShape(chance.randint(1, 6), *(chance.randint(least, least + 14) for _ in range(2)))
@@ -103,7 +103,7 @@ def smoothed(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
 
 
 def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
-    """Norms of filters and filters times numbers."""
+    """Run norms of filters, and filters times numbers."""
     shape = (chance.randint(1, 3), chance.randint(1, 80), chance.randint(1, 70))
     blocks = norms.Matrices(*shape, str(dtype).removeprefix("torch."))
     processor = chance.choice(processors())
@@ -121,7 +121,7 @@ def filtered(chance: random.Random, guard: Guard, dtype: torch.dtype) -> None:
 
 
 def main(seed: str, cases: int) -> None:
-    """Cases of which none may die."""
+    """Run cases that must not crash."""
     chance = random.Random(seed)
     torch.manual_seed(0)
     pooling.SERIAL_BELOW = 1

@@ -1,6 +1,6 @@
-"""Runs products of half precision between pages that cannot be touched; a script, for it may die.
+"""Runs products of half precision between protected pages; a script, because it may crash.
 
-Knows: `guarded`. Does not know: what a right result is, but for that of the same kernel on ordinary memory.
+Knows: `guarded`. Does not know: right results, except those of the same kernel on ordinary memory.
 
 ``python -m tests.support.kernels.guarded_pairs SEED CASES`` prints each case before it runs it.
 """
@@ -29,7 +29,7 @@ def run_between(
     at_end: bool,
     dtype: torch.dtype,
 ) -> None:
-    """Once on ordinary memory, once on guarded."""
+    """Run on ordinary and on guarded memory."""
     guard = Guard(at_end)
     first, second = operands(operation, layer, images, dtype)
     expected = run(operation, layer, (first, second), setting)
@@ -49,7 +49,7 @@ def run_between(
 
 
 def main(seed: str, cases: int) -> None:
-    """Cases of which none may die."""
+    """Run cases that must not crash."""
     chance = random.Random(seed)
     for _ in range(cases):
         (operation, few), layer = chance.choice(KERNELS), any_layer(chance)

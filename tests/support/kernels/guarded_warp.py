@@ -1,7 +1,6 @@
-"""Runs moves of pixels between pages that cannot be touched; a script, for it may die.
+"""Runs moves of pixels between protected pages; a script, because it may crash.
 
-Knows: `guarded`, where images, maps and scratch come from. Does not know: what a right result is, but for
-that of NumPy.
+Knows: `guarded`, the allocation of images, maps and scratch. Does not know: right results, except NumPy's.
 
 ``python -m tests.support.kernels.guarded_warp SEED CASES`` prints each case before it runs it.
 """
@@ -27,14 +26,14 @@ Float32 = NDArray[np.float32]
 
 
 def placed(guard: Guard, values: Float32) -> Float32:
-    """The same numbers, between guards, where they cannot be written to."""
+    """Return the same numbers between guards, read-only."""
     content = torch.from_numpy(values.copy()).flatten()
     found: Float32 = guard.numbers(content.numel(), torch.float32, content).numpy().reshape(values.shape)
     return found
 
 
 def run_between(asked: Images, how: Overrides, at_end: bool) -> None:
-    """With all that the kernel touches between guards."""
+    """Run with all of the kernel's memory between guards."""
     guard, field = Guard(at_end), asked.field
     if field is not None:
         field = Field(field.keys, field.stream, placed(guard, field.taps), placed(guard, field.slopes))
@@ -54,7 +53,7 @@ def run_between(asked: Images, how: Overrides, at_end: bool) -> None:
 
 
 def main(seed: str, cases: int) -> None:
-    """Cases of which none may die."""
+    """Run cases that must not crash."""
     chance, numbers = random.Random(seed), np.random.default_rng(len(seed))
     for _ in range(cases):
         images = chance.randint(1, 3)

@@ -1,6 +1,6 @@
-"""The three products on kernels that a test forces, and the same sums as dense matrix products.
+"""The three products on forced kernels, and the same sums as dense matrix products.
 
-Knows: how operands are laid out, that results are poisoned first. Does not know: what is tested.
+Knows: layouts of operands, poisoned results. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def processors() -> list[Processor]:
-    """This processor, and what it is with narrower vectors where it has both."""
+    """Return this processor, and its version with narrower vectors if it has both."""
     return [one for one in (this_processor(), narrower()) if one is not None]
 
 
@@ -46,12 +46,12 @@ def forced(
     processor: Processor | None = None,
     few: bool | None = None,
 ) -> Overrides:
-    """A kernel of which nothing is left to choose."""
+    """Return overrides that fix every choice of a kernel."""
     return Overrides(processor, Tile(rows, vectors), threads, few)
 
 
 def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Pair:
-    """What an operation reads: its map (two of them for ``outer``) and filters."""
+    """Return the inputs of an operation: its map (two for ``outer``) and filters."""
     x = images_last(random_map(layer.input, images, seed, dtype))
     y = images_last(random_map(layer.output, images, seed + 1, dtype))
     filters = random_weights(layer, seed + 2, dtype)
@@ -59,7 +59,7 @@ def operands(operation: str, layer: BlockLocal, images: int, dtype: torch.dtype,
 
 
 def poisoned(operation: str, layer: BlockLocal, like: Tensor) -> Tensor:
-    """What an operation writes, NaN everywhere."""
+    """Return the output of an operation, NaN everywhere."""
     if operation == "outer":
         return torch.full(layer.filters_shape, float("nan"), dtype=like.dtype)
     shape = layer.output if operation == "product" else layer.input
@@ -69,7 +69,7 @@ def poisoned(operation: str, layer: BlockLocal, like: Tensor) -> Tensor:
 def run(
     operation: str, layer: BlockLocal, pair: Pair, free: Overrides = NO_OVERRIDES, out: Tensor | None = None
 ) -> Tensor:
-    """The result of an operation; weights that meet only padding stay NaN."""
+    """Return the result of an operation; weights that meet only padding stay NaN."""
     first, second = pair
     out = poisoned(operation, layer, first) if out is None else out
     if operation == "product":
@@ -82,19 +82,19 @@ def run(
 
 
 def bits(x: Tensor) -> Tensor:
-    """Numbers as integers, so that signs of zeros count; NaN have no sign and no payload here."""
+    """Return numbers as integers, so that signs of zeros count; NaN lose sign and payload."""
     kind = {torch.float32: torch.int32, torch.float64: torch.int64}[x.dtype]
     return torch.where(x.isnan(), torch.full_like(x, float("nan")), x).contiguous().view(kind)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Whether two results are the same to the last bit."""
+    """True if two results are the same to the last bit."""
     return a.dtype == b.dtype and torch.equal(bits(a), bits(b))
 
 
 @dataclass(frozen=True, eq=False)
 class Dense:
-    """A layer as a dense matrix: where in the filters each of its numbers is, counted from 1; 0 for none."""
+    """A layer as a dense matrix of positions in the filters, counted from 1; 0 for none."""
 
     layer: BlockLocal
     number: Tensor
@@ -102,16 +102,17 @@ class Dense:
     @classmethod
     @lru_cache(maxsize=16)
     def of(cls, layer: BlockLocal) -> Dense:
-        """From the reference's matrix of numbered filters."""
+        """Make it from the reference's matrix of numbered filters."""
         counted = torch.arange(1, layer.parameters + 1, dtype=torch.float64).view(layer.filters_shape)
         return cls(layer, reference.matrix(counted, layer).to(torch.int64))
 
     def matrix(self, filters: Tensor) -> Tensor:
-        """W, ``(depth * y * x of the output, channel * y * x of the input)``."""
+        """Return W, ``(depth * y * x of the output, channel * y * x of the input)``."""
         return torch.cat([filters.new_zeros(1), filters.flatten()])[self.number]
 
     def product(self, operation: str, pair: Pair) -> Tensor:
-        """The sums of an operation by torch.mm in their own type; NaN for weights that meet only padding."""
+        """Return the sums of an operation by torch.mm in their own type; NaN for weights that meet only
+        padding."""
         first, second = pair
         layer, flat = self.layer, first.reshape(first.shape[0], -1)
         if operation == "outer":
@@ -126,6 +127,6 @@ class Dense:
 
 
 def error(values: Tensor, expected: Tensor) -> float:
-    """The largest error; the same places must be NaN."""
+    """Return the largest error; NaN must be in the same places."""
     assert torch.equal(values.isnan(), expected.isnan())
     return float((values.to(torch.float64) - expected).nan_to_num().abs().max())

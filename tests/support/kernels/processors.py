@@ -1,4 +1,4 @@
-"""Processors that tests write code for: this one, this one with narrower vectors, and one that is not here.
+"""Processors for generated code in tests: this one, one with narrower vectors, and a foreign one.
 
 Knows: LLVM's names. Does not know: any test.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from cotswold.kernels.machine.processor import Processor, this_processor
 
 ARM = Processor("neon", "neoverse-n1", "+neon", "aarch64-unknown-linux-gnu")
-"""An ARM server, whose code can be looked at here and not run."""
+"""An ARM server, whose code can be inspected here, but not run."""
 
 
 def narrower() -> Processor | None:
-    """This processor without its 512-bit vectors, to compare bits; None where it has none."""
+    """Return this processor without its 512-bit vectors, to compare bits, or None if it has none."""
     here = this_processor()
     if here is None or here.isa != "avx512":
         return None

@@ -1,6 +1,6 @@
-"""A process that computes a product and tells what it had to compile and to measure; a script.
+"""A process that computes a product and reports its compilations and measurements; a script.
 
-Knows: what is counted. Does not know: what the process found in its cache.
+Knows: the counters. Does not know: the contents of the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAYER = BlockLocal(MapShape(16, 12, 12), Window(5), Window(5), rows=1, columns=1
 
 
 def main() -> None:
-    """Print how often it compiled and measured, and a digest of the result."""
+    """Print the numbers of compilations and measurements, and a digest of the result."""
     with (
         patch.object(library, "_compile", wraps=library._compile) as compiled,
         patch.object(autotune, "_measure", wraps=autotune._measure) as measured,

@@ -1,6 +1,6 @@
-"""Updates of random shards, with what they read and write, and the same written plainly in float64.
+"""Updates of random shards, with their inputs and outputs, and a plain version in float64.
 
-Knows: formulas, that what must not be touched is NaN. Does not know: what is tested.
+Knows: formulas, NaN in protected memory. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from cotswold.kernels.updates import Kind, Shard
 KINDS: tuple[Kind, ...] = ("add", "momentum", "adagrad")
 CONSTANTS: dict[Kind, float] = {"add": 0.0, "momentum": 0.9, "adagrad": 1e-6}
 MARGIN = 40
-"""Numbers before and behind a vector, which nobody may change."""
+"""Numbers before and after a vector that must not change."""
 Array = NDArray[np.float64]
 
 
 def vector(values: Tensor, offset: int = 0) -> Tensor:
-    """The same values between NaN, beginning at a number that is no multiple of a vector's."""
+    """Return the same values between NaN, at an address not aligned to vectors."""
     held = torch.full((len(values) + 2 * MARGIN,), torch.nan, dtype=values.dtype)
     found = held[MARGIN - offset : MARGIN - offset + len(values)]
     return found.copy_(values)
 
 
 def margins_are_whole(found: Tensor) -> bool:
-    """Whether nothing beside a vector was written."""
+    """True if nothing outside a vector was written."""
     held = torch.empty(0, dtype=found.dtype).set_(found.untyped_storage())
     return int(held.isnan().sum()) == len(held) - len(found)
 
@@ -47,7 +47,7 @@ class Operands:
 
     @classmethod
     def random(cls, shard: Shard, pushes: int, seed: int = 0, offset: int = 0) -> Operands:
-        """Pushes of several rates."""
+        """Return pushes of several rates."""
         generator = torch.Generator().manual_seed(seed)
         dtype = getattr(torch, shard.dtype)
 
@@ -58,12 +58,12 @@ class Operands:
         return cls(shard, some(), kept, [(0.5 ** (1 + number % 5) - 0.1, some()) for number in range(pushes)])
 
     def copy(self) -> Operands:
-        """The same with weights and what is kept in memory of their own."""
+        """Return the same with separate copies of weights and state."""
         kept = None if self.kept is None else vector(self.kept)
         return Operands(self.shard, vector(self.weights), kept, self.pushes)
 
     def expected(self) -> tuple[Array, Array]:
-        """Weights and what is kept, in float64."""
+        """Return weights and state in float64."""
         shard = self.shard
         weights = self.weights.double().numpy().copy()
         kept = np.zeros_like(weights) if self.kept is None else self.kept.double().numpy().copy()
@@ -84,13 +84,13 @@ class Operands:
 
 
 def shard_of(kind: Kind, size: int, dtype: torch.dtype, columns: int = 0) -> Shard:
-    """A shard of so many numbers; in rows of norm 1 where ``columns`` is above 0, ``size`` rows of them."""
+    """Return a shard of ``size`` numbers, or of ``size`` rows of norm 1 if ``columns`` is above 0."""
     if columns:
         return Shard(kind, size * columns, name_of(dtype), CONSTANTS[kind], columns, unit_norm=True)
     return Shard(kind, size, name_of(dtype), CONSTANTS[kind])
 
 
 def alike(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> bool:
-    """Whether all have the same bits."""
+    """True if all have the same bits."""
     pairs = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
     return all(a.numpy().tobytes() == b.numpy().tobytes() for a, b in pairs)

@@ -1,6 +1,6 @@
-"""Local ranks of the tests: small programs without torch, and what became of their processes.
+"""Local ranks of the tests: small programs without torch, and the state of their processes.
 
-Knows: the parent of local ranks, marks in a folder, /proc. Does not know: what is tested.
+Knows: the parent of local ranks, marks in a folder, /proc. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def run(folder: Path, body: str, ranks: int = 2, restarts: int = 0) -> int:
 
 
 def alive(mark: Path) -> bool:
-    """Whether the process that left this mark runs."""
+    """True if the process that left this mark runs."""
     return state_of(mark) not in {"", "Z"}
 
 
 def state_of(mark: Path) -> str:
-    """The state of the process that left this mark: R, S, T ...; "" where there is none."""
+    """Return the state of the process that left this mark: R, S, T ...; "" if it does not exist."""
     return state(int(mark.read_text()))
 
 

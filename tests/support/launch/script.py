@@ -1,6 +1,6 @@
-"""A user's script: a process group of its own, a partitioned module, a loop; nothing of `cotswold train`.
+"""A user's script: its own process group, a partitioned module, a loop; without `cotswold train`.
 
-Knows: torch.distributed, the library's `join`. Does not know: who looks at it.
+Knows: torch.distributed, the library's `join`. Does not know: its observers.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def describe_environment() -> dict[str, str]:
-    """What torch's compiler sets for itself left out."""
+    """Return the environment without the variables that torch's compiler sets."""
     return {name: value for name, value in os.environ.items() if not name.startswith("TORCHINDUCTOR")}
 
 

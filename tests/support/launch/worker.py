@@ -1,6 +1,6 @@
-"""A rank of the tests: exchanges in a loop, and does what its words say.
+"""A rank of the tests: exchanges in a loop, and fails as told by its arguments.
 
-Knows: the launch package, torch.distributed. Does not know: who looks at it.
+Knows: the launch package, torch.distributed. Does not know: its observers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotswold.errors import CotswoldError, UserError
 from cotswold.launch import join, world_of
 
 AT_STEP = 3
-"""The step at which a rank does its deed."""
+"""The step at which a rank fails."""
 
 
 def main(words: Sequence[str] | None = None) -> int:

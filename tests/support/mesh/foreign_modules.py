@@ -29,5 +29,5 @@ class Between(nn.Module):
 
 
 def conv() -> nn.Module:
-    """A convolution that keeps the size of a map."""
+    """Return a convolution that keeps the size of a map."""
     return nn.Conv2d(4, 4, 3, padding=1)

@@ -1,6 +1,6 @@
-"""Networks that tests partition, and what they are trained on.
+"""Networks that tests partition, and their training data.
 
-Knows: one network a kind of trouble. Does not know: ranks.
+Knows: one network for each kind of difficulty. Does not know: ranks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def conv(**settings: int | tuple[int, int] | str) -> Callable[[], nn.Module]:
 
 
 class Residual(nn.Module):
-    """A block with a stride, batch normalisation, and a shortcut of other cuts."""
+    """A block with a stride, batch normalisation, and a shortcut with other cuts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Residual(nn.Module):
 
 
 class Squeezed(nn.Module):
-    """Channels weighted by what the whole map says of them."""
+    """Channels weighted by a summary of the whole map."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Squeezed(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Down, and up again in two ways."""
+    """A decoder: down, and up again in two ways."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class Decoder(nn.Module):
 
 
 def classifier() -> nn.Module:
-    """Convolutions and pooling, then fully connected layers whose units do not divide evenly."""
+    """Return convolutions and pooling, then fully connected layers whose units do not divide evenly."""
     return nn.Sequential(
         nn.Conv2d(2, 4, 5),
         nn.ReLU(),
@@ -138,7 +138,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 
 
 def inputs(name: str) -> Tensor:
-    """A batch for a network, in float64."""
+    """Return a batch for a network, in float64."""
     torch.manual_seed(7)
     shape = (5, 22) if name == "speech" else (3, 2, 13, 11)
     return torch.randn(shape, dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""Processes that tests run functions on, as the ranks of a job over gloo on loopback.
+"""Processes that run functions of tests as the ranks of a job over gloo on loopback.
 
-Knows: how ranks are started once and given work again and again. Does not know: what they do.
+Knows: how ranks are started once and reused. Does not know: their work.
 
 A function is called on every rank of a fresh process group of ``count`` ranks; it must be importable by name.
 """
@@ -23,11 +23,11 @@ from typing import Any
 GLOO_TIMEOUT_S = 60
 JOB_TIMEOUT_S = 120
 GRACE_S = 5
-"""How long ranks may go on after one has failed."""
+"""Seconds that ranks may continue after one has failed."""
 
 
 def _work(orders: Connection) -> None:
-    """What a rank does until the pipe to it is closed."""
+    """Work as a rank until the pipe to it is closed."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     import torch
 
@@ -70,14 +70,14 @@ def _run(rank: int, count: int, store: str, job: bytes) -> Any:
 
 
 class _RankPool:
-    """Ranks that wait for work; as many as were ever wanted."""
+    """Ranks that wait for work; the pool grows to the largest number requested."""
 
     def __init__(self) -> None:
         self._ranks: list[tuple[Any, Connection]] = []
         atexit.register(self.dismiss)
 
     def call(self, count: int, job: bytes, timeout_s: float) -> list[tuple[bool, Any]]:
-        """The answer of every rank; TimeoutError where one gives none."""
+        """Return the reply of every rank; TimeoutError if one gives none."""
         if not all(process.is_alive() for process, _ in self._ranks):
             self.dismiss()  # somebody ended one of them between two jobs
         spawning = multiprocessing.get_context("spawn")
@@ -134,9 +134,10 @@ _POOL = _RankPool()
 def on_ranks(
     count: int, function: Callable[..., Any], *arguments: Any, timeout_s: float = JOB_TIMEOUT_S
 ) -> list[Any]:
-    """What ``function(*arguments)`` returns on each of ``count`` ranks, whose torch.distributed is ready.
+    """Return the results of ``function(*arguments)`` on ``count`` ranks with an initialised
+    torch.distributed.
 
-    Raises AssertionError with the traceback of every rank that failed, TimeoutError where one hangs; neither
+    Raises AssertionError with the traceback of every failed rank, or TimeoutError if one hangs; neither
     leaves a process behind.
     """
     try:

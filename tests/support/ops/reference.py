@@ -1,7 +1,7 @@
-"""Slow, obvious versions of the operations, in float64, to check the fast ones against.
+"""Slow, simple versions of the operations in float64, to check the fast ones.
 
-Knows: the definitions, written down as loops. Does not know: layouts, strides, speed. Shapes are those of the
-fast versions; everything is differentiable by autograd.
+Knows: the definitions, written as loops. Does not know: layouts, strides, speed. Shapes are those of the fast
+versions; autograd can differentiate everything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _connections(layer: BlockLocal) -> Iterator[tuple[tuple[int, int, int, int], tuple[int, int]]]:
-    """``(block y, block x, field y, field x)`` and the ``(y, x)`` of the map that meets it, if any does."""
+    """Yield ``(block y, block x, field y, field x)`` and the ``(y, x)`` of the map at that place, if inside.
+    """
     for by in range(layer.grid[0]):
         for bx in range(layer.grid[1]):
             for fy in range(layer.y.size):
@@ -32,14 +33,14 @@ def _connections(layer: BlockLocal) -> Iterator[tuple[tuple[int, int, int, int],
 
 
 def _neurons(layer: BlockLocal, by: int, bx: int) -> tuple[slice, slice, slice]:
-    """Where a block's neurons lie in an output map ``(depth, y, x)``."""
+    """Return the place of a block's neurons in an output map ``(depth, y, x)``."""
     rows = slice(by * layer.rows, (by + 1) * layer.rows)
     columns = slice(bx * layer.columns, (bx + 1) * layer.columns)
     return slice(None), rows, columns
 
 
 def matrix(filters: Tensor, layer: BlockLocal) -> Tensor:
-    """W as a dense matrix ``(depth * y * x of the output, channel * y * x of the input)``."""
+    """Return W as a dense matrix ``(depth * y * x of the output, channel * y * x of the input)``."""
     filters, into, onto = _wide(filters), layer.input, layer.output
     out = filters.new_zeros(onto.channels, onto.height, onto.width, into.channels, into.height, into.width)
     for (by, bx, fy, fx), (y, x) in _connections(layer):
@@ -51,21 +52,21 @@ def matrix(filters: Tensor, layer: BlockLocal) -> Tensor:
 
 
 def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``Wx``, ``(image, depth, y, x)``."""
+    """Return ``Wx``, ``(image, depth, y, x)``."""
     out = layer.output
     values = _wide(x).reshape(x.shape[0], layer.input.size) @ matrix(filters, layer).T
     return values.reshape(x.shape[0], out.channels, out.height, out.width)
 
 
 def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
-    """``W'y``, ``(image, channel, y, x)``."""
+    """Return ``W'y``, ``(image, channel, y, x)``."""
     out = layer.input
     values = _wide(y).reshape(y.shape[0], layer.output.size) @ matrix(filters, layer)
     return values.reshape(y.shape[0], out.channels, out.height, out.width)
 
 
 def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
-    """``δx'`` summed over images, shaped as the filters."""
+    """Return ``δx'`` summed over images, in the shape of the filters."""
     delta, x, channels = _wide(delta), _wide(x), layer.input.channels
     out = x.new_zeros(layer.filters_shape)
     for (by, bx, fy, fx), (row, column) in _connections(layer):
@@ -77,7 +78,7 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
 def _windows(
     shape: MapShape, smoothing: Smoothing
 ) -> Iterator[tuple[int, int, list[tuple[int, int, int, int]]]]:
-    """Every output ``(y, x)`` with the places ``(y, x, dy, dx)`` that its window meets in the map."""
+    """Yield every output ``(y, x)`` with the places ``(y, x, dy, dx)`` of its window inside the map."""
     low, size, out = smoothing.window.pad_before, smoothing.size, smoothing.output(shape)
     for y in range(out.height):
         for x in range(out.width):
@@ -86,7 +87,7 @@ def _windows(
 
 
 def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
-    """``sqrt(sum of x² over a window + epsilon)``."""
+    """Return ``sqrt(sum of x² over a window + epsilon)``."""
     x = _wide(x)
     shape = MapShape(*x.shape[1:])
     out = smoothing.output(shape)
@@ -98,7 +99,7 @@ def l2_pool(x: Tensor, smoothing: Smoothing, epsilon: float = 1e-6) -> Tensor:
 
 
 def _gaussian_mean(x: Tensor, smoothing: Smoothing) -> Tensor:
-    """The mean over a window and all maps, weighted by a Gaussian of sigma = window / 4."""
+    """Return the mean over a window and all maps, weighted by a Gaussian of sigma = window / 4."""
     shape = MapShape(*x.shape[1:])
     out, centre, sigma = smoothing.output(shape), (smoothing.size - 1) / 2, smoothing.size / 4
     result = x.new_zeros(x.shape[0], 1, out.height, out.width)
@@ -110,7 +111,7 @@ def _gaussian_mean(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 def _centres(x: Tensor, smoothing: Smoothing) -> Tensor:
-    """The values in the centres of the windows."""
+    """Return the values in the centres of the windows."""
     if smoothing.keep:
         return x
     first, out = (smoothing.size - 1) // 2, smoothing.output(MapShape(*x.shape[1:]))
@@ -118,7 +119,7 @@ def _centres(x: Tensor, smoothing: Smoothing) -> Tensor:
 
 
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = 0.01) -> Tensor:
-    """``g = h - sum G h``, then ``g / max(floor, sqrt(sum G g²))`` (Le et al. 2012)."""
+    """Return ``g / max(floor, sqrt(sum G g²))`` with ``g = h - sum G h`` (Le et al. 2012)."""
     x = _wide(x)
     centred = _centres(x, smoothing) - _gaussian_mean(x, smoothing)
     power = _gaussian_mean(centred**2, smoothing)
@@ -128,7 +129,7 @@ def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = 0.01) -> Tenso
 def objective(
     filters: Tensor, alpha: Tensor, x: Tensor, geometry: StackGeometry, sparsity: float, epsilon: float
 ) -> Tensor:
-    """``||W'(αWx) - x||² + λ sum_j sqrt(V_j (αWx)² + ε)``, a mean over images; W has unit filters."""
+    """Return ``||W'(αWx) - x||² + λ sum_j sqrt(V_j (αWx)² + ε)``, a mean over images; W has unit filters."""
     filters = _wide(filters)
     unit = filters / filters.square().sum((2, 3), keepdim=True).sqrt()
     z = alpha * local_product(x, unit, geometry.filters)

@@ -1,4 +1,4 @@
-"""Objectives for tests: a regression over patterns that can be drawn, whose messages are counted.
+"""Objectives for tests: a regression over random patterns, with counted messages.
 
 Knows: commands, sets of patterns by name. Does not know: methods.
 """
@@ -14,7 +14,7 @@ from cotswold.optim import Command, Evaluation, TensorVectors
 
 
 class CountedVectors(TensorVectors):
-    """Vectors that count the rounds of commands they are given."""
+    """Vectors that count their rounds of commands."""
 
     rounds = 0
 
@@ -24,9 +24,10 @@ class CountedVectors(TensorVectors):
 
 
 class Patterns:
-    """Logistic regression over ``count`` patterns; draws a fraction of them where none are named.
+    """Logistic regression over ``count`` patterns; draws a fraction of them if no set is named.
 
-    A set is named by its seed and its fraction. ``asked`` keeps the names that evaluations counted, in order.
+    The name of a set is its seed and its fraction. ``asked`` lists the names of the counted evaluations in
+    order.
     """
 
     def __init__(self, vectors: TensorVectors, fraction: float = 1.0, count: int = 200) -> None:
@@ -39,13 +40,13 @@ class Patterns:
         self._vectors, self._fraction, self._drawn = vectors, fraction, 0
         self.asked: list[str] = []
         self.lies = 0
-        """How many of the next evaluations count another set than is asked for."""
+        """Number of next evaluations that count another set than requested."""
 
     def part(self, patterns: str, fraction: float) -> str:
         return f"{patterns} {fraction}"
 
     def value(self, point: Tensor, patterns: str) -> tuple[float, Tensor]:
-        """The mean over a set, and its gradient."""
+        """Return the mean over a set, and its gradient."""
         seed, *fractions = patterns.split()
         chosen = torch.randperm(len(self._signs), generator=torch.Generator().manual_seed(int(seed)))
         for fraction in fractions:

@@ -1,4 +1,5 @@
-"""A seeded life of replicas and servers: messages lost, late, twice; replicas killed, stopped, started."""
+"""A seeded life of replicas and servers: lost, late and repeated messages; killed, stopped and started
+replicas."""
 
 from __future__ import annotations
 
@@ -35,18 +36,18 @@ SIZE, SAMPLES, SERVERS = 6, 40, 2
 
 @dataclass(frozen=True)
 class World:
-    """What a trial is made of."""
+    """Settings of a trial."""
 
     pace: Pace
     replicas: int = 3
     faults: Faults | None = None
     deaths: float = 0.0
-    """Kills a second, of all replicas together; likewise the next three."""
+    """Kills per second, over all replicas; likewise the next three rates."""
     pauses: float = 0.0
     arrivals: float = 0.0
     departures: float = 0.0
     checkpoints: float = 0.0
-    """Begun a second."""
+    """Checkpoints started per second."""
     staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
     room_bytes: int = 1000
     drain_seconds: float = 0.05
@@ -57,18 +58,18 @@ class World:
     of: str = "samples"
     warm_samples: int = 0
     ranks: int = 1
-    """Of each replica."""
+    """Ranks of each replica."""
     nan: float = 0.0
-    """The share of samples of which no gradient is finite."""
+    """Fraction of samples without a finite gradient."""
 
 
 class Recorded(SampleLedger):
-    """A ledger that keeps which samples were settled how, and which of them each server has."""
+    """A ledger that records the outcome of samples, and the samples of each server."""
 
     def __init__(self, samples: int, epoch: int = 0) -> None:
         super().__init__(samples, epoch)
         self.has: list[list[Ranges]] = [[] for _ in range(SERVERS)]
-        """What each server has applied, a list of ranges for each (session, order)."""
+        """Applied samples of each server, a list of ranges for each (session, order)."""
         self.by: dict[str, list[Ranges]] = {}
 
     def said(self, session: int, servers: Sequence[SampleReport]) -> None:
@@ -105,7 +106,7 @@ class Saved:
 
     ledger: Recorded
     weights: Mapping[str, tuple[tuple[float, ...], ...]]
-    """By server: those of its shards."""
+    """Weights of each server's shards."""
 
 
 class Trial:
@@ -150,14 +151,14 @@ class Trial:
         self.dispatcher = Dispatcher(rules, self.shards, [(name, name) for name in names], 0.0, self.ledger)
         SimulatedDispatcher(self.network, self.dispatcher)
         self.saved: list[Saved] = []
-        """The checkpoints that were taken."""
+        """Checkpoints taken."""
         self.replicas: list[SimulatedReplica] = []
         for _ in range(world.replicas):
             self.start()
         self.loop.after(0.1, self._chance)
 
     def whole(self, samples: tuple[int, int], weights: Sequence[float]) -> list[float]:
-        """Whole numbers that no two sets of samples share, but for rare chance."""
+        """Return whole numbers that, except by rare chance, no two sets of samples share."""
         total = [0.0] * SIZE
         for place in range(*samples):
             random = Random(self.seed * 1_000_003 + place)
@@ -166,7 +167,7 @@ class Trial:
             total = [each + random.getrandbits(36) for each in total]
         return total
 
-    # --- what befalls replicas ---
+    # --- faults of replicas ---
 
     def start(self) -> SimulatedReplica:
         name = f"replica {len(self.replicas) + 1}"
@@ -190,7 +191,7 @@ class Trial:
             self.loop.after(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
 
     def _chance(self) -> None:
-        """A tenth of a second in which anything may happen."""
+        """Draw the faults of a tenth of a second."""
         world, random = self.world, self.random
         alive = [replica for replica in self.replicas if replica.is_alive]
         if alive and random.random() < world.deaths / 10:
@@ -212,10 +213,10 @@ class Trial:
         self.check_ledger()
         self.loop.after(0.1, self._chance)
 
-    # --- what must be true ---
+    # --- invariants ---
 
     def live(self) -> None:
-        """Until the training is over; then all is checked."""
+        """Run until the training is over, and check the results."""
         found = self.loop.run(
             lambda: self.dispatcher.state is DispatcherState.OVER, seconds=900, events=400_000
         )
@@ -241,7 +242,7 @@ class Trial:
         assert total.handed_out == known, f"{total}, and {self.ledger.open} are open"
 
     def check_weights(self) -> None:
-        """Each server has what the ledger says, each sample once, and nothing else."""
+        """Check that each server has exactly the samples of the ledger, each once."""
         for server, ranges in zip(self.servers, self.ledger.has, strict=True):
             self.check_sum(server, union(*ranges), server.vectors["weights"])
         counted = union(*self.ledger.by.get("counted", []))
@@ -259,7 +260,7 @@ class Trial:
         assert list(found) == expected, f"{server.name} has {found}, and the ledger says {expected}"
 
     def take(self) -> None:
-        """Each server's state has what the checkpoint's ledger says, each sample once, and nothing else."""
+        """Check that each server's state has exactly the samples of the checkpoint's ledger, each once."""
         kept = self.dispatcher.take_checkpoint()
         assert isinstance(kept, Recorded)
         weights = {}

@@ -1,6 +1,6 @@
-"""Processes on hosts that are network namespaces: a fork server starts them, and each goes to its host.
+"""Processes on hosts that are network namespaces: a fork server starts them, and each enters its host.
 
-Knows: how a process enters a host. Does not know: what it does there.
+Knows: how a process enters a host. Does not know: its work.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class HostProcesses:
         return {f"host-{number}": self._cores for number in self._there}
 
     def join(self, host: int) -> None:
-        """A host is there from now on."""
+        """Add a host."""
         self._there.append(host)
 
     def leave(self, host: int) -> None:
-        """A host is lost, with all that runs on it."""
+        """Lose a host with all its processes."""
         self._there.remove(host)
         for process in self._started:
             if process.machine == f"host-{host}":
@@ -86,7 +86,7 @@ class HostProcesses:
 
 
 def on_host(*, namespace: str, function: str, arguments: Mapping[str, object]) -> object:
-    """What a process does: it enters its host, then calls the function."""
+    """Enter the host of this process, then call the function."""
     with entered(Path(namespace)):
         assert Path(f"/proc/{os.getpid()}/ns/net").stat().st_ino == Path(namespace).stat().st_ino
         return import_function(function)(**arguments)

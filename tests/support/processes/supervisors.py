@@ -1,6 +1,6 @@
 """Hosts of a standing cluster, each a process of `cotswold cluster start` or `add` that a test may kill.
 
-Knows: words of the commands, the files of a host's folder. Does not know: what is tested.
+Knows: arguments of the commands, the files of a host's folder. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Supervisor:
     """One host, which can be killed and started again; use in a ``with`` statement."""
 
     def __init__(self, folder: Path, token: Token, *words: object) -> None:
-        """``words``: of the command, from `start` or `add` on."""
+        """Prepare the command with these ``words``, from `start` or `add` on."""
         self.folder = folder
         self._command = [sys.executable, "-m", "cotswold", "cluster", *map(str, words)]
         self._command += ["--folder", str(folder)]
@@ -31,7 +31,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and do not wait."""
+        """Start the command without waiting."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "output.txt").open("ab") as output:
             self._process = subprocess.Popen(
@@ -39,7 +39,7 @@ class Supervisor:
             )
 
     def end(self, number: signal.Signals) -> None:
-        """Send a signal, and wait until the process has ended; its servers end with it."""
+        """Send a signal, and wait until the process has exited; its servers exit with it."""
         assert self._process is not None, "it runs"
         self._process.send_signal(number)
         self._process.wait(60)
@@ -47,7 +47,7 @@ class Supervisor:
 
     @property
     def events(self) -> list[tuple[str, str]]:
-        """Kinds and sentences of what has happened here so far."""
+        """Return kinds and sentences of this host's events so far."""
         with suppress(FileNotFoundError):
             lines = (self.folder / "events.jsonl").read_text().splitlines()
             return [(each["kind"], each["sentence"]) for each in map(json.loads, lines)]
@@ -55,17 +55,17 @@ class Supervisor:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Numbers of all processes that this host has ever had, by name."""
+        """Return the process ids of all processes that this host has ever had, by name."""
         served = [sentence.split() for kind, sentence in self.events if kind == "serving"]
         return {words[0]: int(words[-1]) for words in served}
 
     @property
     def living(self) -> dict[str, int]:
-        """Those that run."""
+        """Return the processes that run."""
         return {name: number for name, number in self.processes.items() if _runs(number)}
 
     def told(self, kind: str) -> list[str]:
-        """Sentences of one kind."""
+        """Return the sentences of one kind."""
         return [sentence for each, sentence in self.events if each == kind]
 
     def __enter__(self) -> Supervisor:

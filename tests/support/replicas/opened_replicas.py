@@ -1,6 +1,6 @@
-"""Replicas of real processes for tests: opened on one fork server, finished, their samples added up.
+"""Replicas in real processes for tests: opened on one fork server, finished, their samples summed.
 
-Knows: settings that are small. Does not know: what is tested.
+Knows: small settings. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def finish(replicas: Replicas, seconds: float = 30.0) -> torch.Tensor:
 
 
 def check_account(replicas: Replicas) -> None:
-    """Of every sample that was handed out it is known what became of it."""
+    """Check that the outcome of every assigned sample is known."""
     for epoch, account in replicas.ledger.accounts.items():
         known = account.counted + account.torn + account.refused + account.lost
         opened = replicas.ledger.open if epoch == replicas.ledger.epoch else 0
@@ -103,7 +103,7 @@ def check_account(replicas: Replicas) -> None:
 
 
 def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: None) -> Snapshot:
-    """One that is taken while replicas learn."""
+    """Take a checkpoint while replicas learn."""
     assert replicas.begin_checkpoint() and not replicas.begin_checkpoint(), "one at a time"
     meanwhile()
     deadline = time.monotonic() + 30
@@ -114,5 +114,5 @@ def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: Non
 
 
 def again(snapshot: Snapshot) -> Snapshot:
-    """As it comes back from a file."""
+    """Return a snapshot as read from a file."""
     return Snapshot.of(json.loads(json.dumps(snapshot.said())), PATTERNS, snapshot.vectors)

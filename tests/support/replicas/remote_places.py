@@ -1,6 +1,6 @@
-"""Tensors of a device and of memory, told apart where the CPU stands for the device.
+"""Tensors of a device and of memory, distinguished while the CPU stands for the device.
 
-Knows: what operations are given and give. Does not know: who computes.
+Knows: inputs and outputs of operations. Does not know: who computes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cotswold.training.strategies.base import Batch
 
 
 class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """While it is entered an operation that has tensors of both is an error, but for copies, and what is made
-    of those of the device is there too. Numbers alone may be anywhere, as for CUDA."""
+    """A mode in which an operation with tensors of both places is an error, except copies, and results of
+    device tensors count as on the device. Single numbers may be anywhere, as for CUDA."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """With ``monkeypatch`` batches that are moved, and what is read of the device, are copies."""
+        """With ``monkeypatch``, moved batches and tensors read from the device are copies."""
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._there: dict[int, Tensor] = {}
-        """By where they lie, which nothing else takes as long as they live."""
+        """Device tensors by address, which stays reserved while they live."""
         self.seen: set[str] = set()
         """Operations on the device."""
         in_memory = Tensor.numpy
@@ -48,7 +48,7 @@ class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
         monkeypatch.setattr(Batch, "on", on)
 
     def put(self, *tensors: object) -> None:
-        """These are on the device."""
+        """Mark these tensors as on the device."""
         for each in tensors:
             if isinstance(each, Tensor):
                 self._there[each.untyped_storage().data_ptr()] = each

@@ -1,4 +1,4 @@
-"""What workers compute in these tests: sums small enough to be checked by hand, and some that misbehave."""
+"""Works of workers in tests: sums small enough to check by hand, and some that misbehave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cotswold.shards.runtime.work import PortionSum, Slot
 
 
 class LeastSquares:
-    """Half the squares of ``A x - b``, a row of A a pattern."""
+    """Half the squares of ``A x - b``, with a row of A as a pattern."""
 
     def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype) -> None:
         rows = np.random.default_rng(seed).standard_normal((patterns, size + 1))
@@ -53,13 +53,13 @@ class LeastSquares:
     held = 100
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """A pattern's loss is its number times the squares of the parameters."""
+        """Validate: a pattern's loss is its number times the squares of the parameters."""
         square = float(self._parameters.double().square().sum())
         return PortionSum(sum(range(start, stop)) * square, stop - start, {"accuracy": float(start)})
 
 
 class Slow(LeastSquares):
-    """Sleeps before each portion, as many seconds as a file says that others may change."""
+    """Sleeps before each portion, for the seconds in a file that others may change."""
 
     def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, seconds: float) -> None:
         super().__init__(patterns, size, seed, dtype)
@@ -71,7 +71,7 @@ class Slow(LeastSquares):
 
 
 class Poisoned(LeastSquares):
-    """Cannot compute one pattern."""
+    """Fails on one pattern."""
 
     def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, bad: int, nan: bool) -> None:
         super().__init__(patterns, size, seed, dtype)
@@ -88,19 +88,19 @@ class Poisoned(LeastSquares):
 def least_squares(
     *, patterns: int = 1000, size: int = 50, seed: int = 0, dtype: str = "float64", seconds: float = 0.0
 ) -> LeastSquares:
-    """What ``"tests.support.replicas.works:least_squares"`` names."""
+    """Return the work named ``"tests.support.replicas.works:least_squares"``."""
     if seconds:
         return Slow(patterns, size, seed, getattr(torch, dtype), seconds)
     return LeastSquares(patterns, size, seed, getattr(torch, dtype))
 
 
 def poisoned(*, bad: int, nan: bool = False, patterns: int = 1000, size: int = 50) -> LeastSquares:
-    """One pattern fails, or makes a gradient that is no number."""
+    """Return a work in which one pattern fails, or makes a gradient of NaN."""
     return Poisoned(patterns, size, 0, torch.float64, bad, nan)
 
 
 def once(*, marker: str, patterns: int = 1000, size: int = 50) -> LeastSquares:
-    """Dies where it is made, but for the first process that makes it."""
+    """Return a work in the first process, and fail in later ones."""
     Path(marker).open("x").close()
     return LeastSquares(patterns, size, 0, torch.float64)
 
@@ -122,7 +122,7 @@ class Regression(LeastSquares):
 
 
 class Fatal(Regression):
-    """Cannot compute one sample."""
+    """Fails on one sample."""
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         if 7 in samples:
@@ -131,7 +131,7 @@ class Fatal(Regression):
 
 
 class Spoilt(Regression):
-    """One sample's gradient is not finite."""
+    """Makes a gradient that is not finite on one sample."""
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         if 7 in samples:
@@ -140,12 +140,12 @@ class Spoilt(Regression):
 
 
 def spoilt(*, patterns: int = 1000, size: int = 20) -> Spoilt:
-    """What replicas learn, but for one batch."""
+    """Return a work of replicas with one bad batch."""
     return Spoilt(patterns, size, torch.float32, 0.0)
 
 
 def is_first(marker: str) -> bool:
-    """Whether no process has asked with this marker, a file, before."""
+    """True if no process has asked with this marker, a file, before."""
     try:
         Path(marker).open("x").close()
     except FileExistsError:
@@ -167,14 +167,14 @@ class Hanging(Regression):
 
 
 def hanging(*, marker: str, patterns: int = 1000, size: int = 20, seconds: float = 0.0) -> Hanging:
-    """What replicas learn, but for one step."""
+    """Return a work of replicas with one hanging step."""
     found = Hanging(patterns, size, torch.float32, seconds)
     found.marker = marker
     return found
 
 
 class Hungry(Regression):
-    """Wants more memory than there is."""
+    """Allocates more memory than exists."""
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         torch.empty(1 << 50)
@@ -182,12 +182,12 @@ class Hungry(Regression):
 
 
 def hungry(*, patterns: int = 1000, size: int = 20) -> Hungry:
-    """What replicas cannot compute."""
+    """Return a work that replicas cannot compute."""
     return Hungry(patterns, size, torch.float32, 0.0)
 
 
 class Tally:
-    """Counts how often each sample is in each of four tensors: a gradient of -1 at its number."""
+    """Counts each sample in each of four tensors: a gradient of -1 at its number."""
 
     flops = (1, 1)
 
@@ -206,7 +206,7 @@ class Tally:
 
 
 def tally(*, patterns: int = 1000, seconds: float = 0.0, size: int = 0) -> Tally:
-    """With a learning rate of 1 the parameters say what counts."""
+    """Return a work whose parameters, with a learning rate of 1, are the counts."""
     return Tally(patterns, seconds)
 
 
@@ -218,12 +218,12 @@ def regression(
     seconds: float = 0.0,
     fatal: bool = False,
 ) -> Regression:
-    """What replicas learn."""
+    """Return a work of replicas."""
     return (Fatal if fatal else Regression)(patterns, size, getattr(torch, dtype), seconds)
 
 
 class Evaluation:
-    """Judges parameters by their sum."""
+    """Evaluates parameters by their sum."""
 
     def __init__(self, seconds: float, marker: str) -> None:
         self._seconds, self._marker, self._judged = seconds, marker, 0
@@ -237,5 +237,5 @@ class Evaluation:
 
 
 def evaluation(*, seconds: float = 0.0, marker: str = "") -> Evaluation:
-    """What an evaluator computes; with a marker one hangs in its second judgement."""
+    """Return the work of an evaluator; with a marker, one hangs in its second evaluation."""
     return Evaluation(seconds, marker)

@@ -1,6 +1,6 @@
-"""Buckets whose content follows from their index, and a process that writes them until it is killed.
+"""Buckets whose contents follow from their index, and a process that writes them until it is killed.
 
-Knows: a block store. Does not know: who kills it.
+Knows: a block store. Does not know: the killer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BLOCKS = tuple(BlockKey(vector, shard) for vector in ("weights", "squares") for 
 
 
 def changes_at(bucket: str, index: int) -> Mapping[BlockKey, bytes]:
-    """The blocks that change with an index: all with the first, some with every other."""
+    """Return the blocks that change with an index: all with the first, some with every other."""
     return {
         key: random.Random(f"{bucket} {index} {key}").randbytes(2000 * (place + 1))
         for place, key in enumerate(BLOCKS)
@@ -26,7 +26,7 @@ def changes_at(bucket: str, index: int) -> Mapping[BlockKey, bytes]:
 
 
 def state_at(bucket: str, index: int) -> Mapping[BlockKey, bytes]:
-    """All blocks as they are at an index."""
+    """Return all blocks at an index."""
     found = dict(changes_at(bucket, 1))
     for place, key in enumerate(BLOCKS):
         last = index - index % (place + 1)
@@ -36,12 +36,12 @@ def state_at(bucket: str, index: int) -> Mapping[BlockKey, bytes]:
 
 
 def snapshot(bucket: str, index: int) -> Snapshot:
-    """What is written for an index."""
+    """Return the written changes of an index."""
     return Snapshot(bucket, index, f"head {bucket} {index}".encode(), changes_at(bucket, index))
 
 
 def write_for_ever(folder: Path) -> None:
-    """Write on from where the store is, and say each index once it is on disk."""
+    """Continue writing from the store's state, and print each index once it is on disk."""
     with BlockStore(folder) as store:
         at = {bucket: head.index for bucket, head in store.heads().items()}
         while True:

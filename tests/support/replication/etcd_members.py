@@ -20,7 +20,7 @@ _START_SECONDS = 20
 
 
 class Members:
-    """Their endpoints and processes."""
+    """Endpoints and processes of the members."""
 
     def __init__(self, endpoints: tuple[str, ...], processes: Sequence[subprocess.Popen[bytes]]) -> None:
         self.endpoints, self.processes = endpoints, processes
@@ -34,7 +34,7 @@ class Members:
 def members(
     folder: Path, count: int, tls: Tls | None = None, more: Sequence[str] = (), timeout_seconds: float = 2.0
 ) -> Iterator[Members]:
-    """So many members, which answer; ended with the block. ``more``: options for each."""
+    """Yield ``count`` responsive members, and end them with the block. ``more``: options for each."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
     program = shutil.which("etcd")
     if program is None:
@@ -69,7 +69,7 @@ def members(
 
 
 def _wait(etcd: Etcd, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Until each member has heard of a leader."""
+    """Wait until each member knows a leader."""
     deadline = time.monotonic() + _START_SECONDS
     for endpoint in etcd.endpoints:
         with EtcdStore(Etcd((endpoint,), etcd.tls, timeout_seconds=etcd.timeout_seconds)) as state:

@@ -1,4 +1,4 @@
-"""One controller at a desk: its state, the time, and whatever servers say to it."""
+"""One controller in isolation: its metadata store, the time, and the messages of servers."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class State:
 
 WHAT = "what they hold " * 1000
 PATIENCE = 0.2, 1.0
-"""Of elections."""
+"""Shortest and longest wait of elections."""
 
 
 class Desk:
-    """One controller, its state, and the time."""
+    """One controller, its metadata store, and the time."""
 
     def __init__(
         self, state: State | None = None, name: str = "one", control: ControllerSettings | None = None
@@ -62,7 +62,8 @@ class Desk:
         self.beats = 0
 
     def pass_time(self, seconds: float, beats: Iterable[str] = "") -> None:
-        """In steps of a twentieth, with beats of these servers, which claim what the map gives them."""
+        """Advance time in steps of a twentieth, with heartbeats of these servers, which claim their buckets
+        by the map."""
         for _ in range(round(seconds / 0.05)):
             self.now += 0.05
             for name in beats:
@@ -103,7 +104,7 @@ class Desk:
         return self.controller.groups[BUCKET]
 
     def assure(self) -> None:
-        """Whoever is asked whether it acts by a group says so."""
+        """Confirm each request about a group."""
         for each in self.take(Assign):
             assert isinstance(each.message, Assign)
             group, number = each.message.group, each.message.number
@@ -119,7 +120,7 @@ class Desk:
 
 
 class Cluster(Desk):
-    """The same with servers that play along: they answer fences, learn, and act by whatever they are told."""
+    """The same with cooperative servers: they answer fences, catch up, and act on every message."""
 
     def __init__(
         self,
@@ -129,15 +130,16 @@ class Cluster(Desk):
         name: str = "one",
         buckets: int = 1,
     ) -> None:
-        """``names``: of servers, whose first letters are their hosts; of a run called ``run``."""
+        """Make servers with these ``names``, whose first letters are their hosts, and a run called ``run``.
+        """
         super().__init__(state, name, control)
         self.there = dict.fromkeys(names)
         self.learns = True
-        """Whether learners catch up."""
+        """True if learners catch up."""
         self.answers = True
-        """Whether secondaries answer fences."""
+        """True if secondaries answer fences."""
         self.saved: dict[str, int] = {}
-        """The index that each disk has of every bucket; other disks are not read."""
+        """Index of every bucket on each disk; other disks are not read."""
         self.live(1.5)
         if buckets:
             self.found(buckets)
@@ -150,13 +152,13 @@ class Cluster(Desk):
         assert all(name in self.controller.groups for name in names)
 
     def live(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance time."""
         for _ in range(round(seconds / 0.05)):
             self.pass_time(0.05, list(self.there))
             self._play()
 
     def end(self, name: str, why: str = "was killed by SIGKILL") -> None:
-        """A server's process ends, and its supervisor says so."""
+        """End a server's process, with a report of its supervisor."""
         self.there.pop(name, None)
         self.tell("supervisor", ServerExited(name, why))
 
@@ -184,22 +186,22 @@ class Cluster(Desk):
                     )
         self.answer()
 
-    # --- what is so ---
+    # --- lookups ---
 
     def group_of(self, bucket: str) -> Group:
-        """As it is written down."""
+        """Return the stored group of a bucket."""
         return self.controller.groups[bucket]
 
     def copies(self, run: str = "run") -> dict[str, int]:
-        """Of each server, by what is written down."""
+        """Return the number of stored copies of each server."""
         groups = [each for each in self.controller.groups.values() if run_of(each.bucket) == run]
         return {name: sum(name in each.all_servers for each in groups) for name in self.there}
 
     def leads(self) -> dict[str, int]:
-        """Likewise."""
+        """Return the number of stored primaries of each server."""
         groups = self.controller.groups.values()
         return {name: sum(name == each.primary for each in groups) for name in self.there}
 
     def asked(self, message: object) -> list[object]:
-        """What a client gets for an answer."""
+        """Return the replies to a client."""
         return [each.message for each in self.tell("client", message) if each.to == "client"]

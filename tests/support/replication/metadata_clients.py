@@ -16,7 +16,7 @@ from tests.warm import PYTHON
 from cotswold.replication.metadata import Etcd, EtcdStore, MetadataStore, SqliteStore
 
 Place = tuple[str, ...]
-"""A state in words: ("sqlite", PATH), or ("etcd", PREFIX, ENDPOINT...)."""
+"""Place of a store in words: ("sqlite", PATH), or ("etcd", PREFIX, ENDPOINT...)."""
 KEYS = 20
 
 
@@ -29,7 +29,7 @@ def opened(place: Place) -> MetadataStore:
 
 @contextmanager
 def played(play: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A process at play, which is ended with the block."""
+    """Yield a process that runs a play, and end it with the block."""
     with subprocess.Popen(
         [*PYTHON, "-m", "tests.support.replication.metadata_clients", play, *words],
         stdin=subprocess.PIPE,
@@ -44,7 +44,7 @@ def played(play: str, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def count(times: str, *place: str) -> None:
-    """Once told, add one to two keys so many times, and say how often somebody else was faster."""
+    """After a signal, add one to two keys a number of times, and print the number of lost races."""
     state, lost = opened(place), 0
     print("ready", flush=True)
     sys.stdin.readline()
@@ -60,7 +60,7 @@ def count(times: str, *place: str) -> None:
 
 
 def fill(*place: str) -> None:
-    """Put one number after another into all keys, and say which are there."""
+    """Write one number after another into all keys, and print the existing ones."""
     state = opened(place)
     number = int(state.read("key/").get("key/0", 0))
     while True:

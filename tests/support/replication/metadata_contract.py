@@ -1,4 +1,4 @@
-"""What holds for every state: derive from `StateContract`, and say where one is."""
+"""Contract of every metadata store: derive from `StateContract`, and provide a place."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from cotswold.replication.metadata.interface import KEY_BYTES_MAX, TRANSACTION_B
 
 
 class StateContract:
-    """Tests of a state; ``place`` is a fixture that gives an empty one to each."""
+    """Tests of a store; ``place`` is a fixture that gives an empty one to each."""
 
     TIMES = 2000
-    """How often each of two processes counts."""
+    """Number of counts by each of two processes."""
 
     @pytest.fixture
     def state(self, place: Place) -> Iterator[MetadataStore]:

@@ -1,4 +1,4 @@
-"""Keepers of the copies of one bucket, told one message after the other."""
+"""Servers with copies of one bucket, driven message by message."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def contents(_: str) -> BucketState[list[float]]:
 
 
 class House:
-    """Servers with names of one letter, between whom messages are carried by hand."""
+    """Servers with names of one letter, whose messages a test delivers."""
 
     def __init__(self, names: str, copying: ReplicationSettings | None = None) -> None:
         self.now = 100.0
@@ -52,9 +52,9 @@ class House:
             for name in names
         }
         self.waiting: list[tuple[str, Send]] = []
-        """(sender, message) that nobody has carried."""
+        """(sender, message) pairs not delivered yet."""
         self.prepares: list[tuple[str, str]] = []
-        """Who has sent such to whom, of those that were carried."""
+        """(sender, receiver) pairs of delivered prepares."""
 
     def say(self, name: str, sends: Sequence[Send]) -> None:
         self.waiting += [(name, each) for each in sends]
@@ -67,13 +67,15 @@ class House:
             self.tell(name, "controller", Assign(1, group))
 
     def lease(self, name: str, seconds: float = 1000.0) -> None:
-        """As if it had asked now."""
+        """Grant a lease as if requested now."""
         number = self.of[name].lease.ask(self.now)
         self.tell(name, "controller", LeaseGrant(1, name, number, seconds))
 
     def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:
-        """Bring everything to servers; what is for others comes back. Nothing passes by ``lost``, nor from
-        the first to the second of ``cut``."""
+        """Deliver everything to servers; return messages to others.
+
+        No message passes ``lost``, or from the first to the second of ``cut``.
+        """
         outside: list[Send] = []
         while self.waiting:
             sender, send = self.waiting.pop(0)
@@ -93,7 +95,7 @@ class House:
         self.say(name, self.of[name].drain(self.now))
 
     def begin(self, group: Group) -> None:
-        """The weights are written, and a session of a client lives."""
+        """Write the weights, and start a session of a client."""
         self.assign(group)
         self.lease(group.primary)
         self.ask(group.primary, COORDINATOR, Write(1, "weights", (0, 1), ((0.0, 0.0), (0.0, 0.0))))
@@ -102,7 +104,7 @@ class House:
         self.carry()
 
     def settle(self) -> None:
-        """Time enough for beats, so that all know what all have."""
+        """Pass enough time for heartbeats, so that all servers know each other's state."""
         for _ in range(3):
             self.now += 0.2
             for name, keeper in self.of.items():
@@ -119,7 +121,7 @@ def push(number: int, *values: float) -> Update:
 
 
 def said(sends: Sequence[Send], kind: type) -> list[object]:
-    """Of a kind, of buckets."""
+    """Return the messages of a kind about buckets."""
     inner = [each.message.message for each in sends if isinstance(each.message, BucketEnvelope)]
     return [each for each in inner if isinstance(each, kind)]
 

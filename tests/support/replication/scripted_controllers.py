@@ -1,4 +1,4 @@
-"""Controllers that are played: endpoints of this process that say what a test has them say."""
+"""Fake controllers: endpoints of this process with scripted messages."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cotswold.wire import ClusterEvent, Message, RunStatus, StatusReply, StatusR
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 Answers = Callable[[str, AnyMessage], Sequence[Message]]
-"""What a controller with this name answers to a message."""
+"""Replies of a controller with this name to a message."""
 
 
 @contextmanager
 def controllers(token: Token, ports: Sequence[int], answers: Answers) -> Iterator[None]:
-    """One at each of these ports of this host."""
+    """Run a fake controller at each of these ports of this host."""
     with ExitStack() as stack:
         over = threading.Event()
         stack.callback(over.set)
@@ -46,7 +46,7 @@ def _play(name: str, post: Messenger, answers: Answers, over: threading.Event) -
 
 
 def seen(asked: AnyMessage, *runs: RunStatus) -> StatusReply:
-    """The answer to a `StatusRequest`, with one event, which is about the bucket that was asked for."""
+    """Return the reply to a `StatusRequest`, with one event about the requested bucket."""
     assert isinstance(asked, StatusRequest)
     events = (ClusterEvent(1.0, "joined", asked.bucket, "it is there", "", ()),)
     return StatusReply("controller", 1, 3, 1, (), runs, (), 0, events, number=asked.number)

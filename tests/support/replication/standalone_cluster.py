@@ -1,6 +1,6 @@
-"""Hosts of a cluster that outlives runs, for tests: each a station in a thread, on the loopback.
+"""Hosts of a long-lived cluster for tests: each a station in a thread, on the loopback.
 
-Knows: how stations are stepped and ended, free ports. Does not know: what is tested.
+Knows: how stations are stepped and ended, free ports. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
 
 class Host:
-    """One host: its station, what it has told, and the thread that steps it."""
+    """One host: its station, its events, and the thread that steps it."""
 
     def __init__(self, settings: HostSettings, token: Token | KeyringFile, processes: ForkServer) -> None:
         self.events: list[tuple[str, str, str]] = []
@@ -108,7 +108,7 @@ def standing(
     servers: int = 3,
     copies: int = 2,
 ) -> Iterator[tuple[list[Host], str]]:
-    """A cluster of some hosts, and where its controller is reached."""
+    """Yield a cluster of some hosts, and the address of its controller."""
     with free_ports(1) as (port,), ExitStack() as held:
         found: list[Host] = []
         for number in range(hosts):

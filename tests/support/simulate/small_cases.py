@@ -1,6 +1,6 @@
 """Small clusters and networks of stacks, drawn by hypothesis.
 
-Knows: the schema of clusters, geometry. Does not know: what is tested.
+Knows: the schema of clusters, geometry. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from cotswold.simulate import Cluster, StackWork
 
 
 def cluster(hosts: int = 2, devices: int = 1, **changes: Any) -> Cluster:
-    """Links of one byte a nanosecond and no latency between devices of 1 GFLOP/s (or of the rates given)."""
+    """Return devices of 1 GFLOP/s (or the given rates) with links of one byte per nanosecond without latency.
+    """
     rates = [{"operation": name, "rate": 1.0} for name in ("Wx", "W'x", "δx'")]
     device: dict[str, Any] = {
         "name": "d",
@@ -33,19 +34,19 @@ def cluster(hosts: int = 2, devices: int = 1, **changes: Any) -> Cluster:
 
 
 def link(latency_us: float = 0.0, gbits: float = 8.0, offload: float = 1.0) -> dict[str, float]:
-    """A link as a cluster's file has it; 8 Gbit/s are 1e9 bytes a second."""
+    """Return a link of a cluster file; 8 Gbit/s are 1e9 bytes per second."""
     return {"latency_us": latency_us, "gbits": gbits, "offload": offload}
 
 
 def stack(below: MapShape, field: int, step: int, maps: int, smoothing: Smoothing) -> StackGeometry:
-    """A stack of blocks of 2 x 2."""
+    """Return a stack of blocks of 2 x 2."""
     window = Window(field, step)
     return StackGeometry(BlockLocal(below, window, window, 2, 2, maps), smoothing, smoothing)
 
 
 @st.composite
 def works(draw: DrawFn) -> StackWork:
-    """One or two small stacks."""
+    """Draw one or two small stacks."""
     size = draw(st.integers(9, 16))
     lower = stack(MapShape(draw(st.integers(1, 3)), size, size), 4, draw(st.integers(1, 3)), 2, _smooth(3))
     stacks = [lower]

@@ -1,6 +1,6 @@
 """Runs of strategy `batch` on small sets, in one process.
 
-Knows: recipes, jobs, events. Does not know: what is tested.
+Knows: recipes, jobs, events. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def hard_to_tell() -> tuple[Tensor, Tensor]:
-    """Classes that no plane divides: a softmax regression has a minimum."""
+    """Return classes that no plane divides, so that a softmax regression has a minimum."""
     numbers = torch.Generator().manual_seed(3)
     inputs = torch.randn(400, 5, generator=numbers)
     return inputs, (inputs[:, :3] + torch.randn(400, 3, generator=numbers)).argmax(1)

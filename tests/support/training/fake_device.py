@@ -1,6 +1,6 @@
-"""Works whose processes take the CPU for a device: their vectors are apart from the memory of messages.
+"""Works whose processes treat the CPU as a device: their vectors are outside the memory of messages.
 
-Knows: what a process that makes a work imports. Does not know: what is tested.
+Knows: imports of a process that makes a work. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ def _the_cpu(wanted: str, name: str, place: int = 0) -> torch.device:
 
 
 def pretend_by(put: Callable[[ModuleType, str, object], None]) -> None:
-    """Have ``put`` change what the processes that compute use."""
+    """Let ``put`` patch the modules of computing processes."""
     put(own_work, "select_device", _the_cpu)
     put(replica, "vectors_like", DeviceVectors)
 
 
 def pretend() -> None:
-    """From now on, in this process."""
+    """Patch this process from now on."""
     pretend_by(setattr)
 
 
 def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
-    """As `road.work`."""
+    """Return `road.work` after patching."""
     pretend()
     return road.work(way=way, decay=decay, clip=clip)
 
 
 def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
-    """As `learning_works.in_replica`."""
+    """Return `learning_works.in_replica` after patching."""
     pretend()
     return learning_works.in_replica(recipe, store, rows)
 
 
 def in_evaluator(recipe: str, store: str) -> Validation:
-    """As `judging.in_evaluator`."""
+    """Return `judging.in_evaluator` after patching."""
     pretend()
     return judging.in_evaluator(recipe, store)

@@ -1,6 +1,6 @@
 """Works that processes of a host share, and processes that lead them.
 
-Knows: sums small enough to be checked by hand, ways to fail. Does not know: what is tested.
+Knows: sums small enough to check by hand, ways to fail. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, on_host
 
 
 class Shareable(Regression):
-    """A regression whose parameters may lie anywhere; one sample may be bad, or once, by a marker, stop who
-    computes it."""
+    """A regression with parameters anywhere; one sample may be bad, or stop its process once, by a marker."""
 
     def __init__(
         self, patterns: int = 1000, size: int = 48, seconds: float = 0.0, bad: str = "", marker: str = ""
@@ -69,13 +68,13 @@ def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100)
 def regression(
     *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
 ) -> Iterator[HogwildReplica]:
-    """What ``"tests.support.training.hogwild_hosts:regression"`` names: a replica's work."""
+    """Yield the replica's work named ``"tests.support.training.hogwild_hosts:regression"``."""
     with on_host(Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
         yield host
 
 
 def steps_of_one_process_are_plain_sgd() -> None:
-    """What a leader of one process does, and asserts."""
+    """Run and check the steps of a leader of one process."""
     plain = Shareable()
     rows = [list(range(start, start + 10)) for start in range(0, 200, 10)]
     for row in rows:

@@ -1,4 +1,4 @@
-"""What processes of the tests of gangs do: each leads a gang, and asserts what it can see from there."""
+"""Processes of the tests of rank groups: each leads a group, and checks what it can see."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from cotswold.training.model_parallel.steps import RankAccumulation, RankWork
 from cotswold.wire import PulledNewer
 
 _DECAY, _ROTTEN = 0.01, 3
-"""Of the steps of which a gradient is not finite on one rank alone: which it is."""
+"""Decay, and the step whose gradient is not finite on one rank only."""
 
 
 def compare(grid: str, out: str, in_flight: int) -> None:
-    """Sums of a gang, and those of one process, at two points; each leaves a file in ``out``."""
+    """Write the sums of a rank group and of one process, at two points, to files in ``out``."""
     whole = inherited(INHERITED)
     assert isinstance(whole, ModuleObjective)
     torch.manual_seed(5)
@@ -58,7 +58,7 @@ def compare(grid: str, out: str, in_flight: int) -> None:
 
 
 def compare_steps(grid: str, own: OwnSteps, out: str) -> None:
-    """Steps that ranks take together, and those of one process; each rank leaves a file in ``out``."""
+    """Write the common steps of ranks, and those of one process, to files in ``out``."""
     whole = inherited(INHERITED)
     given: dict[str, object] = {"grid": grid, "own": own, "out": out}
     size = Grid.parse(grid).size
@@ -69,7 +69,7 @@ def compare_steps(grid: str, own: OwnSteps, out: str) -> None:
 
 
 def steps_of_rank(grid: str, own: OwnSteps, out: str, place: Mapping[str, object]) -> None:
-    """The life of another rank."""
+    """Run as another rank."""
     with follow(place) as ranks:
         _compare_steps(ranks, grid, own, out)
 
@@ -78,7 +78,7 @@ class _OneProcess:
     """The mean loss of a batch by the whole module."""
 
     def __init__(self, whole: ModuleObjective, rotten: Tensor) -> None:
-        """``rotten``: where a gradient becomes one that is not finite, once that is asked for."""
+        """Use ``rotten`` as the place of a gradient that becomes non-finite on request."""
         self.parameters, self.layout, self.is_rotten = whole.parameters, whole.layout, False
         self.patterns, self.flops = whole.patterns, (0, 0)
         self._whole, self._rotten = whole, rotten
@@ -151,7 +151,7 @@ def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> Non
 
 
 def lead_one(what: str, out: str, timeout_seconds: float = 20.0) -> None:
-    """Lead a rank that does what is said, and work until that ends this process."""
+    """Lead a rank that does ``what``, and work until that ends this process."""
     with lead(
         "tests.support.training.rank_groups:rank", {"what": what}, 2, timeout_seconds=timeout_seconds
     ) as led:
@@ -166,7 +166,7 @@ def lead_one(what: str, out: str, timeout_seconds: float = 20.0) -> None:
 
 
 def rank(what: str, place: Mapping[str, object]) -> None:
-    """The life of the other rank."""
+    """Run as the other rank."""
     with follow(place):
         if what == "end":
             return
@@ -178,7 +178,7 @@ def rank(what: str, place: Mapping[str, object]) -> None:
 
 
 def network() -> nn.Module:
-    """Layers of every kind that recipes have, with parts that are unequal, or none, over three ranks."""
+    """Return layers of every kind in recipes, whose parts over three ranks are unequal or empty."""
     torch.manual_seed(2)
     return nn.Sequential(
         nn.Conv2d(2, 3, 3, padding=1),

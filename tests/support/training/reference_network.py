@@ -1,4 +1,4 @@
-"""A small network of every kind of layer, as replicas learn it, and what one process makes of the same steps.
+"""A small network of every kind of layer, as replicas learn it, and the same steps in one process.
 
 Knows: formulas of rules, in float64. Does not know: processes, messages.
 """
@@ -26,7 +26,7 @@ LOCAL, CONVOLUTION = "layers.0.weight", "layers.2.weight"
 
 
 class Images:
-    """Drawn samples of three classes."""
+    """Random samples of three classes."""
 
     is_augmented = False
 
@@ -48,7 +48,8 @@ def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
-    """The work that replicas name by module and function; all layers that can are pushed by ``way``."""
+    """Return the work that replicas name by module and function; all suitable layers are pushed by ``way``.
+    """
     with torch.random.fork_rng():
         torch.manual_seed(2)
         layers = nn.Sequential(
@@ -68,14 +69,14 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
 
 @dataclass(frozen=True)
 class Case:
-    """How one replica learns, alone."""
+    """Settings of one replica that learns alone."""
 
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     way: PushFormat | None = "gradient"
     rate: float = 0.1
     n_push: int = 1
     n_fetch: int = 1
-    """1, or so many that it never pulls again."""
+    """Steps between pulls: 1, or enough that it never pulls again."""
     own: str = "none"
     schedule: SampleSchedule = SampleSchedule()  # noqa: RUF009  # it is frozen
     decay: float = 0.0
@@ -84,7 +85,7 @@ class Case:
 
 
 def in_one_process(case: Case, epochs: int) -> Tensor:
-    """The parameters after it, by formulas."""
+    """Return the parameters after training, by formulas."""
     learnt = work(way="gradient")
     names, flat = learnt.flat.names, learnt.flat
     servers, kept = flat.vector.clone(), torch.zeros_like(flat.vector)

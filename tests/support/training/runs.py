@@ -1,6 +1,6 @@
-"""Runs that are begun, stopped, resumed and compared.
+"""Runs that are started, stopped, resumed and compared.
 
-Knows: jobs, checkpoints, events. Does not know: what is tested.
+Knows: jobs, checkpoints, events. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def finish(job: Job) -> RunDirectory:
 
 
 def stop_after(job: Job, step: int, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Train until the event of a step asks for a stop, as a signal would in the middle of that step."""
+    """Train until the event of a step requests a stop, like a signal in the middle of that step."""
     stop = Stop()
 
     def watch(event: Mapping[str, object]) -> None:
@@ -61,7 +61,7 @@ def last(folder: Path) -> Checkpoint:
 
 
 def bits(run: RunDirectory) -> tuple[dict[str, list[int]], dict[str, Any]]:
-    """Every byte of the last checkpoint's tensors, and its state but for the seconds."""
+    """Return every byte of the last checkpoint's tensors, and its state without the seconds."""
     checkpoint = last(run.checkpoints)
     state: dict[str, Any] = json.loads(json.dumps(checkpoint.state))
     state["account"].pop("seconds")
@@ -79,7 +79,7 @@ def recipe_of(strategy: str, images: Path) -> str:
 
 
 def labelled_vectors(folder: Path, layers: str, **training: object) -> Path:
-    """A recipe of strategy batch (`x.toml`) over 300 vectors of three classes; ``layers`` as TOML."""
+    """Write a recipe of strategy batch (`x.toml`) over 300 vectors of three classes; ``layers`` as TOML."""
     numbers = np.random.default_rng(0)
     labels = numbers.integers(0, 3, 300)
     np.save(folder / "x.npy", (numbers.normal(size=(300, 5)) + 2 * np.eye(3, 5)[labels]).astype(np.float32))

@@ -1,6 +1,6 @@
-"""A process that leads others and hands them samples that data servers make.
+"""A process that leads others and hands them samples from data servers.
 
-Knows: works of recipes, pools. Does not know: who starts it.
+Knows: works of recipes, pools. Does not know: its parent.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`cotswold serve data` as a process of its own.
+"""`cotswold serve data` as a separate process.
 
-Knows: the command, what it says, how it is ended. Does not know: what is tested.
+Knows: the command, its output, its end. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS = 60.0
 
 
 class Command:
-    """One that runs, with what it has said so far."""
+    """A running command with its output so far."""
 
     def __init__(
         self, words: Sequence[object], folder: Path, token: str | None, before: Sequence[str]
@@ -35,7 +35,7 @@ class Command:
         self.said = ""
 
     def until(self, pattern: str, seconds: float = SECONDS) -> re.Match[str]:
-        """Wait until it has said something; fails after so many seconds, and where it ends before."""
+        """Wait for an output; fail after some seconds, or if the command exits before."""
         deadline = time.monotonic() + seconds
         while (found := re.search(pattern, self.said)) is None:
             assert time.monotonic() < deadline, f"it has not said {pattern!r}: {self.said}"
@@ -43,30 +43,30 @@ class Command:
         return found
 
     def ended(self, seconds: float = SECONDS) -> int:
-        """Wait until it has ended; its exit code."""
+        """Wait for the exit, and return the exit code."""
         deadline = time.monotonic() + seconds
         while self._read(deadline):
             assert time.monotonic() < deadline, f"it does not end: {self.said}"
         return self.process.wait(max(1.0, deadline - time.monotonic()))
 
     def send(self, number: int) -> None:
-        """Give it a signal."""
+        """Send a signal."""
         assert self.process.poll() is None, self.said
         self.process.send_signal(number)
 
     def stopped(self) -> str:
-        """End it by Ctrl-C; the sentence that it says last."""
+        """End the command by Ctrl-C, and return its last sentence."""
         self.send(signal.SIGINT)
         assert self.ended() == 0, self.said
         return self.said.splitlines()[-1]
 
     @property
     def address(self) -> str:
-        """Where it serves."""
+        """Return the address that it serves at."""
         return self.until(r"serving \S+ at (\S+);")[1]
 
     def _read(self, deadline: float) -> bool:
-        """Take in what it says; False where it says no more."""
+        """Read output; return False at its end."""
         assert self.process.stderr is not None
         if not select.select([self.process.stderr], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return True
@@ -79,7 +79,7 @@ class Command:
 def serving(
     *words: object, folder: Path, token: str | None = "t" * 64, before: Sequence[str] = ()
 ) -> Iterator[Command]:
-    """The command with these words, in a folder; ``before`` stands before it."""
+    """Yield the command with these words, in a folder, prefixed by ``before``."""
     command = Command(words, folder, token, before)
     try:
         yield command

@@ -1,6 +1,6 @@
 """Images and recipes small enough that a whole run takes a fraction of a second.
 
-Knows: folders of drawn images, recipes on them. Does not know: what is tested.
+Knows: folders of drawn images, recipes on them. Does not know: the tests.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ stride = 2
 
 
 def stripes(seed: int, level: bool, side: int = 20) -> NDArray[np.uint8]:
-    """A noisy image of stripes, (y, x, channel); level or upright ones are the two classes."""
+    """Return a noisy image of stripes, (y, x, channel); level and upright ones are the two classes."""
     random = np.random.default_rng(seed)
     waves = np.sin(np.arange(side) * random.uniform(0.8, 1.2) + random.uniform(0, 6))
     plane = np.repeat(waves[:, None] if level else waves[None, :], side, axis=1 if level else 0)
@@ -72,13 +72,13 @@ def draw(folder: Path, count: int, *, level: bool, first: int = 0, ending: str =
 
 
 def draw_labelled(folder: Path, count: int, first: int = 0) -> None:
-    """Write two folders of images, one PNG, one JPEG, that are called after their classes."""
+    """Write two folders of images, one PNG, one JPEG, named after their classes."""
     draw(folder / "level", count, level=True, first=first)
     draw(folder / "upright", count, level=False, first=first + 1000, ending="jpg")
 
 
 def greedy(source: Path, *, strategy: str = "greedy", more: str = "") -> str:
-    """A recipe of two stacks: 2 x 14 steps on 48 images."""
+    """Return a recipe of two stacks: 2 x 14 steps on 48 images."""
     return f"""
 name = "small"
 data = {{ source = "{source}", size = {SIDE}, validation = 0.2 }}
@@ -95,7 +95,7 @@ threads = 1
 def supervised(
     source: Path, *, layers: str = LAYERS, network: str = "", data: str = "", more: str = ""
 ) -> str:
-    """A recipe of layers on labelled images, with batch normalisation and dropout."""
+    """Return a recipe of layers on labelled images, with batch normalisation and dropout."""
     return f"""
 name = "small"
 [data]

@@ -1,4 +1,4 @@
-"""What tests of endpoints have in common: hearing one while others are served."""
+"""Helpers of the tests of endpoints: receive from one while others are served."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = 10.0
 
 
 def heard(by: Endpoint, *others: Endpoint, seconds: float = SECONDS) -> Event:
-    """The next event of an endpoint, while others are served as well."""
+    """Return the next event of an endpoint, while others are served as well."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         event = by.receive(0.01)
@@ -24,14 +24,14 @@ def heard(by: Endpoint, *others: Endpoint, seconds: float = SECONDS) -> Event:
 
 
 def message(by: Endpoint, *others: Endpoint) -> Message:
-    """The same, where it must be a message."""
+    """Return the next event, which must be a message."""
     event = heard(by, *others)
     assert isinstance(event, Message), event
     return event
 
 
 def connected(one: Endpoint, other: Endpoint) -> None:
-    """Both have heard each other."""
+    """Connect two endpoints until both have received each other's message."""
     one.connect(other.name, other.address)
     one.send(other.name, {"hello": 1})
     assert message(other, one).sender == one.name
@@ -40,7 +40,7 @@ def connected(one: Endpoint, other: Endpoint) -> None:
 
 
 def until(condition: Callable[[], bool], *served: Endpoint) -> None:
-    """Serve, until it is so; nothing is heard meanwhile."""
+    """Serve until a condition holds, without receiving."""
     deadline = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that"

@@ -1,6 +1,6 @@
-"""Work whose processes, all of one fork server that has imported this, drop peers early: for models of a MB.
+"""Work whose processes, all from one fork server with this import, drop peers early: for models of a MB.
 
-Knows: how much may wait for a peer there. Does not know: what is learnt.
+Knows: the limit of a peer's queue there. Does not know: the training.
 """
 
 from __future__ import annotations

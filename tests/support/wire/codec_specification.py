@@ -1,4 +1,4 @@
-"""How a message is read, written as plainly as can be: what `cotswold.wire.validation` must agree with."""
+"""The simplest description of reading a message, with which `cotswold.wire.validation` must agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as this release writes them, recorded for the releases after it.
+"""Messages as written by this release, recorded for later releases.
 
 python -m tests.support.wire.recording tests/wire/recorded/protocol-1.json
 """
@@ -26,14 +26,14 @@ def fields_of(kind: type) -> list[str]:
 
 
 def parts_of(hint: Any) -> set[type]:
-    """A class that is named in a type, with those that its fields name."""
+    """Return the classes named in a type, and those in their fields."""
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return {hint}.union(*(parts_of(each) for each in get_type_hints(hint).values()))
     return set[type]().union(*(parts_of(each) for each in get_args(hint)))
 
 
 def recorded() -> dict[str, Any]:
-    """Fields of all classes that travel, and a message of each kind as it is written."""
+    """Return the fields of all sent classes, and an encoded message of each kind."""
     classes = set[type]().union(*map(parts_of, CLASSES))
     return {
         "fields": {
@@ -44,7 +44,7 @@ def recorded() -> dict[str, Any]:
 
 
 def sample(kind: type) -> Any:
-    """A message whose numbers and texts are all different."""
+    """Return a message whose numbers and texts are all different."""
     return _value(kind, count(1))
 
 

@@ -1,6 +1,6 @@
-"""Replicas on devices: what recipes, programs and machines may ask for, and whole runs.
+"""Replicas on devices: requests of recipes, programs and machines, and whole runs.
 
-Where there is no CUDA device the CPU stands for one (`tests.support.training.fake_device`).
+Without a CUDA device the CPU stands for one (`tests.support.training.fake_device`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA d
 
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were two; whoever uses one would fail."""
+    """Pretend that two devices exist; any use would fail."""
     count(monkeypatch, 2)
 
 
 def count(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
-    """As if the driver's library told of so many, and the runtime of CUDA were not to be asked."""
+    """Pretend that the driver reports some devices, without CUDA's runtime."""
 
     def spoiled() -> int:
         raise AssertionError("no fork of this process can use CUDA now")
@@ -96,7 +96,7 @@ def learnt(module: nn.Module, place: Path, loss: Any = "cross_entropy", **words:
 
 
 def same(module: nn.Module, other: nn.Module) -> bool:
-    """To the bit."""
+    """True if both are equal to the bit."""
     pairs = zip(module.parameters(), other.parameters(), strict=True)
     return all(torch.equal(one, another) for one, another in pairs)
 
@@ -116,7 +116,7 @@ def test_a_device_that_is_not_here_is_said_before_anything_begins(
 
 
 def test_devices_of_replicas_are_counted_and_not_used(devices: None, tmp_path: Path) -> None:
-    """A fork of a process that has used CUDA cannot."""
+    """A fork of a process that has used CUDA cannot use it."""
     recipe = str(recipe_of(tmp_path))
     for name in ("cuda", "cuda:0", "cuda:1"):
         check_training_device(load(recipe, [f"training.device={name}"]).training)
@@ -128,7 +128,8 @@ def test_devices_of_replicas_are_counted_and_not_used(devices: None, tmp_path: P
 def test_where_the_driver_says_nothing_devices_are_counted_by_another_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Such as for CUDA_VISIBLE_DEVICES=MIG-...: the runtime of CUDA would be asked here, and spoil forks."""
+    """For example with CUDA_VISIBLE_DEVICES=MIG-..., CUDA's runtime would have to count here, and spoil
+    forks."""
     (tmp_path / "torch.py").write_text("class cuda:\n    device_count = staticmethod(lambda: 3)\n")
     count(monkeypatch, -1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"MIG-{tmp_path}")
@@ -184,7 +185,7 @@ def test_a_programs_module_on_a_device_has_the_bits_of_one_in_memory(
 
 
 class _Told(torch.autograd.Function):
-    """Nothing, that leaves a file called after the process in which it is differentiated."""
+    """An identity that leaves a file named after the process in which it is differentiated."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, folder: Path) -> Tensor:
@@ -199,7 +200,7 @@ class _Told(torch.autograd.Function):
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_program_takes_no_gradient_before_its_replicas_are_forked(processes: int, tmp_path: Path) -> None:
-    """Where there are CUDA devices autograd would not work in a fork then."""
+    """With CUDA devices, autograd would not work in a fork after a gradient."""
     folder = tmp_path / "processes"
     folder.mkdir()
 
@@ -244,7 +245,7 @@ def test_a_loss_that_asks_for_derivatives_asks_in_forks_alone(tmp_path: Path) ->
 
 
 class OddError(Exception):
-    """Of a program's own, that has more than words."""
+    """An error of a program with more than a message."""
 
     def __init__(self, words: str, more: object) -> None:
         super().__init__(words, more)
@@ -322,7 +323,7 @@ print(max(float((one - other).abs().max()) for one, other in pairs))
 @pytest.mark.cuda
 @NO_DEVICE
 def test_a_programs_module_learns_on_cuda_devices(tmp_path: Path) -> None:
-    """A process of its own: this one may have used CUDA."""
+    """Run in a separate process, because this one may have used CUDA."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],
         capture_output=True,

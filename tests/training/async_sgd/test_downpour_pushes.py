@@ -1,4 +1,4 @@
-"""What recipes of strategy downpour say of pushes: kinds of update, own steps, rates, filters of norm 1."""
+"""Pushes in recipes of strategy downpour: kinds of update, own steps, rates, filters of norm 1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotswold.run import RunDirectory
 
 
 def told(run: RunDirectory, kind: str) -> dict[str, Any]:
-    """The last event of a kind."""
+    """Return the last event of a kind."""
     found: dict[str, Any] = dict(events(run, kind)[-1])
     return found
 

@@ -1,4 +1,4 @@
-"""What of a batch is pushed as factors: against autograd's gradients, and the choice by numbers."""
+"""Factors of a batch, compared with autograd's gradients, and the choice by sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from cotswold.training.models import build_layers
 
 
 def assert_same(found: Tensor, wanted: Tensor) -> None:
-    """Equal but for rounding in float64."""
+    """Check equality up to rounding in float64."""
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -36,7 +36,7 @@ def square(module: nn.Module, x: Tensor) -> Tensor:
 
 
 class Pushing:
-    """A module, and what its batches give to push."""
+    """A module, and the pushes of its batches."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Pushing:
         self.updates.lay(self.shards, push_samples)
 
     def of(self, loss: Callable[[], Tensor], samples: int = 1) -> tuple[Tensor, Mapping[str, Factors]]:
-        """The gradient, zeros where factors are pushed, and the factors, by tensor."""
+        """Return the gradient, with zeros for tensors pushed as factors, and the factors by tensor."""
         gradient = torch.zeros_like(self.flat.vector)
         self.updates.of_batch(loss, samples, gradient)
         return gradient, self.updates.take()
@@ -66,7 +66,7 @@ class Pushing:
         return gradient
 
     def checked(self, loss: Callable[[], Tensor]) -> tuple[Tensor, Mapping[str, Factors]]:
-        """What a batch gives, whose gradient is autograd's."""
+        """Return the push of a batch, after checking it against autograd's gradient."""
         gradient, factors = self.of(loss)
         whole = gradient.clone()
         for name, each in factors.items():
@@ -145,7 +145,7 @@ def test_factors_of_several_batches_are_those_of_the_sum_of_their_gradients() ->
 
 
 def mixed() -> nn.Sequential:
-    """Layers of every kind; the first that has factors reads data, and is changed in place."""
+    """Return layers of every kind; the first with factors reads data, and is changed in place."""
     return nn.Sequential(
         LocallyConnected2d(1, 2, (6, 6), 3),
         nn.ReLU(inplace=True),
@@ -199,7 +199,7 @@ class Twice(nn.Module):
 
 
 class Recomputed(Twice):
-    """A layer whose forward pass is computed anew in the backward pass."""
+    """A layer whose forward pass is recomputed in the backward pass."""
 
     def __init__(self, reentrant: bool) -> None:
         super().__init__()
@@ -318,21 +318,21 @@ def test_what_is_wished_overrides_the_numbers() -> None:
 
 
 class Axes(nn.Module):
-    """The order of axes, changed."""
+    """A change of the order of axes."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.transpose(-1, -2).contiguous()
 
 
 class Asking(nn.Module):
-    """Samples that ask for a gradient."""
+    """Samples that require a gradient."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.clone().requires_grad_().mul(1)
 
 
 class Beside(nn.Module):
-    """Samples that two layers are given, which are made in another order."""
+    """Samples given to two layers, which are made in another order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -377,7 +377,7 @@ def test_samples_are_in_no_factors_but_by_name(module: Callable[[], nn.Module], 
 
 
 def _holds(factors: Factors, x: Tensor) -> bool:
-    """Whether some number of the samples is in what goes with all rows."""
+    """True if a number of the samples is among the factors of all rows."""
     assert isinstance(factors, LinearFactors | LocalFactors)
     return bool(torch.isin(x, factors.activations).any())
 

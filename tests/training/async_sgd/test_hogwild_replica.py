@@ -148,7 +148,7 @@ def test_a_process_that_stands_still_is_named_and_its_replica_is_started_again(
 
 
 def computing(leader: int) -> list[int]:
-    """The processes that a replica's leads."""
+    """Return the processes led by a replica's process."""
     try:
         return [each for fork in children(leader) for each in children(fork)]
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What one replica pushes, on real processes, beside the same steps by formulas in one process."""
+"""Pushes of one replica, in real processes, compared with the same steps by formulas in one process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from cotswold.wire.lifecycle import StepMetrics
 
 NO_DEVICE = pytest.mark.skipif(torch.cuda.device_count() == 0, reason="no CUDA device")
 PLACES = ["cpu", "apart", pytest.param("cuda", marks=[pytest.mark.cuda, NO_DEVICE])]
-"""Where the replica computes; ``apart``: on the CPU as if it were a device."""
+"""Places of the replica's computation; ``apart``: on the CPU as if it were a device."""
 EPOCHS = 2
 NEVER = 1_000_000
 SHARD_BYTES = 700

@@ -1,4 +1,4 @@
-"""A cluster whose hosts have a network for each purpose: what is on each, by name and in bytes."""
+"""A cluster whose hosts have a network for each purpose: messages and bytes on each."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ NAMES = {
     REPLICATION: {"Prepare", "Prepared"},
     ADMINISTRATION: {"Heartbeat", "LeaseGrant", "Assign", "Assigned"},
 }
-"""Messages that show what a network is used for; those of the third are secret wherever they go."""
+"""Messages that identify a network's purpose; those of the third are secret everywhere."""
 LAYERS = '{type = "linear", features = 300}, {type = "relu"}, {type = "linear", features = 300}'
 TIMEOUT_S = 120
 
 
 def named(name: str) -> bytes:
-    """The name of a message as it begins in a frame."""
+    """Return the name of a message as it starts in a frame."""
     return bytes([0xA0 + len(name)]) + name.encode()
 
 
 @contextmanager
 def heard(hosts: Hosts, host: int, network: int) -> Iterator[set[str]]:
-    """Names of messages that pass an interface of a host, as far as they can be read."""
+    """Yield the readable names of messages that pass an interface of a host."""
     found: set[str] = set()
     with hosts.entered(host):
         raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -73,7 +73,7 @@ def heard(hosts: Hosts, host: int, network: int) -> Iterator[set[str]]:
 
 
 def started(hosts: Hosts, folder: Path, environ: dict[str, str]) -> list[subprocess.Popen[bytes]]:
-    """A station on each host of a server."""
+    """Start a station on each server's host."""
     found = []
     for host in SERVERS:
         given = {
@@ -91,7 +91,7 @@ def started(hosts: Hosts, folder: Path, environ: dict[str, str]) -> list[subproc
 
 
 def passed(hosts: Hosts, before: list[list[Traffic]]) -> list[list[Traffic]]:
-    """By host and network."""
+    """Return the traffic by host and network."""
     return [
         [now.since(then) for now, then in zip(hosts.traffic_of(host), before[host], strict=True)]
         for host in range(hosts.count)
@@ -144,7 +144,7 @@ def check_names(listening: dict[tuple[int, int], set[str]]) -> None:
 
 
 def check_bytes(bytes_of: list[list[Traffic]], pushed_bytes: int) -> None:
-    """What was pushed is on the network of updates, and again on that of replication."""
+    """Check that pushed bytes are on the network of updates, and again on that of replication."""
     sent = [[each.sent_bytes for each in networks] for networks in bytes_of]
     assert sent[TRAINER][UPDATES] > pushed_bytes > 5_000_000
     assert sent[TRAINER][REPLICATION] == 0

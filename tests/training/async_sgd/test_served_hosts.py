@@ -1,4 +1,4 @@
-"""Data servers, a machine that lends some, and trainers, on hosts that are network namespaces."""
+"""Data servers, a machine with remote ones, and trainers, on hosts that are network namespaces."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ print(count)
 
 
 def loop(hosts: Hosts, host: int, *words: object) -> str:
-    """What a loop of that host says."""
+    """Return the output of a loop on a host."""
     said = subprocess.run(
         [*hosts.words(host), sys.executable, "-c", LOOP, *map(str, words)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COTSWOLD_TOKEN": TOKEN},

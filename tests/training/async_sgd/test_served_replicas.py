@@ -1,4 +1,4 @@
-"""Replicas whose samples data servers make: the same bits, exact counts, a sentence where all are dead."""
+"""Replicas with samples from data servers: the same bits, exact counts, a message if all servers are dead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.remote import PoolPlace
 from cotswold.transport.address import Address
-from measures.hogwild_training import Steps, train
+from lib.hogwild_training import Steps, train
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -61,7 +61,7 @@ sigma = 2.0
 
 
 def recipe_of(images: Path, cluster: str = "workers = 1", more: str = "", data: str = "") -> str:
-    """A recipe of replicas over 38 images; one has the bits of SGD."""
+    """Return a recipe of replicas over 38 images; one replica has the bits of SGD."""
     text = supervised(images, layers=LAYERS, more=f"max_staleness = 0\nepoch_fraction = 1.0\n{more}")
     return f"{text.replace('supervised', 'downpour')}{data}\n[cluster]\n{cluster}\n"
 
@@ -112,13 +112,13 @@ class Known:
 
     @property
     def replica(self) -> int:
-        """One that runs."""
+        """A running replica."""
         assert self.replicas is not None
         return max(self.replicas.replicas.values())
 
     @property
     def pool(self) -> list[int]:
-        """The head, what starts the servers, and these."""
+        """The head, the fork server, and the data servers."""
         assert self.head is not None
         return process_tree(self.head.pid)
 
@@ -130,7 +130,7 @@ def kill(process: int) -> int:
 
 
 def counted(run: RunDirectory, samples: int) -> Mapping[str, int]:
-    """What became of all samples, by the newest checkpoint; each that was handed out is known of."""
+    """Return the account of all samples in the newest checkpoint, after checking that it is complete."""
     total: dict[str, int] = {}
     for account in bits(run)[1]["strategy"]["ledger"]["accounts"].values():
         for name, value in account.items():
@@ -196,7 +196,7 @@ def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
 
 @contextmanager
 def pool_of(recipe: str, folder: Path, stores: Path, host: str | None = None) -> Iterator[tuple[str, str]]:
-    """A pool that somebody has started for a recipe: its address, and the path of the store."""
+    """Yield the address of an existing pool for a recipe, and the path of the store."""
     folder.mkdir()
     (folder / "recipe.toml").write_text(recipe)
     job = open_job(folder / "recipe.toml", folder / "run", stores=stores)
@@ -296,7 +296,7 @@ def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
         pool = str(PoolPlace(address, False))
-        factory = "measures.hogwild_training:of_recipe"
+        factory = "lib.hogwild_training:of_recipe"
         alone, (done,) = train(factory, told, steps, 1)
         served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)
         both = train(factory, {**told, "pool": pool}, steps, 2)[1]

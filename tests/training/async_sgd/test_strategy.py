@@ -1,4 +1,4 @@
-"""Recipes of strategy downpour: real replicas, checkpoints that anybody reads, runs that go on."""
+"""Recipes of strategy downpour: real replicas, readable checkpoints, resumed runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS = '{ type = "linear", features = 8 }, { type = "tanh" }'
 
 
 def recipe_of(folder: Path, cluster: str = "workers = 2", **training: object) -> Path:
-    """A recipe over 300 vectors of three classes."""
+    """Write a recipe over 300 vectors of three classes."""
     recipe = labelled_vectors(folder, LAYERS)
     lines = recipe.read_text().splitlines()
     given = {"strategy": "downpour", "batch_size": 16, "epochs": 4, "learning_rate": 0.2, **training}
@@ -69,7 +69,8 @@ def test_a_recipe_learns_by_each_rule(rule: str, tmp_path: Path) -> None:
 def by_sgd(
     job: RecipeJob, steps: int, schedule: Schedule = "constant", warmup: float = 0.0, decay: float = 0.0
 ) -> list[torch.Tensor]:
-    """Ordinary SGD on the batches that one replica is dealt, at the rates of strategy supervised."""
+    """Return the losses of ordinary SGD on the batches assigned to one replica, at the rates of strategy
+    supervised."""
     network = supervised_network(job.recipe, job.store.outputs)
     optimiser = torch.optim.SGD(network.parameters(), 0.2, weight_decay=decay)
     patterns = StoreSamples(job.store, "train")

@@ -1,4 +1,4 @@
-"""What a program may give as inputs and targets: arrays, inputs of several parts, weights."""
+"""Inputs and targets from a program: arrays, inputs of several parts, weights."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Sum(nn.Module):
 
 
 class Whole(Sum):
-    """The same of one dict."""
+    """The same module with one dict as input."""
 
     def forward(self, parts: dict[str, Tensor]) -> Tensor:  # type: ignore[override]  # another call
         return super().forward(**parts)
@@ -108,7 +108,7 @@ def test_inputs_of_several_parts_are_arguments_of_the_module(
 
 
 class Triples(Dataset[Any]):
-    """Samples with weights: of class 0, but for one that weighs nothing."""
+    """Samples with weights: of class 0, except one of weight 0."""
 
     def __len__(self) -> int:
         return 8

@@ -1,4 +1,4 @@
-"""Runs whose batches data servers make: the same weights, whoever makes them."""
+"""Runs with batches from data servers: the same weights from any server."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def with_servers(recipe: str, servers: object) -> str:
 
 
 def children() -> set[int]:
-    """Processes that this one has started, or one of those."""
+    """Return the descendants of this process."""
     return set(process_tree(os.getpid())[1:])
 
 
 def logs(run: RunDirectory) -> set[str]:
-    """Data servers that a run has started, by what they have written."""
+    """Return the data servers that a run has started, by their logs."""
     return {each.stem for each in (run.path / "data-servers").glob("data-server-*.log")}
 
 
 def fails(**told: object) -> None:
-    """The work of a data server that cannot begin."""
+    """Fail as the work of a data server that cannot start."""
     raise MachineError("the disk of the samples is on holiday")
 
 

@@ -1,4 +1,4 @@
-"""DataLoaders of a program are read as they are, and a resumed run reads them from where it stopped."""
+"""DataLoaders of a program are read unchanged, and a resumed run continues from its last batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cotswold.training.full_batch.module_batch import map_style
 
 
 class Doubled(DataLoader[Any]):
-    """A loader that makes something of its batches."""
+    """A loader that transforms its batches."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # what programs write
         for inputs, targets in super().__iter__():
@@ -29,7 +29,7 @@ class Doubled(DataLoader[Any]):
 
 
 class Noisy(Dataset[Any]):
-    """Samples that are drawn anew each time, from torch's random numbers."""
+    """Samples redrawn each time, from torch's random numbers."""
 
     def __len__(self) -> int:
         return SAMPLES
@@ -187,7 +187,7 @@ def test_validation_draws_nothing_of_what_training_draws() -> None:
 
 
 class Miscounted(Stream):
-    """Samples that claim to be fewer or more than they are."""
+    """Samples that claim a wrong length."""
 
     def __init__(self, claimed: int) -> None:
         self.claimed = claimed

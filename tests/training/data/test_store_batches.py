@@ -1,4 +1,4 @@
-"""Windows of the images, put together, are the images."""
+"""Windows of the images, assembled, are the images."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from cotswold.training.data.stores import open_store
 from cotswold.training.strategies.base import Batch
 
 GRIDS = [(1, 1), (2, 2), (1, 3), (3, 2), (5, 1), (7, 6)]
-"""Some do not divide the side of an image evenly; in the last two later ranks have nothing."""
+"""Grids, of which some do not divide the side of an image evenly; in the last two later ranks have nothing.
+"""
 STEPS = 14
-"""More than two epochs."""
+"""Steps of more than two epochs."""
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def labelled(prepared: Callable[[str], tuple[Store, Recipe]], images: Path) -> t
 
 
 def windows(grid: tuple[int, int]) -> list[Box]:
-    """A window for each rank of a grid, rounded up, so that later ranks have less."""
+    """Return a window for each rank of a grid, rounded up, so that later ranks have less."""
     (rows, columns), ends = grid, [-(-SIDE // parts) for parts in grid]
     return [
         Box(
@@ -70,7 +71,7 @@ def training(store: Store, box: Box | None = None) -> Iterator[Batch]:
 
 
 def same(batches: list[Batch], ranks: list[list[Batch]], grid: tuple[int, int]) -> bool:
-    """Whether the images of all ranks, put together, are those of one process, and the labels of each."""
+    """True if the assembled images of all ranks and the labels of each are those of one process."""
     assert {len(each) for each in ranks} == {len(batches)}
     return all(
         torch.equal(batch.inputs, put_together([part.inputs for part in parts], grid))

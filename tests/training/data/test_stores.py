@@ -1,4 +1,4 @@
-"""Which store a recipe gets."""
+"""Choice of a recipe's store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches from a program's data set: each epoch once through, in an order of its own."""
+"""Batches from a program's data set: each epoch is complete, in its own order."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_validation_is_drawn_by_the_seed_and_shares_nothing_with_training() -> N
 
 
 class Broken(Dataset[Any]):
-    """A data set of a program's own that cannot be read."""
+    """A program's data set that cannot be read."""
 
     def __len__(self) -> int:
         return SAMPLES

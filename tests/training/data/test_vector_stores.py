@@ -47,7 +47,7 @@ def text(data: str, loss: str = "cross_entropy", epochs: int = 3) -> str:
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Path:
-    """200 vectors of two classes, far apart in the second of three features."""
+    """Write 200 vectors of two classes, far apart in the second of three features."""
     random, y = np.random.default_rng(0), np.arange(200) % 2
     x = random.normal(size=(200, 3))
     x[:, 1] += 6 * y
@@ -152,7 +152,8 @@ def test_numbers_to_predict_are_validated_as_the_floats_that_they_are(tmp_path: 
 
 
 def prices(folder: Path) -> Path:
-    """200 houses: five features of one scale and one of a million, prices of 300,000, and a constant."""
+    """Write 200 houses: five features of one scale and one of a million, prices of 300,000, and a constant.
+    """
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 6)) * [1, 1, 1, 1, 1, 1e6]
     price = 3e5 + 5e4 * x[:, 0] + 2e-2 * x[:, 5]

@@ -1,4 +1,4 @@
-"""How runs of whole-set optimisation stop, end, and go on."""
+"""Runs of whole-set optimisation: stop, end, and resumption."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Pa
 
 
 class Ticks:
-    """A clock that goes on where it is told to."""
+    """A clock that advances on request."""
 
     now = 1000.0
 

@@ -1,4 +1,4 @@
-"""Whole-set optimisation on machines that Ray has joined, by the commands. Both machines are this one."""
+"""Whole-set optimisation on machines of Ray, by the commands. Both machines are this one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ READY_SECONDS = 120
 
 @contextmanager
 def running(*words: object, token: str = TOKEN) -> Iterator[subprocess.Popen[str]]:
-    """`cotswold WORDS`; ended at the latest with the block."""
+    """Yield `cotswold WORDS`, ended at the latest with the block."""
     environ = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
     with subprocess.Popen(
         [sys.executable, "-m", "cotswold", *map(str, words)],
@@ -75,7 +75,7 @@ def events(run: Path, kind: str) -> Sequence[dict[str, object]]:
 
 
 def helpers(run: Path) -> Sequence[set[str]]:
-    """The workers of each evaluation that has ended."""
+    """Return the workers of each finished evaluation."""
     counted = events(run, "cluster_evaluation")
     return [set(dict(each["workers"])) for each in counted]  # type: ignore[call-overload]  # as JSON has it
 

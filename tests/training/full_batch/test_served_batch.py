@@ -1,4 +1,4 @@
-"""Strategy batch whose samples data servers make: kept in memory, the same as read from the store."""
+"""Strategy batch with samples from data servers: kept in memory, equal to those from the store."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_p
 
 
 class Line(ModuleObjective):
-    """Counts patterns."""
+    """An objective that counts patterns."""
 
     def __init__(self, count: int) -> None:
         self.count, self.seen = count, list[int]()
@@ -286,14 +286,14 @@ def test_without_weight_decay_the_bits_stay_and_no_data_loss_is_told(tmp_path: P
 
 
 class Shaken(nn.Linear):
-    """Draws in its code, whether it learns or not."""
+    """A layer that draws random numbers, in training and evaluation."""
 
     def forward(self, input: Tensor) -> Tensor:
         return nn.functional.dropout(super().forward(input), 0.5)
 
 
 class Noisy(Dataset[tuple[Tensor, Tensor]]):
-    """Samples with noise that is drawn anew."""
+    """Samples with new noise each time."""
 
     def __len__(self) -> int:
         return 40
@@ -322,7 +322,7 @@ def test_what_is_drawn_at_each_evaluation_is_found_at_the_start(
 
 
 def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """A loss that torch computes of one type alone."""
+    """Return a loss that torch computes in one type only."""
     return nn.functional.binary_cross_entropy(outputs.sigmoid(), targets)
 
 

@@ -1,4 +1,4 @@
-"""A run is trained further in phases of its own, with the bits that an interruption would leave."""
+"""A run is extended in separate phases, with the bits of an interruption."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cotswold.training.jobs.extend import asked_for, epochs_of, note, read
 
 STRATEGIES = ["greedy", "joint", "supervised"]
 STEPS = {"greedy": 28, "joint": 14, "supervised": 24}
-"""Of the recipe: 2.4 epochs of 6 steps for each of two stacks, or all; 4 for `supervised`."""
+"""Steps of the recipe: 2.4 epochs of 6 steps for each of two stacks, or all; 4 epochs for `supervised`."""
 MORE = {"greedy": 2 * 36, "joint": 36, "supervised": 12}
-"""Of 6 epochs more, 2 for `supervised`."""
+"""Steps of 6 more epochs, 2 for `supervised`."""
 
 
 def further(run: Path, stores: Path, *overrides: str) -> Job:
@@ -34,7 +34,7 @@ def total(strategy: str) -> str:
 
 @pytest.fixture(scope="module")
 def short(images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run of every strategy, which tests copy."""
+    """Make a folder with a finished run of every strategy, which tests copy."""
     folder = tmp_path_factory.mktemp("short")
     for strategy in STRATEGIES:
         finish(started(recipe_of(strategy, images), folder / strategy, stores))
@@ -43,7 +43,7 @@ def short(images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def finished(short: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
-    """A run of every strategy, finished and then extended."""
+    """Return a run of every strategy, finished and then extended."""
     folder = tmp_path_factory.mktemp("extended")
     runs = {}
     for strategy in STRATEGIES:

@@ -1,4 +1,4 @@
-"""Whole runs of every strategy, through the door that the command uses."""
+"""Whole runs of every strategy, through the entry point of the command."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cotswold.training import load_stacks, trained_layers
 def uninterrupted(
     images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunDirectory]:
-    """A finished run of every strategy."""
+    """Return a finished run of every strategy."""
     folder = tmp_path_factory.mktemp("runs")
     return {
         strategy: finish(started(recipe_of(strategy, images), folder / strategy, stores))

@@ -1,4 +1,4 @@
-"""A program's own module and data set, trained, stopped and resumed with the bits of a run that was not."""
+"""A program's own module and data set, trained, stopped and resumed with the bits of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FEATURES, CLASSES, SAMPLES = 6, 3, 50
 
 
 class Net(nn.Module):
-    """Linear layers with batch normalisation and dropout, whose buffers and draws a run must keep."""
+    """Linear layers with batch normalisation and dropout, whose buffers and random states a run must keep."""
 
     def __init__(self, hidden: int = 8) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ def test_a_loss_that_gives_no_number_to_learn_from_is_refused(tmp_path: Path, lo
 
 
 class Named(nn.Module):
-    """Outputs under names."""
+    """Outputs with names."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -315,7 +315,7 @@ def test_what_cannot_be_trained_is_said(
 
 
 class Doubled(DataLoader[Any]):
-    """A loader whose batches nobody can promise to be the same again."""
+    """A loader whose batches may differ each time."""
 
 
 def test_a_run_says_that_it_cannot_promise_an_exact_resume(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_run_says_that_it_cannot_promise_an_exact_resume(tmp_path: Path) -> No
 
 
 class Torn(Dataset[tuple[Tensor, Tensor]]):
-    """Samples of which the last cannot be read, once it is torn."""
+    """Samples of which the last cannot be read once the set is torn."""
 
     is_torn = True
 
@@ -357,7 +357,7 @@ def test_a_sample_that_cannot_be_read_costs_nothing_of_what_was_learnt(tmp_path:
 
 
 def test_a_run_that_patience_ended_goes_on_with_more_of_it(tmp_path: Path) -> None:
-    """It comes to where a run with as much patience from its beginning comes to."""
+    """The result equals that of a run with the larger patience from its start."""
 
     def ended(run: Path, patience: int, resume: Resume = Resume.NEVER) -> RunDirectory:
         stopping = settings(epochs=40, learning_rate=3.0, patience=patience)

@@ -1,4 +1,4 @@
-"""`network.backbone`: layers on the stacks of a run, or on those of a recipe with their random filters."""
+"""`network.backbone`: layers on the stacks of a run, or on random stacks of a recipe."""
 
 from __future__ import annotations
 

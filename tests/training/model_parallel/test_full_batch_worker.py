@@ -1,4 +1,4 @@
-"""Workers that are gangs: ranks that compute sums together, and live and die together."""
+"""Workers that are rank groups: ranks that compute sums together, and live and die together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def runs(pid: int) -> bool:
 def led(
     server: ForkServer, function: str, output: Path | None = None, **arguments: object
 ) -> Iterator[Process]:
-    """A process that leads a gang."""
+    """Yield a process that leads a rank group."""
     try:
         yield server.start(
             Call("leader", f"tests.support.training.rank_groups:{function}", arguments, output=output)
@@ -206,7 +206,7 @@ def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> 
 
 
 class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Hangs once, where rank 1 of any gang reads late in the first evaluation."""
+    """Hangs once, when rank 1 of any group reads late in the first evaluation."""
 
     def __init__(self, marker: Path, data: Data) -> None:
         self._marker, self._data, self._read = marker, data, 0

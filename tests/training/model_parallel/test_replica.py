@@ -1,4 +1,5 @@
-"""Replicas that are gangs: each rank pulls and pushes its own shards, with the results of one process."""
+"""Replicas that are rank groups: each rank pulls and pushes its own shards, with the results of one process.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ WORK = "cotswold.training.model_parallel.replica"
 
 
 def job_with(folder: Path, grid: str, cluster: str = "workers = 1", **training: object) -> RecipeJob:
-    """A job with so many neurons that layers have several shards, some with rows of two ranks."""
+    """Return a job with enough neurons for several shards per layer, some with rows of two ranks."""
     recipe = recipe_of(folder, cluster, shard_kilobytes=1, **training)
     wide = recipe.read_text().replace("features = 8", "features = 250")
     recipe.write_text(f'{wide}\nmesh = {{ grid = "{grid}" }}\n')
@@ -146,7 +147,7 @@ def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> Non
 
 
 def gangs() -> list[tuple[int, int]]:
-    """Leaders, and another rank of each."""
+    """Return leaders, and another rank of each."""
     leaders = [leader for server in children(os.getpid()) for leader in children(server)]
     return [(leader, rank) for leader in leaders for fork in children(leader) for rank in children(fork)]
 

@@ -1,4 +1,4 @@
-"""Which part of each shard the ranks of a gang have: nothing twice, nothing forgotten."""
+"""Each rank's part of each shard: nothing is duplicated or missing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ extents = st.integers(1, 9)
 
 @st.composite
 def cut_parameters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, ...]], list[list[Box]]]:
-    """Shapes by name, and what each rank has: of each parameter all, or a part along a dimension."""
+    """Draw shapes by name, and each rank's part of each parameter: all, or a range along a dimension."""
     shapes: dict[str, tuple[int, ...]] = {}
     ranks = draw(st.integers(1, 4))
     boxes: list[list[Box]] = [[] for _ in range(ranks)]

@@ -1,4 +1,4 @@
-"""A run that is resumed on another device; what CUDA would draw is recorded here instead."""
+"""A run resumed on another device; CUDA's random calls are recorded here instead."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 
 @contextmanager
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Strategies that believe their device to be CUDA."""
+    """Make strategies believe that their device is CUDA."""
     begin = Supervised.__init__
 
     def begun(self: Supervised, *words: Any) -> None:

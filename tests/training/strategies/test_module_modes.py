@@ -1,4 +1,4 @@
-"""Layers that a program puts into evaluation mode stay in it while the others learn."""
+"""Layers that a program puts into evaluation mode stay in it during training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEATURES, CLASSES = 6, 3
 
 
 def frozen() -> nn.Sequential:
-    """A network whose normalisation keeps the means that it has."""
+    """Return a network whose normalisation keeps its means."""
     module = nn.Sequential(nn.Linear(FEATURES, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, CLASSES))
     for layer in list(module)[1:3]:
         layer.eval().requires_grad_(False)

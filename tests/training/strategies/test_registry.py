@@ -79,7 +79,7 @@ for old, new in (("echo = 5", "ehco = 5"), ('"backwards"', '"backward"'), ("echo
 
 
 def with_packages(folder: Path) -> dict[str, str]:
-    """The environment of a process that finds the packages of a folder, too, and the kernels of all tests."""
+    """Return an environment that also finds the packages of a folder, and the kernels of all tests."""
     return {**os.environ, "PYTHONPATH": ":".join([str(folder), *filter(None, sys.path)])}
 
 
@@ -190,7 +190,7 @@ class SinkingTraining(SupervisedTraining):
 
 @pytest.fixture(scope="module")
 def falling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process in which a package is installed whose strategy, falling, fails."""
+    """Return the environment of a process with an installed package, whose strategy, falling, fails."""
     installed = tmp_path_factory.mktemp("installed")
     package, info = installed / "tumble", installed / "tumble-1.0.dist-info"
     for folder in (package, info):
@@ -211,7 +211,7 @@ def falling(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def fallen(
     images: Path, falling: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The directory of a run whose strategy has failed, and what its command said."""
+    """Return the directory of a run whose strategy has failed, and the output of its command."""
     folder = tmp_path_factory.mktemp("fallen")
     (folder / "falling.toml").write_text(greedy(images, strategy="falling"))
     command = [sys.executable, "-m", "cotswold", "train", "falling.toml", "--run", "run"]

@@ -1,4 +1,4 @@
-"""What a run says while it waits for its servers, of replicas that are made up."""
+"""Status of a run while it waits for its servers, with fake replicas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SILENT = "server-a, server-b have said nothing for 19 s"
 
 
 class Desk:
-    """A run, its clock, and what it has said."""
+    """A run, its clock, and its messages."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.stop, self.said, self.unheard, self.now = Stop(), list[str](), "", 100.0

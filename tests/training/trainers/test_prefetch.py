@@ -13,7 +13,7 @@ from cotswold.training.trainers.prefetch import PeekableBatches
 
 
 class _Lost:
-    """Two batches, and then nobody makes more."""
+    """Two batches, and then a loss of all servers."""
 
     waited_seconds, epoch_steps = 0.0, 2.0
 

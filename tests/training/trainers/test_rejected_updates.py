@@ -1,4 +1,4 @@
-"""What a run says of samples that servers refuse, all of them or some."""
+"""Events of a run about samples that servers refuse, all or some."""
 
 from __future__ import annotations
 

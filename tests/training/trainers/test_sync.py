@@ -1,4 +1,4 @@
-"""The runner with a strategy small enough to see through: it adds each batch's number to one tensor."""
+"""The runner with a tiny strategy, which adds each batch's number to one tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cotswold.training.trainers.sync import Position, SyncTrainer
 
 
 class Numbers:
-    """Endless batches of two images that all hold the batch's number."""
+    """Endless batches of two images filled with the batch's number."""
 
     waited_seconds = 0.0
     epoch_steps = 5.0
@@ -40,7 +40,7 @@ class Numbers:
 
 
 class Sums:
-    """Two phases of five steps that sum the numbers seen; stops or breaks when told."""
+    """Two phases of five steps that sum the numbers seen; stops or fails on request."""
 
     is_best = False
     should_stop = False
@@ -252,7 +252,7 @@ def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) ->
 
 
 class Noisy(Sums):
-    """Adds noise that it draws, and keeps no random state."""
+    """Adds random noise, and keeps no random state."""
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
         self.sum += torch.rand(1)

@@ -1,4 +1,4 @@
-"""How much a run could have lost, over all of it."""
+"""Largest unsaved window over a whole run."""
 
 from __future__ import annotations
 

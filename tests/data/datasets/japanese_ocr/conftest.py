@@ -1,4 +1,4 @@
-"""A small set of Japanese print, made once, of four designs; skipped where they are not installed."""
+"""A small set of Japanese print of four designs, made once; skipped if the typefaces are not installed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL = Request(seed=7, originals=3500, held_out=60, patterns=9000)
 
 @contextmanager
 def few() -> Iterator[None]:
-    """As if nothing but four designs were installed."""
+    """Pretend that only four designs are installed."""
     missing = {each.name for each in typefaces.installed()[1]} & set(FEW)
     if missing:
         pytest.skip(f"typefaces are not installed: {', '.join(sorted(missing))}")
@@ -40,7 +40,7 @@ def few_designs() -> Iterator[None]:
 
 @lru_cache
 def _grouped(faces: tuple[Face, ...], by: Callable[..., list[Family]] = families.grouped) -> list[Family]:
-    """Looked at once: it takes longer than to print a small set."""
+    """Group the families once: grouping takes longer than printing a small set."""
     return by(faces)
 
 
@@ -52,7 +52,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> JapaneseSet:
 
 @pytest.fixture
 def copied(made: JapaneseSet, tmp_path: Path) -> Path:
-    """A copy that may be damaged."""
+    """Return a copy that may be damaged."""
     for path in made.path.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`cotswold data make japanese-ocr`, and the recipes that read what is made."""
+"""`cotswold data make japanese-ocr`, and the recipes that read its set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Bunyip experiment, small: cells end, go on, are judged once, and are shown on a page."""
+"""A small Bunyip experiment: cells end, resume, are evaluated once, and are shown on a page."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 import bunyip as script
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
-from measures.bunyip import paper
-from measures.bunyip.cells import Cell, Experiment
-from measures.bunyip.judging import errors
-from measures.bunyip.page import drawing, page
-from measures.bunyip.summary import Prices, summary
+from lib.bunyip import paper
+from lib.bunyip.cells import Cell, Experiment
+from lib.bunyip.error_rates import errors
+from lib.bunyip.page import drawing, page
+from lib.bunyip.summary import Prices, summary
 
 PATTERN = paper.gradient_flops(1)
 SMALL = 60
 
 
 def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
-    """The results of the command."""
+    """Return the results of the command."""
     given: dict[str, Any] = {
         "run": folder / "run",
         "out": folder / "out",
@@ -100,12 +100,12 @@ def test_a_cell_that_goes_on_beyond_its_file_counts_once() -> None:
 def test_a_page_is_written_before_any_cell_has_ended(made: JapaneseSet) -> None:
     found = {**summary([], [], Prices()), "machine": {"processor": "some"}, "command": "python"}
     text = page(found, made)
-    assert "No cell has ended yet" in text and "51\u202f%" in text
+    assert "No cell is finished" in text and "51\u202f%" in text
     assert drawing(found).startswith("<?xml")
 
 
 def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="natural frequencies; make the other one"):
+    with pytest.raises(UserError, match="natural frequencies; make the other set"):
         ran(made, tmp_path, equal=made.path)
 
 
@@ -114,7 +114,7 @@ def test_a_set_with_other_frequencies_is_refused(made: JapaneseSet, tmp_path: Pa
     [
         ({"method": ["adam"]}, "adam is none of cg, lbfgs"),
         ({"flops": 0.0}, "numbers of FLOPs"),
-        ({"set": ["sample_fraction"]}, "a field and a value"),
+        ({"set": ["sample_fraction"]}, "write FIELD=VALUE"),
     ],
 )
 def test_mistakes_are_named(made: JapaneseSet, tmp_path: Path, words: dict[str, Any], said: str) -> None:

@@ -39,7 +39,7 @@ def test_natural_frequencies_are_very_unequal_and_leave_no_character_out(tmp_pat
 
 
 def test_kanji_are_as_unequal_as_in_newspapers(tmp_path: Path) -> None:
-    """94.1 % for the first 1,000 and 99.7 % for 2,000; one original each of the rare costs some."""
+    """The first 1,000 kanji have 94.1 % and 2,000 have 99.7 %; one original of each rare kanji costs some."""
     kanji = np.array(group_of()) == "kanji"
     counts = np.sort(natural(nowhere(tmp_path).order, 10_000_000)[kanji])[::-1]
     assert abs(counts[:1000].sum() / counts.sum() - 0.95) < 0.02

@@ -89,7 +89,7 @@ def test_a_folder_in_which_another_process_works_is_busy(tmp_path: Path) -> None
 
 
 def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -> None:
-    """Each scan of a large character overlaps more with its clean glyph than with those of others."""
+    """Each scan of a large character overlaps more with its clean glyph than with other glyphs."""
     labels = made.labels(np.arange(400))
     faces = [Face(each["design"], typefaces.installed()[0][0].file) for each in made.families[0]["faces"]]
     kanji = np.flatnonzero(labels > 250)[:60]

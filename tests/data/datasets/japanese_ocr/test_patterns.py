@@ -13,7 +13,7 @@ from cotswold.errors import UserError
 
 
 def scans(count: int = 37, seed: int = 0) -> Bits:
-    """Blots that leave a margin."""
+    """Return blots with a margin."""
     random = np.random.default_rng(seed)
     smooth = ndimage.gaussian_filter(random.standard_normal((count, SIDE, SIDE)), (0, 3, 3))
     smooth[:, :6] = smooth[:, -6:] = smooth[:, :, :6] = smooth[:, :, -6:] = -1
@@ -54,7 +54,7 @@ def test_another_seed_gives_other_patterns() -> None:
 
 
 def test_every_pattern_shows_its_own_original() -> None:
-    """Blurred, so that shifts and noise matter less, most patterns are nearest to their original."""
+    """Blurred to reduce the effect of shifts and noise, most patterns are nearest to their original."""
     originals, numbers = scans(), np.arange(37, 37 * 20)
     soft = ndimage.gaussian_filter(images(patterns(originals, numbers, 3)).astype(float), (0, 1, 1))
     wanted = ndimage.gaussian_filter(images(plain(originals)).astype(float), (0, 1, 1))
@@ -63,7 +63,7 @@ def test_every_pattern_shows_its_own_original() -> None:
 
 
 def test_a_scan_as_it_is_has_in_each_pixel_the_ink_of_its_area() -> None:
-    """Against areas by pixels of a fifth: 20 cells of 16 fifths each are 64 pixels of 5 fifths."""
+    """Compare with areas of fifths of a pixel: 20 cells of 16 fifths each are 64 pixels of 5 fifths."""
     fine = np.kron(unpacked(scans()), np.ones((1, 5, 5)))
     areas = fine.reshape(-1, 20, 16, 20, 16).mean((2, 4)) * 255
     assert abs(images(plain(scans())) - areas).max() <= 2

@@ -1,4 +1,4 @@
-"""Real SIGKILLs while a stack is trained from the disk, one in every phase."""
+"""Real SIGKILLs while a stack is trained from disk, one in every phase."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from cotswold.training.parameters.offload.memory_plan import (
 
 
 def stack(height: int) -> StackGeometry:
-    """A row of blocks for every two rows of the map, of which three cover a row of it; 1 kB a row."""
+    """Return a row of blocks for every two rows of the map, of which three cover a row of it; 1 kB per row.
+    """
     layer = BlockLocal(MapShape(1, height, 8), Window(5, 2), Window(4, 4), 1, 1, 25)
     return StackGeometry(layer, Smoothing(1), Smoothing(1))
 

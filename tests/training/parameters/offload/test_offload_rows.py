@@ -1,4 +1,4 @@
-"""Rows in files: their bytes, and what a checkpoint has of them."""
+"""Rows in files: their bytes, and their part of a checkpoint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHAPES = {"less than a page": (4, 3, 7), "a few pages": (5, 5, 1001), "whole pag
 
 @pytest.fixture(params=list(SHAPES.values()), ids=list(SHAPES))
 def rows(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RowFiles:
-    """Files of rows of random values, which are in memory and not yet written."""
+    """Return files of rows of random values, which are in memory and not written yet."""
     monkeypatch.setattr(aligned, "CHUNK_BYTES", 2 * PAGE)
     return filled(tmp_path / "rows", request.param)
 
@@ -77,7 +77,7 @@ def test_where_a_file_system_opens_past_its_cache_and_then_refuses_it_is_asked_o
 
 
 def refusing_direct(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Descriptors past the cache open, but none can be used; returns those that were tried."""
+    """Let unbuffered descriptors open, but fail on use; return the tried ones."""
     past: list[int] = []
     asked: list[int] = []
     pwrite, preadv = os.pwrite, os.preadv

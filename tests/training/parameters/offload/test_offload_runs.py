@@ -1,4 +1,4 @@
-"""Whole runs whose filters are on the disk, beside the same runs in memory."""
+"""Whole runs with filters on disk, compared with the same runs in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def strategy(request: pytest.FixtureRequest) -> str:
 def in_memory(
     images: Path, stores: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, RunDirectory]:
-    """A finished run of each strategy whose filters were in memory."""
+    """Return a finished run of each strategy with filters in memory."""
     folder = tmp_path_factory.mktemp("in-memory")
     return {
         strategy: finish(started(greedy(images, strategy=strategy), folder / strategy, stores))

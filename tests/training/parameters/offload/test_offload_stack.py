@@ -1,4 +1,4 @@
-"""A stack on the disk beside the same stack in memory."""
+"""A stack on disk, compared with the same stack in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PLAIN = StackGeometry(
     Smoothing(3),
     Smoothing(3, True),
 )
-"""Eight rows of blocks, of which at most three cover a row of the map."""
+"""A stack of eight rows of blocks, of which at most three cover a row of the map."""
 ROWS = PLAIN.filters.grid[0]
 
 
@@ -57,7 +57,7 @@ class StackPair:
         return plain, self.streamed.step(self.batch, *terms, upstream=upstream, input_gradient=above)
 
     def written(self) -> tuple[Tensor, Tensor]:
-        """Filters and momentum as the files have them."""
+        """Return filters and momentum from the files."""
         found = []
         for cache in (self.streamed.stream.filters, self.streamed.stream.momentum):
             cache.clear()
@@ -204,7 +204,7 @@ def test_an_update_reads_momentum_once_and_writes_everything_once(
 
 
 def _at_once(do: Callable[[int], None], row: int) -> Future[None]:
-    """As an executor that has nothing else to do."""
+    """Run a task at once, like an idle executor."""
     done: Future[None] = Future()
     do(row)
     done.set_result(None)
@@ -212,7 +212,7 @@ def _at_once(do: Callable[[int], None], row: int) -> Future[None]:
 
 
 def _noted(monkeypatch: pytest.MonkeyPatch, verb: str) -> list[tuple[str, int]]:
-    """The rows that files read or write from now on."""
+    """Return a list of the rows that files read or write from now on."""
     noted: list[tuple[str, int]] = []
     plainly: Callable[[RowFiles, int], None] = getattr(RowFiles, verb)
 

@@ -17,7 +17,7 @@ def layers(draw: st.DrawFn) -> BlockLocal:
 
 
 def covering(layer: BlockLocal, row: int) -> list[int]:
-    """The block rows whose fields hold a row of the input map, found by looking at each."""
+    """Return the block rows whose fields hold a row of the input map, by checking each."""
     fields = [layer.y.reads(block, layer.input.height) for block in range(layer.grid[0])]
     return [block for block, (first, stop) in enumerate(fields) if first <= row < stop]
 

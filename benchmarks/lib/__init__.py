@@ -1,0 +1,1 @@
+"""Measurements of the scripts of benchmarks/, and their shared code."""

@@ -1,0 +1,1 @@
+"""Measurements of whole-set gradients by several processes."""

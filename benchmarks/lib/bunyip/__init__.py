@@ -1,0 +1,1 @@
+"""The Bunyip experiment: training, evaluation and one page."""

@@ -1,0 +1,1 @@
+"""Data servers compared with other loaders that feed trainers: subjects, measurement, plots."""

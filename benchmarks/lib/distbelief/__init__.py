@@ -1,0 +1,1 @@
+"""Images by untied local filters: training and evaluation of runs."""

@@ -1,0 +1,1 @@
+"""Faults of every kind during training on several hosts, and the audit afterwards."""

@@ -1,0 +1,1 @@
+"""Optimisers compared with SciPy: problems, counted runs, the table."""

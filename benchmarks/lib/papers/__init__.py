@@ -1,0 +1,1 @@
+"""The tables and figures of four papers, reproduced and compared with the stated figures."""

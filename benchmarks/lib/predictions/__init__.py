@@ -1,0 +1,1 @@
+"""Predicted updates compared with measured updates."""

@@ -1,0 +1,1 @@
+"""Ranks compared with one process, exchanges compared with raw messages, ranks on several hosts."""

@@ -1,1 +1,0 @@
-"""What the scripts of benchmarks/ measure, and what they share."""

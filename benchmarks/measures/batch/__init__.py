@@ -1,1 +1,0 @@
-"""Whole-set gradients by several processes: what is measured of a cluster."""

@@ -1,1 +1,0 @@
-"""Images by untied local filters: how runs are made and judged."""

@@ -1,1 +1,0 @@
-"""Replicas behind parameter servers: what is measured of them."""

@@ -1,1 +1,0 @@
-"""Data servers beside other programs that feed trainers: what is fed, how each case is measured and shown."""

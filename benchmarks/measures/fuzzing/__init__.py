@@ -1,1 +1,0 @@
-"""What a parameter server, a controller and an endpoint do with messages that are wrong."""

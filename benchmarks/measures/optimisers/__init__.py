@@ -1,1 +1,0 @@
-"""Optimisers beside SciPy: problems, runs that are counted, the table."""

@@ -1,1 +1,0 @@
-"""Predicted updates beside measured ones."""

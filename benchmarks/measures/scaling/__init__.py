@@ -1,1 +1,0 @@
-"""Ranks beside one process, exchanges beside raw messages, ranks on several hosts."""

@@ -1,1 +1,0 @@
-"""The training loop beside its operations, and the peak memory of a step."""

@@ -1,1 +1,0 @@
-"""Other programs that feed trainers, each run as ``python -m rivals.NAME JSON`` by a Python that has it."""
