@@ -12,7 +12,7 @@ from cotswold.data import open_source
 from cotswold.errors import SourceError, UserError
 from cotswold.nn import SparseAutoencoderStack
 from cotswold.recipe import parse
-from lib.import_time import start
+from lib.import_time import import_times
 from lib.passes import evaluation_passes
 from lib.preparation import preparing
 from lib.training.breakdown import LOWER, STEPS, VALIDATION, clocked
@@ -136,6 +136,6 @@ def test_pillow_alone_reading_nothing_is_no_rate(images: Path) -> None:
 
 
 def test_importing_the_library_does_not_import_torch() -> None:
-    found: Any = start(rounds=1)
+    found: Any = import_times(rounds=1)
     assert found["imports_torch"] is False
     assert set(found["seconds"]) == {"python alone", "import cotswold", "cotswold --help"}

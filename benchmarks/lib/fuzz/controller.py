@@ -23,8 +23,8 @@ from cotswold.wire import lifecycle as beginning
 from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, long, spoilt
-from .keeper import ADDRESS, CLIENT, MASTER, RUN
-from .victim import BrokenError, StillEndpoint, StillPost, Victim
+from .parameter_server import ADDRESS, CLIENT, MASTER, RUN
+from .target import BrokenError, StillEndpoint, StillPost, Victim
 
 NAME, STATION, SERVERS = "controller-1", "station-1/a", ("server-a-0", "server-a-1", "server-a-2")
 _FAR_SECONDS = 1e6

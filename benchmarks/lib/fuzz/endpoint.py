@@ -24,8 +24,8 @@ from cotswold.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOM
 from cotswold.transport.versions import PROTOCOL
 from cotswold.wire.messenger import Received
 
-from .making import Making, Said
-from .victim import BrokenError, Victim
+from .messages import Making, Said
+from .target import BrokenError, Victim
 
 _SECONDS = 10.0
 _LINGER_MS = 5_000

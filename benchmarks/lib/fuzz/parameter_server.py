@@ -26,7 +26,7 @@ from cotswold.wire import lifecycle as beginning
 from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, spoilt
-from .victim import BrokenError, StillEndpoint, StillPost, Victim
+from .target import BrokenError, StillEndpoint, StillPost, Victim
 
 OWN, OTHER, CONTROLLER, RUN = "server-1", "server-2", "controller-1", "run"
 LED, FOLLOWED, UNKNOWN = f"{RUN}/0000", f"{RUN}/0001", f"{RUN}/0002"

@@ -15,8 +15,8 @@ from random import Random
 
 import msgpack
 
-from .making import Making, Said
-from .victim import Victim
+from .messages import Making, Said
+from .target import Victim
 
 _CHECKED = 50
 """After so many messages it is looked whether all is as it must be."""

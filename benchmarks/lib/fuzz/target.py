@@ -17,7 +17,7 @@ from cotswold.wire.codec import AnyMessage, Packing, decode
 from cotswold.wire.messenger import Received
 from cotswold.wire.validation import MalformedError
 
-from .making import Making, Said, exactly
+from .messages import Making, Said, exactly
 
 _SCENES = 0.01
 """How often several messages are said that follow from each other."""
