@@ -19,7 +19,7 @@ from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
-from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
+from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, SharedParameters
 from lib.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
@@ -76,7 +76,7 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
         assert torch.equal(value, before[name])
     server = ForkServer(["torch"])
     try:
-        place = {"path": shared.place.path, "size": shared.place.size, "tensors": shared.place.tensors}
+        place = {"path": shared.location.path, "size": shared.location.size, "tensors": shared.location.tensors}
         process = server.start(
             Call("writer", "tests.benchmarks.test_hogwild_training:double", {"place": place})
         )
@@ -88,12 +88,12 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
     assert bytes(shared.extra) == b"x" * 64
     shared.close()
     with pytest.raises(MachineError, match="are lost"):
-        SharedParameters.join(module, shared.place)
+        SharedParameters.join(module, shared.location)
 
 
 def double(place: dict[str, object]) -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    shared = SharedParameters.join(module, Place(**place))  # type: ignore[arg-type]  # as above
+    shared = SharedParameters.join(module, SharedMemoryLocation(**place))  # type: ignore[arg-type]  # as above
     with torch.no_grad():
         for each in (*module.parameters(), *module.buffers()):
             each.mul_(2)

@@ -162,7 +162,7 @@ def test_parameters_that_were_moved_are_no_memory_of_messages() -> None:
     network = dict(apart.work.network.named_parameters())
     assert all(
         torch.equal(part, network[name])
-        for name, part in apart.work.flat.named(torch.from_numpy(vector)).items()
+        for name, part in apart.work.flat.by_name(torch.from_numpy(vector)).items()
     )
 
 

@@ -30,7 +30,7 @@ def write_report(run: RunDirectory, name: str, threads: int | None, progress: bo
         found = _Found()
         if recipe.network.stacks:
             _look(found, run)
-        store = training.kept_store(run)
+        store = training.open_original_store(run)
         path = analysis.build_report(
             run,
             found.network,

@@ -150,10 +150,10 @@ def _kept(directory: Path, resume: Resumed) -> Recipe | None:
     """Return the recipe of the resumed run; None for a new or missing run."""
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
-    from cotswold.training.jobs.create import Resume, check_started
+    from cotswold.training.jobs.create import Resume, is_started
 
     if resume and resume != "if_started":  # fails here if the run is missing
-        check_started(directory, Resume.ALWAYS, python=True)
+        is_started(directory, Resume.ALWAYS, python=True)
     if not resume or not (directory / "recipe.toml").is_file():
         return None
     kept = load(RunDirectory.open(directory).recipe)

@@ -46,10 +46,10 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
 def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
     """As `learning_works.in_replica`."""
     pretend()
-    return learning_works.in_replica(recipe, store, rows)
+    return learning_works.build_replica_task(recipe, store, rows)
 
 
 def in_evaluator(recipe: str, store: str) -> Validation:
     """As `judging.in_evaluator`."""
     pretend()
-    return judging.in_evaluator(recipe, store)
+    return judging.build_evaluation(recipe, store)

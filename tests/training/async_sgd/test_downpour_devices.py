@@ -164,7 +164,7 @@ def test_a_recipe_on_a_device_has_the_bits_of_one_in_memory(
         (tmp_path / name).mkdir()
     here = finish(job_of(tmp_path / "here", "workers = 1", **words))
     monkeypatch.setattr(downpour, "_WORK", apart.__name__)
-    monkeypatch.setattr(downpour, "_JUDGING", apart.__name__)
+    monkeypatch.setattr(downpour, "_EVALUATION_MODULE", apart.__name__)
     there = finish(job_of(tmp_path / "apart", "workers = 1", device="cuda", **words))
     (one, other) = (last(run.checkpoints).tensors() for run in (here, there))
     assert one.keys() == other.keys()

@@ -126,11 +126,11 @@ def test_what_is_pushed_is_what_the_choice_by_numbers_says(processes: ForkServer
     learnt.compute(range(batch), gradient)
     steps, expected = EPOCHS * SAMPLES // batch, {}
     costs = {f"{name}.weight": cost for name, cost in learnt.costs.items()}
-    assert {cost.way for cost in costs.values()} == {"gradient", "factors"}
+    assert {cost.push_format for cost in costs.values()} == {"gradient", "factors"}
     for slot in learnt.layout:
         cost = costs.get(slot.name)
-        numbers = cost.factors if cost is not None and cost.way == "factors" else slot.rows * slot.columns
-        kind = "gradient" if cost is None else cost.way
+        numbers = cost.factors if cost is not None and cost.push_format == "factors" else slot.rows * slot.columns
+        kind = "gradient" if cost is None else cost.push_format
         assert numbers is not None
         expected[slot.name, kind] = 8 * steps * numbers
     assert set(FACTORED) == costs.keys()

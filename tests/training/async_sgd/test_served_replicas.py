@@ -33,7 +33,7 @@ from cotswold.training.async_sgd import strategy as downpour
 from cotswold.training.data import service as data_feed
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
-from cotswold.training.data.remote import PoolPlace
+from cotswold.training.data.remote import PoolLocation
 from cotswold.transport.address import Address
 from lib.hogwild_training import Steps, train
 
@@ -262,7 +262,7 @@ def test_processes_that_share_the_weights_are_handed_the_samples_of_the_store(
             "recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))),
             "store": store,
             "rows": str(tmp_path / "rows"),
-            "pool": str(PoolPlace(address, False)),
+            "pool": str(PoolLocation(address, False)),
         }
         server = ForkServer(["torch", "tests.support.training.served_hosts"])
         try:
@@ -295,7 +295,7 @@ def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     steps = Steps(samples=400, batch=8, seed=3)
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
-        pool = str(PoolPlace(address, False))
+        pool = str(PoolLocation(address, False))
         factory = "lib.hogwild_training:of_recipe"
         alone, (done,) = train(factory, told, steps, 1)
         served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)

@@ -95,7 +95,7 @@ def test_validation_is_drawn_by_the_seed_and_shares_nothing_with_training() -> N
 
     def drawn(seed: int) -> list[set[float]]:
         return [
-            {value for inputs, _ in part.in_order() for value in inputs.tolist()}
+            {value for inputs, _ in part.iterate() for value in inputs.tolist()}
             for part in split(samples, 0.3, seed)
         ]
 

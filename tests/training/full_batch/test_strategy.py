@@ -31,7 +31,7 @@ from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data import stores as stores_of_runs
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.full_batch.local import EvaluationProgress, FullBatchObjective
-from cotswold.training.full_batch.objective import DenseObjective, LayerObjective, ModuleObjective, of_recipe
+from cotswold.training.full_batch.objective import DenseObjective, LayerObjective, ModuleObjective, objective_from_recipe
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
     ):
         found = training.open_store(recipes.load(blobs, overrides), stores)
         made = stores_of_runs.with_store_shape(recipes.load(blobs, overrides), found)
-        dense = of_recipe(made, found)
+        dense = objective_from_recipe(made, found)
         assert isinstance(dense, DenseObjective)
         one, other = (torch.zeros_like(dense.parameters) for _ in range(2))
         by_kernels = dense.add(range(50), one)
@@ -111,7 +111,7 @@ def test_flops_are_counted_as_the_paper_does(blobs: Path, stores: Path) -> None:
     store = training.open_store(found, stores)
     n_i, n_h, n_o = 5, 7, 3
     expected = 2 * (n_i + n_o) * n_h, 4 * n_i * n_h + 6 * n_h * n_o
-    assert of_recipe(stores_of_runs.with_store_shape(found, store), store).flops == expected
+    assert objective_from_recipe(stores_of_runs.with_store_shape(found, store), store).flops == expected
 
 
 def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_path: Path) -> None:

@@ -75,8 +75,8 @@ def test_the_two_recipes_of_distbelief_fit_each_other(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COTSWOLD_DATA", "/nowhere")
     recipe = load("distbelief-images")
     start = start_of(recipe)
-    assert start is not None and start.made.name == "distbelief-filters" and recipe.network.tune
+    assert start is not None and start.recipe.name == "distbelief-filters" and recipe.network.tune
     check_preparation(recipe, start)
-    own, below = recipe.data, start.made.data
+    own, below = recipe.data, start.recipe.data
     for name in ("exclude", "validation", "test", "labels"):
         assert getattr(own, name) == getattr(below, name)

@@ -28,8 +28,8 @@ from cotswold.processes.forked_work import live_processes
 from cotswold.run import Stop
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import samples_of
-from cotswold.training.full_batch.objective import INHERITED, ModuleObjective
-from cotswold.training.losses import named_loss
+from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE, ModuleObjective
+from cotswold.training.losses import loss_by_name
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -79,8 +79,8 @@ def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
     grid: str, in_flight: int, data: Data, tmp_path: Path
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), named_loss("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED: work})
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    server = live_processes({INHERITED_OBJECTIVE: work})
     with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
@@ -93,8 +93,8 @@ def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
     grid: str, own: str, data: Data, tmp_path: Path
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), named_loss("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED: work})
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    server = live_processes({INHERITED_OBJECTIVE: work})
     output = tmp_path / "said"
     with led(server, "compare_steps", output, grid=grid, own=own, out=str(tmp_path)) as process:
         assert finished(process) == 0, process.why() + output.read_text()

@@ -34,7 +34,7 @@ class Desk:
 
     def look(self, seconds: float = 1.0) -> list[str]:
         self.now += seconds
-        self.showing._look()
+        self.showing._update()
         said, self.said = self.said, []
         return said
 

@@ -35,8 +35,8 @@ class _Lost:
 
 def test_the_place_is_that_of_the_batch_that_no_step_has_had() -> None:
     found = PeekableBatches(_Lost())
-    assert found.fetch() and found.fetch() and found.place == {"given": 0}
-    assert next(found).inputs.item() == 0 and found.place == {"given": 1}
+    assert found.fetch() and found.fetch() and found.position == {"given": 0}
+    assert next(found).inputs.item() == 0 and found.position == {"given": 1}
     assert next(found).inputs.item() == 1, "also one that nobody has fetched"
 
 

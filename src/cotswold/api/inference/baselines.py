@@ -91,7 +91,7 @@ class _Field:
 def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> analysis.Evaluation:
     """Test the run on each object, writing each result at once; return all results of this step."""
     field = _opened(directory, wishes)
-    if untrained := training.not_begun(field.recipe, field.own.state):
+    if untrained := training.untrained_phases(field.recipe, field.own.state):
         wishes.display.say(
             f"the last {untrained} of the {len(field.recipe.network.stacks)} stacks are untrained, so their "
             "results are those of random filters; train them first: cotswold train "

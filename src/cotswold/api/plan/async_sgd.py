@@ -148,7 +148,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
 
     from cotswold.training.async_sgd.push_format import push_formats
     from cotswold.training.async_sgd.replica_task import ReplicaTask, flops_of
-    from cotswold.training.async_sgd.strategy import made_on_cpu
+    from cotswold.training.async_sgd.strategy import with_cpu_device
     from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
 
@@ -163,7 +163,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
         def batch(self, numbers: Sequence[int]) -> Batch:
             return batch
 
-    network = supervised_network(made_on_cpu(recipe), outputs)
+    network = supervised_network(with_cpu_device(recipe), outputs)
     ways, decay, clip = push_formats(network, training), training.weight_decay, training.clip
     work = ReplicaTask(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
     if training.device != "cpu":
@@ -177,9 +177,9 @@ def _pushed(
     """Return the bytes that a step of a replica pushes to all servers, by kind."""
     import torch
 
-    from cotswold.training.async_sgd.strategy import own_of, pace_of
+    from cotswold.training.async_sgd.strategy import local_steps_of, pace_of
 
-    pace, own = pace_of(recipe, training), own_of(recipe, training)
+    pace, own = pace_of(recipe, training), local_steps_of(recipe, training)
     numbers = work.parameters.numel()
     if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
         kind = "delta" if own == "pushed" else "gradient"
@@ -187,7 +187,7 @@ def _pushed(
     work.lay(shards, pace.batch * pace.n_push)
     work.compute(range(pace.batch), torch.zeros_like(work.parameters))
     work.take_factors()
-    factored = [each for each in work.costs.values() if each.way == "factors"]
+    factored = [each for each in work.costs.values() if each.push_format == "factors"]
     whole = numbers - sum(each.gradient for each in factored)
     found = {"gradient": plan.FLOAT_BYTES * whole / pace.n_push}
     if factored:

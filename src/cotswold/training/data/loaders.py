@@ -124,7 +124,7 @@ class LoadedBatches:
             raise CheckpointError(
                 f"the run was trained with another DataLoader ({'; '.join(differing)}); give the same one"
             )
-        self._epoch, self._step = place_in(state)
+        self._epoch, self._step = position_in(state)
         kept = state.get("generators", [])
         if not isinstance(kept, list) or len(kept) != len(self._generators):
             raise CheckpointError(
@@ -275,7 +275,7 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return (seed + _ODD * (epoch + 2)) % _SEEDS
 
 
-def place_in(state: Mapping[str, object]) -> tuple[int, int]:
+def position_in(state: Mapping[str, object]) -> tuple[int, int]:
     """Return epoch and step of a state; raises CheckpointError without them."""
     epoch, step = state.get("epoch"), state.get("step")
     if not isinstance(epoch, int) or not isinstance(step, int) or min(epoch, step) < 0:

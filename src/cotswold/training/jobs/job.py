@@ -32,7 +32,7 @@ from cotswold.run.recorder import Log
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
-from cotswold.training.jobs.config_diff import check_recipe, metadata, remembered
+from cotswold.training.jobs.config_diff import check_recipe, metadata, lasting_overrides
 from cotswold.training.jobs.extend import note, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
@@ -86,7 +86,7 @@ class Job(ABC):
     rank_context: RankContext = SINGLE_PROCESS
     totals: tuple[Epochs, ...] = ()
     """The total epochs of each extension of the run, in order."""
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     """The start of the command by the monotonic clock; the run's time counts from it."""
 
     @abstractmethod
@@ -131,7 +131,7 @@ class Job(ABC):
             MemoryLimitError: Before the allocation, if the training does not fit.
             DivergedError: If the objective is no longer finite.
         """
-        recipe, rank_context = self.rank_context.placed(self.recipe), self.rank_context
+        recipe, rank_context = self.rank_context.with_local_device(self.recipe), self.rank_context
         if recipe is not self.recipe:
             return replace(self, recipe=recipe).train(watch, stop)
         with raise_on_all(rank_context.ranks, MachineError):  # before any of them allocates
@@ -144,7 +144,7 @@ class Job(ABC):
                 if rank_context.is_main:
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
-                    self.run.remember(remembered(recipe, recipes.load(self.run.recipe)))
+                    self.run.remember(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
@@ -169,7 +169,7 @@ class Job(ABC):
             scraped = PrometheusObserver(*place, self._about)
             open_things.callback(scraped.close)
             observers.append(scraped)
-        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
+        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
         if scraped is not None:
             log.show("metrics", url=scraped.url)
         if note(self.run, self.totals):
@@ -335,7 +335,7 @@ class RecipeJob(Job):
             recorder=recorder,
             epochs=stages(self.recipe, self.totals),
             fresh=fresh,
-            open_things=open_things,
+            exit_stack=open_things,
         )
         torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
         return table.entry(self.recipe.training.strategy).build(context)

@@ -23,7 +23,7 @@ from cotswold.run import Metrics
 from cotswold.training.data.batches import weighted
 from cotswold.training.losses import Loss
 from cotswold.training.models import network_tensors
-from cotswold.training.nonfinite_loss import check_finite, remedy_of_scale, spoilt_sample
+from cotswold.training.nonfinite_loss import check_finite, remedy_of_scale, describe_nonfinite_sample
 from cotswold.training.scores import Scores, score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
@@ -135,7 +135,7 @@ class Supervised:
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
-            remedy = spoilt_sample(batch) or remedy_of_scale(batch)
+            remedy = describe_nonfinite_sample(batch) or remedy_of_scale(batch)
         return Metrics(value, len(targets), {**details, "rate": rate}, found.weight, remedy)
 
     @torch.no_grad()

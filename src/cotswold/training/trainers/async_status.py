@@ -29,32 +29,32 @@ class StatusReporter:
 
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
-        self._instead: str | None = None
-        self._shown = self._told = float("-inf")
-        replicas.watch(self._look)
+        self._activity: str | None = None
+        self._shown = self._reported_at = float("-inf")
+        replicas.watch(self._update)
 
     @contextmanager
-    def during(self, doing: str) -> Iterator[None]:
+    def activity(self, doing: str) -> Iterator[None]:
         """Show this activity instead of the replicas' state while the context is open."""
-        self._instead = doing
+        self._activity = doing
         self._show()
         try:
             yield
         finally:
-            self._instead = None
+            self._activity = None
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if time.monotonic() - self._shown >= SHOW_SECONDS:
             self._show()
-            self._tell_stopping()
+            self._report_stop_delay()
 
-    def _tell_stopping(self) -> None:
+    def _report_stop_delay(self) -> None:
         """Report the servers that a requested stop waits for and that cannot save."""
         stop, now = self._recorder.stop, time.monotonic()
         is_asked = stop.signal is not None or stop.limited
-        if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
+        if not is_asked or now - self._reported_at < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
             return
-        self._told = now
+        self._reported_at = now
         # The first signal requests a stop, even if a limit already has.
         more = "again" if stop.signal is not None else "twice, a moment apart"
         sentence = (
@@ -69,7 +69,7 @@ class StatusReporter:
         now = self._replicas.status()
         self._recorder.show(
             "replicas",
-            doing=self._instead or _DOING[now.state],
+            doing=self._activity or _DOING[now.state],
             epoch=now.epoch,
             epochs=self._epochs,
             samples=asdict(now.account),

@@ -8,11 +8,11 @@ from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Wi
 from cotswold.recipe import Recipe, load
 from cotswold.training.jobs.memory_estimate import maps_bytes, training_bytes
 from cotswold.training.parameters.offload.memory_plan import (
-    BESIDE_BYTES,
+    OTHER_BYTES,
     disk_bytes,
     least_bytes,
-    least_room,
-    rooms,
+    min_rows,
+    row_capacities,
     row_bytes,
 )
 
@@ -35,18 +35,18 @@ def offloaded(recipe: Recipe, **fields: object) -> Recipe:
 
 
 def test_a_stack_has_room_for_the_rows_that_a_strip_needs_however_little_memory_there_is() -> None:
-    assert rooms([stack(101)], 0, together=False) == [least_room(stack(101).filters)]
+    assert row_capacities([stack(101)], 0, together=False) == [min_rows(stack(101).filters)]
 
 
 def test_with_memory_enough_every_row_has_room() -> None:
     stacks = [stack(101), stack(41)]
-    assert rooms(stacks, 1 << 30, together=False) == [geometry.filters.grid[0] for geometry in stacks]
+    assert row_capacities(stacks, 1 << 30, together=False) == [geometry.filters.grid[0] for geometry in stacks]
 
 
 def test_what_rows_take_together_is_no_more_than_there_is() -> None:
     stacks = [stack(101), stack(41)]
     for given in range(least_bytes(stacks, together=False), 100 * row_bytes(stacks[0].filters), 977):
-        found = rooms(stacks, given, together=False)
+        found = row_capacities(stacks, given, together=False)
         momentum = 3 * row_bytes(stacks[0].filters)
         assert (
             momentum
@@ -56,7 +56,7 @@ def test_what_rows_take_together_is_no_more_than_there_is() -> None:
 
 
 def test_a_stack_of_one_row_needs_room_for_one() -> None:
-    assert least_room(replace(stack(5).filters, depth=3)) == 1
+    assert min_rows(replace(stack(5).filters, depth=3)) == 1
 
 
 def test_training_from_the_disk_needs_memory_for_some_rows_and_the_maps_alone(large: Recipe) -> None:
@@ -64,7 +64,7 @@ def test_training_from_the_disk_needs_memory_for_some_rows_and_the_maps_alone(la
     needed = training_bytes(offloaded(large), batch)
     assert (
         needed
-        == least_bytes(large.stack_geometries(), together=False) + maps_bytes(large, batch) + BESIDE_BYTES
+        == least_bytes(large.stack_geometries(), together=False) + maps_bytes(large, batch) + OTHER_BYTES
     )
     assert needed < training_bytes(large, batch) / 3
 

@@ -19,7 +19,7 @@ from cotswold.training import Resume, open_job
 from cotswold.training.jobs import preflight as fit
 from cotswold.training.jobs.memory_estimate import training_bytes
 from cotswold.training.parameters.offload import parameters as holder
-from cotswold.training.parameters.offload.memory_plan import TAKEN, rooms
+from cotswold.training.parameters.offload.memory_plan import ROWS_FRACTION, row_capacities
 
 OFFLOADED = 'offload = "disk"'
 
@@ -139,15 +139,15 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
 
     def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
         given.append(size)
-        return rooms(layers, size, together=together)
+        return row_capacities(layers, size, together=together)
 
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(holder, "rooms", noted)
+    monkeypatch.setattr(holder, "row_capacities", noted)
     for reading in (0, 1 << 20):
         holder.OffloadedParameters(
             job.recipe, tmp_path / "offload", fresh=True, momentum_name=str, reading=reading
         )
-    assert given[0] - given[1] == TAKEN * (1 << 20)
+    assert given[0] - given[1] == ROWS_FRACTION * (1 << 20)
 
 
 def test_where_the_filters_are_is_remembered_until_something_else_is_said(

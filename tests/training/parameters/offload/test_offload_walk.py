@@ -4,7 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cotswold.geometry import BlockLocal, MapShape, Window
-from cotswold.training.parameters.offload.row_order import Visit, walk, window
+from cotswold.training.parameters.offload.row_order import Visit, block_rows, window
 
 
 @st.composite
@@ -32,11 +32,11 @@ def rows_of(visits: tuple[Visit, ...]) -> list[int]:
 def test_every_block_row_passes_once_and_every_row_of_the_map_is_in_one_strip(
     layer: BlockLocal, descending: bool
 ) -> None:
-    visits = walk(layer, descending)
+    visits = block_rows(layer, descending)
     order = list(range(layer.grid[0]))
     assert [visit.row for visit in visits] == (order[::-1] if descending else order)
     assert sorted(rows_of(visits)) == list(range(layer.input.height))
-    assert sorted(row for visit in visits for row in visit.done) == order
+    assert sorted(row for visit in visits for row in visit.finished) == order
 
 
 @given(layers(), st.booleans())
@@ -44,21 +44,21 @@ def test_all_block_rows_that_cover_a_strip_are_there_when_it_is_decoded(
     layer: BlockLocal, descending: bool
 ) -> None:
     there: set[int] = set()
-    for visit in walk(layer, descending):
+    for visit in block_rows(layer, descending):
         there.add(visit.row)
         if visit.strip:
             rows = range(visit.strip.rows.start, visit.strip.rows.stop)
             needed = {block for row in rows for block in covering(layer, row)}
             held = range(visit.strip.blocks.start, visit.strip.blocks.stop)
             assert needed <= set(held) <= there
-        there -= set(visit.done)
+        there -= set(visit.finished)
 
 
 @given(layers(), st.booleans())
 def test_the_blocks_of_a_strip_see_what_they_see_in_the_whole_map(
     layer: BlockLocal, descending: bool
 ) -> None:
-    for visit in walk(layer, descending):
+    for visit in block_rows(layer, descending):
         if visit.strip is None:
             continue
         rows, blocks, part = visit.strip.rows, visit.strip.blocks, visit.strip.layer
