@@ -11,8 +11,8 @@ from typing import Any
 from cotswold.bench.case import some
 from cotswold.bench.measure import Document
 from cotswold.bench.row import OURS
-from cotswold.cli.support.tables import leave, ready, table, write
-from cotswold.ui.terminal import say
+from cotswold.cli.support.tables import create_result_folder, table, write, write_result
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Only, command, main
 from lib.scaling.cases import GROUPS, cases, quick_cases
 from lib.scaling.cases import scaling as measured
@@ -56,10 +56,10 @@ def scaling(
         Print JSON.
     """
 
-    ready(out)
+    create_result_folder(out)
     chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
-    found = measured(chosen, quick, command(), say, lambda so_far: write(so_far, "scaling", out))
-    leave(found, "scaling", out, json_)
+    found = measured(chosen, quick, command(), write_message, lambda so_far: write(so_far, "scaling", out))
+    write_result(found, "scaling", out, json_)
     if out is not None:
         for name, draw in PLOTS.items():
             draw(found, out / name)

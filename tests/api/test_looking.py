@@ -41,7 +41,7 @@ def test_features_are_arrays_of_one_length_and_those_that_the_file_holds(desk: D
     found = cotswold.features(desk.stacks, desk.images, labels="folders")
     assert found.features.shape == (60, 2, 10, 10) and found.features.dtype == np.float32
     assert len(found) == len(found.names) == len(found.labels) == 60
-    assert found.layer == "2.output" and found.left_out == ()
+    assert found.layer == "2.output" and found.skipped == ()
     assert repr(found) == (
         "<Features of 60 samples: layer 2.output, float32 (60, 2, 10, 10); labels of 2 classes>"
     )
@@ -76,7 +76,7 @@ def test_a_image_that_cannot_be_read_is_named_in_the_answer_and_logged(
     (tmp_path / "images" / "level" / "000.png").write_bytes(b"no image")
     with caplog.at_level(logging.WARNING, "cotswold"):
         found = cotswold.predict(desk.layers, tmp_path / "images")
-    assert len(found) == 59 and "000.png" in found.left_out[0]
+    assert len(found) == 59 and "000.png" in found.skipped[0]
     assert "left out: " in caplog.text and "000.png" in caplog.text
 
 
@@ -129,7 +129,7 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
     assert isinstance(table, analysis.Evaluation)
     (row,) = table.objects
     assert "level: best held out: this network" in repr(table) and len(repr(table)) < 500
-    assert len(repr(row)) < 300 and len(repr(row.portraits)) < 5000 and len(repr(row.best)) < 300
+    assert len(repr(row)) < 300 and len(repr(row.profiles)) < 5000 and len(repr(row.best)) < 300
     assert "<td>level</td>" in table._repr_html_()
     assert (row.name, row.guess, row.best.layer) == ("level", 0.5, "2.pooled")
     assert cotswold.evaluate(run, **images, name="level", weights=0.5, layers=["2.pooled"]) == table
@@ -153,10 +153,10 @@ def test_a_report_is_written_and_verification_says_what_is_damaged(desk: Desk, t
     run = cotswold.Run(tmp_path / "run")
     assert run.report() == run.path / "report.html"
     assert "<svg" in (run.path / "report.html").read_text()
-    assert cotswold.verify(run).sound
+    assert cotswold.verify(run).is_valid
     (run.checkpoints[-1] / "00000.safetensors").write_bytes(b"")
     found = cotswold.verify(run)
-    assert not found.sound and "00000.safetensors" in found.findings[0]
+    assert not found.is_valid and "00000.safetensors" in found.findings[0]
 
 
 def test_a_store_is_prepared_opened_and_verified(desk: Desk, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     standard = [error / each**2 for error, each in zip(errors.squared_error, scale.deviation, strict=True)]
     assert sum(standard) == pytest.approx(min(judged), rel=1e-3)  # that of the best checkpoint
     assert all(part is not None and part > 0.9 for part in errors.explained)
-    assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).sound
+    assert analysis.Regression.read(run.directory.regression) == errors and cotswold.verify(run).is_valid
     page = run.report().read_text()
     assert "Variance explained" in page
     assert '<tr><th scope="row">0</th>' in page  # counted as in `squared_error` and by the command

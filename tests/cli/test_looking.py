@@ -19,7 +19,7 @@ from tests.support.cli.command import Said, cotswold
 from tests.support.training.small_recipes import draw
 
 from cotswold import analysis
-from cotswold.analysis import Evaluation, ObjectSelectivity, examine
+from cotswold.analysis import Evaluation, ObjectSelectivity, score_object
 from cotswold.checkpoint.manifest import Manifest
 from cotswold.data.datasets import demo as synthetic
 from cotswold.errors import MemoryLimitError
@@ -63,11 +63,11 @@ def test_an_evaluation_that_was_stopped_goes_on_with_the_tests_that_are_missing(
     def stopped(name: str, *words: object, **options: object) -> ObjectSelectivity:
         if name == "steep":
             raise KeyboardInterrupt
-        return examine(name, *words, **options)  # type: ignore[arg-type]  # whatever the command gives
+        return score_object(name, *words, **options)  # type: ignore[arg-type]  # whatever the command gives
 
     words = ("evaluate", copy, "--stores", desk.stores, "--splits", 1)
     with monkeypatch.context() as patch:
-        patch.setattr("cotswold.analysis.examine", stopped, raising=False)
+        patch.setattr("cotswold.analysis.score_object", stopped, raising=False)
         assert cotswold(*words).status == 130
     kept = Evaluation.read(copy / "evaluation.json")
     assert kept is not None and [found.name for found in kept.objects] == ["level"]

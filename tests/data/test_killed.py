@@ -49,7 +49,7 @@ def test_a_preparation_killed_in_the_middle_goes_on_and_gives_the_same_store(
     source = open_source(photographs)
     resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
     whole = prepare(source, tmp_path / "whole", SMALL, jobs=1)
-    assert resumed.found == shards * 16
+    assert resumed.reused == shards * 16
     assert resumed.identity == whole.identity
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
@@ -86,5 +86,5 @@ def test_the_processes_of_a_killed_preparation_end_and_the_next_one_goes_on(
         running.stdout.read()  # ends when every process that inherited the pipe has ended
     assert all(not Path(f"/proc/{pid}/exe").exists() for pid in workers)
     resumed = prepare(open_source(photographs), tmp_path / "s", SMALL, jobs=1)
-    assert resumed.found > 0
+    assert resumed.reused > 0
     assert resumed.identity == prepare(open_source(photographs), tmp_path / "whole", SMALL, jobs=1).identity

@@ -175,7 +175,7 @@ def test_levels_keep_the_order_of_numbers_and_never_wrap_around(values: NDArray[
     ranges = Ranges()
     ranges.add(values)
     flat = values.reshape(-1)
-    found = ranges.applied(flat)
+    found = ranges.apply(flat)
     assert found is not None
     order = np.argsort(flat, kind="stable")
     assert (np.diff(found[order].astype(int)) >= 0).all()
@@ -212,8 +212,8 @@ def test_other_images_are_black_and_white_where_the_training_images_were(tmp_pat
 def test_kinds_of_numbers_that_training_had_none_of_have_a_range_of_their_own(tmp_path: Path) -> None:
     source = of_array(tmp_path, np.linspace(0, 0.5, 256, dtype=np.float32).reshape(1, 16, 16))
     one = Ranges.from_state({"integers": [0, 4095]})
-    assert (grey(source.levelled(one), 0) == grey(source, 0)).all()
-    assert source.levelled(Ranges()) is source
+    assert (grey(source.with_ranges(one), 0) == grey(source, 0)).all()
+    assert source.with_ranges(Ranges()) is source
 
 
 @pytest.mark.parametrize("state", [{"integers": [5, 1]}, {"words": [0, 1]}, {"floats": [0, "nan"]}, [1], 3])

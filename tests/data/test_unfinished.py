@@ -71,7 +71,7 @@ def test_a_kill_between_the_manifest_and_the_end_leaves_a_whole_store(source: Pa
 def test_what_a_kill_left_half_written_is_swept_up(unfinished: Path, source: Path, tmp_path: Path) -> None:
     (unfinished / "arrays/train/samples/c/0/0/0/0.4711.partial").write_bytes(b"half")
     resumed = prepare(open_source(source), unfinished, SMALL, jobs=1)
-    assert resumed.found == 2 * 16
+    assert resumed.reused == 2 * 16
     prepare(open_source(source), tmp_path / "whole", SMALL, jobs=1)
     assert files(unfinished) == files(tmp_path / "whole")
 
@@ -107,7 +107,7 @@ def test_a_line_of_the_journal_about_no_shard_does_not_count(
     (tmp_path / "precious").write_text("precious")
     with (unfinished / ".preparing" / "shards.jsonl").open("a") as file:
         file.write(line + "\n")
-    assert prepare(open_source(source), unfinished, SMALL, jobs=1).found == 2 * 16
+    assert prepare(open_source(source), unfinished, SMALL, jobs=1).reused == 2 * 16
     assert Store(unfinished).splits == {"train": 57, "validation": 3}
 
 

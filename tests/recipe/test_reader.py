@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
 from cotswold.geometry import MapShape
-from cotswold.recipe import Recipe, expand, load, parse, shipped
+from cotswold.recipe import Recipe, expand, load, parse, shipped_names
 from cotswold.recipe.schema import (
     GivenData,
     ImageData,
@@ -68,7 +68,7 @@ def test_a_file_goes_before_the_shipped_recipe_of_its_name(
 def test_a_missing_file_lists_the_shipped_recipes_and_guesses() -> None:
     with pytest.raises(RecipeError, match=r"'coates2013-12b'; did you mean coates2013-11b\?") as caught:
         load("coates2013-12b")
-    assert all(name in str(caught.value) for name in shipped())
+    assert all(name in str(caught.value) for name in shipped_names())
 
 
 def test_a_folder_and_a_file_of_another_kind_are_no_recipes(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_nothing_in_a_recipe_is_executed() -> None:
     assert expand(str(recipe.data.source)) == "$(touch here) {0} %s `x`"
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_recipe_is_sound_and_bears_its_own_name(name: str) -> None:
     assert load(name).name == name
 

@@ -58,7 +58,7 @@ def test_the_place_of_samples_may_change_back(run: Path) -> None:
     finish(resumed(run, "data.source=new/x.npy"))
     Path("new").rename("old")
     finish(resumed(Path("old/run"), "data.source=old/x.npy", "training.epochs=3"))
-    assert RunDirectory.open("old/run").remembered == []
+    assert RunDirectory.open("old/run").saved_overrides == []
 
 
 @pytest.mark.parametrize("is_store_kept", [True, False])

@@ -178,8 +178,8 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
     (said,) = waiting.diagnose({"evaluators": [silent]}, is_here=False)
     assert said.startswith("evaluator-1 sent no message for 8.0 s")
-    assert activity.evaluator_does(silent).startswith("is silent; at its last message it judged")
-    assert activity.evaluator_does({"doing": "idle"}) == "waits for parameters to judge"
+    assert activity.describe_evaluator(silent).startswith("is silent; at its last message it judged")
+    assert activity.describe_evaluator({"doing": "idle"}) == "waits for parameters to judge"
 
 
 def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:

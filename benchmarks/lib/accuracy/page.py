@@ -28,8 +28,8 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.report.build import page_html
-from cotswold.ui.format import percent, plain
-from cotswold.words import counted
+from cotswold.ui.format import percent, three_figures
+from cotswold.words import count_phrase
 from lib.accuracy.cases import SYNCHRONOUS, Case
 from lib.accuracy.summary import finals
 
@@ -41,12 +41,13 @@ def page(found: Told, cases: Sequence[Case]) -> str:
     """The whole page as HTML."""
     rows = found["summary"]["rows"]
     numbers = [
-        (percent(each["test"], 2), f"{each['case']}, {counted(each['replicas'], 'replica')}") for each in rows
+        (percent(each["test"], 2), f"{each['case']}, {count_phrase(each['replicas'], 'replica')}")
+        for each in rows
     ]
     return page_html(
         Page(
             title="Accuracy, on one replica and on several",
-            lead=(
+            summary=(
                 "The networks of Chilimbi et al. 2014, sections 4.3 and 4.4, by ordinary SGD and by replicas "
                 "that do not wait, which are simulated event by event with real gradients at the parameters "
                 "that each had pulled."
@@ -99,7 +100,7 @@ def _accuracies(rows: Sequence[Told], cases: Sequence[Case]) -> PageSection:
             ),
             TableCell(percent(each["validation"], 2)),
             TableCell(str(each["seeds"])),
-            TableCell(plain(each["staleness"])),
+            TableCell(three_figures(each["staleness"])),
             TableCell(each["rule"]),
             TableCell("" if each["bar"] is None else percent(each["bar"], 2)),
         ]

@@ -19,7 +19,7 @@ from cotswold.checkpoint import CheckpointManager
 from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.jobs.memory_estimate import stack_budget
-from cotswold.training.parameters.offload.memory_plan import ROWS_FRACTION, row_capacities, row_bytes
+from cotswold.training.parameters.offload.memory_plan import ROWS_FRACTION, row_bytes, row_capacities
 from cotswold.training.parameters.offload.row_cache import RowThreads
 from cotswold.training.parameters.offload.stack import OffloadedStack
 from lib.offload.raw_disk import RawDisk

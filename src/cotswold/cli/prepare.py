@@ -119,7 +119,7 @@ def prepare(
     import cotswold
     from cotswold.data import Summary
     from cotswold.ui.terminal import printable
-    from cotswold.words import counted
+    from cotswold.words import count_phrase
 
     heard: list[Summary] = []
     store = cotswold.prepare(
@@ -153,7 +153,7 @@ def prepare(
         print(json.dumps(asdict(summary), default=str))
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
-    if summary.was_there:
+    if summary.was_complete:
         print(f"{summary.path} is already finished, nothing to do: {counts} {store.kind}")
     else:
         print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
@@ -163,4 +163,4 @@ def prepare(
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
         were = "was" if summary.broken == 1 else "were"
-        print(f"{counted(summary.broken, 'broken image')} {were} skipped:\n  {shown}{more}")
+        print(f"{count_phrase(summary.broken, 'broken image')} {were} skipped:\n  {shown}{more}")

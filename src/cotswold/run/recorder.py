@@ -34,7 +34,7 @@ _STEADY = "reconstruction"
 """Part of an objective whose meaning is constant during training, if it exists; the weight of a stack's
 sparsity rises while it learns.
 """
-_FAR = 10.0
+_DIVERGED_RATIO = 10.0
 """Ratio of the final to the initial loss from which the run ends with a warning."""
 _LAST = 8
 """Number of last losses whose median is the final loss."""
@@ -52,7 +52,7 @@ class Log(Protocol):
         ...
 
 
-class NoLog:
+class NullLog:
     """A log that drops all events, for ranks that write none."""
 
     def write(self, kind: str, **fields: object) -> None:
@@ -117,7 +117,7 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
         self._last_losses: deque[float] = deque(maxlen=_LAST)
         self._warned = ""
-        self._odd: Mapping[str, set[str]] = {}
+        self._allowed_nonfinite: Mapping[str, set[str]] = {}
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # duration of the last save of each
 
     def start(self) -> None:
@@ -193,11 +193,11 @@ class Recorder:
             DivergedError: if the loss is not finite; the message contains `where`.
         """
         if not math.isfinite(metrics.loss):
-            raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
+            raise self.divergence_error(f"the objective became {metrics.loss}", where, metrics.remedy)
         flops *= metrics.samples
         self.usage.add(samples=metrics.samples, flops=flops)
         steady = metrics.details.get(_STEADY, metrics.loss)
-        if metrics.counted:
+        if metrics.mean_weight:
             if self.usage.first_loss is None:
                 self.usage.first_loss = steady
             self._last_losses.append(steady)
@@ -212,7 +212,7 @@ class Recorder:
         self._meter.restart(waited_seconds)
 
     @property
-    def means_due(self) -> bool:
+    def is_means_due(self) -> bool:
         """True if the next means are due."""
         return self._meter.seconds >= EVENT_SECONDS
 
@@ -225,7 +225,7 @@ class Recorder:
         return self._meter.take(waited_seconds)
 
     @property
-    def save_due(self) -> bool:
+    def is_save_due(self) -> bool:
         """True if the next checkpoint is due.
 
         The first is due after `FIRST_SAVE_SECONDS`, each later one after as long as the run had trained
@@ -404,11 +404,11 @@ class Recorder:
         if not first or first < 0 or not self._last_losses:
             return ""
         last = median(self._last_losses)
-        if last <= _FAR * first:
+        if last <= _DIVERGED_RATIO * first:
             return ""
         return f"the final loss {last:.3g} is far above the initial loss {first:.3g}; {self.remedy}"
 
-    def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
+    def divergence_error(self, what: str, where: str, remedy: str = "") -> DivergedError:
         """Return the error of a run whose numbers are not finite.
 
         Args:
@@ -420,26 +420,28 @@ class Recorder:
         kept = f"the last valid checkpoint is {paths[-1]}" if paths else "no checkpoint was written yet"
         return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
 
-    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+    def allow_nonfinite(self, tensors: Mapping[str, Tensor]) -> None:
         """Allow infinities and NaN that tensors contain before training, such as a mask of -inf.
 
         Args:
             tensors: the tensors by name.
         """
-        self._odd = {name: found for name, each in tensors.items() if (found := _not_finite(each))}
+        self._allowed_nonfinite = {
+            name: found for name, each in tensors.items() if (found := _nonfinite_kinds(each))
+        }
 
     def _check_finite(
         self, pieces: Iterable[TensorChunk | SealedChunk], where: str
     ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:
-            if isinstance(piece, TensorChunk) and _not_finite(piece.tensor) - self._odd.get(
-                piece.name, set()
-            ):
-                raise self.diverged(f"{piece.name} has values that are not finite", where)
+            if isinstance(piece, TensorChunk) and _nonfinite_kinds(
+                piece.tensor
+            ) - self._allowed_nonfinite.get(piece.name, set()):
+                raise self.divergence_error(f"{piece.name} has values that are not finite", where)
             yield piece
 
 
-def _not_finite(tensor: Tensor) -> set[str]:
+def _nonfinite_kinds(tensor: Tensor) -> set[str]:
     """Return the subset of ``inf`` and ``nan`` that a tensor contains."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
         return set()

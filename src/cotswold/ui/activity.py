@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
-from cotswold.words import counted, short_in_words
+from cotswold.words import count_phrase, short_in_words
 
 SILENT_SECONDS = 2.0
 """Seconds without a message after which a process is called silent."""
@@ -60,19 +60,19 @@ def replica_does(row: Row) -> str:
     doing = str(row.get("doing"))
     silent = figure(row, "silent_seconds")
     if silent > SILENT_SECONDS and doing != "starting":
-        then = _said(doing, row, _ALONE_THEN, "waited")
+        then = _describe_activity(doing, row, _ALONE_THEN, "waited")
         return f"is silent; at its last message it {then}"
-    return _said(doing, row)
+    return _describe_activity(doing, row)
 
 
-def _said(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
-    waited = [named(each) for each in names(row, "waits_for")]
+def _describe_activity(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
+    waited = [readable_name(each) for each in names(row, "waits_for")]
     if doing in _WAITS and waited:
         return f"{waits} for {listed(waited)} {_WAITS[doing]}"
     return alone.get(doing, doing)
 
 
-def named(name: str) -> str:
+def readable_name(name: str) -> str:
     """Return a readable name for a process or bucket; replicated buckets are named RUN/NUMBER.
 
     >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
@@ -84,7 +84,7 @@ def named(name: str) -> str:
     return f"the {name}" if name == "coordinator" else name
 
 
-def evaluator_does(row: Row) -> str:
+def describe_evaluator(row: Row) -> str:
     """Describe an evaluator's activity.
 
     >>> evaluator_does({"doing": "judging", "judges": 12000})
@@ -103,7 +103,7 @@ def since_seconds(row: Row) -> float:
     return max(figure(row, "for_seconds"), figure(row, "silent_seconds"))
 
 
-def since(row: Row) -> str:
+def describe_duration(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
     >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
@@ -129,7 +129,7 @@ def is_copied(row: Row) -> bool:
     return isinstance(row.get("leads"), int)
 
 
-def unsaved(row: Row) -> str:
+def describe_unsaved(row: Row) -> str:
     """Describe the state of a parameter server that is not on its disk.
 
     >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
@@ -151,7 +151,7 @@ def server_does(row: Row) -> str:
         return short
     queued, waited = int(figure(row, "queued")), names(row, "waits_for")
     if waited and queued:
-        return f"keeps {counted(queued, 'update')} back for {listed(waited)}"
+        return f"keeps {count_phrase(queued, 'update')} back for {listed(waited)}"
     if waited:
         return f"waits for {listed(waited)}"
-    return f"applies {counted(queued, 'update')}" if queued else "waits for updates"
+    return f"applies {count_phrase(queued, 'update')}" if queued else "waits for updates"

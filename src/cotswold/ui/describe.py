@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.ui.format import as_number, bytes_in_words, clock, flop_rate, kinds_of, time_left
-from cotswold.words import counted as counted_of
+from cotswold.words import count_phrase as counted_of
 
 
 def describe(event: Mapping[str, object], left: float | None = None) -> str | None:
@@ -32,7 +32,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             of = "samples" if "counted" in event else "iterations"
             return f"{phase_name(event['stack'])} ended after {event['step']} {of}: {event['why']}"
         case "stack_end" if "pushed" in event:
-            return f"{phase_name(event['stack'])} ended; {_pushed(event)}{_without(event)}"
+            return (
+                f"{phase_name(event['stack'])} ended; {_describe_pushes(event)}{_describe_uncounted(event)}"
+            )
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
         case "prolonged":
@@ -86,12 +88,12 @@ def figures(event: Mapping[str, object]) -> str:
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
     rate = flop_rate(1e9 * as_number(event["gflops"]))
     return (
-        f"loss {as_number(event['loss']):.5g}{_of_replicas(event)}{counted}{workers} "
+        f"loss {as_number(event['loss']):.5g}{_describe_replicas(event)}{counted}{workers} "
         f"{as_number(event['samples_per_second']):.0f} samples/s {rate}{noted}"
     )
 
 
-def _of_replicas(event: Mapping[str, object]) -> str:
+def _describe_replicas(event: Mapping[str, object]) -> str:
     """Return the part of a step event about replicas; empty without replicas."""
     if "replicas" not in event:
         return ""
@@ -109,7 +111,7 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     )
 
 
-def _pushed(event: Mapping[str, object]) -> str:
+def _describe_pushes(event: Mapping[str, object]) -> str:
     """Return the bytes that replicas pushed, by layer."""
     layers = event["pushed"] if isinstance(event["pushed"], Mapping) else {}
     parts = []
@@ -119,7 +121,7 @@ def _pushed(event: Mapping[str, object]) -> str:
     return f"replicas pushed {bytes_in_words(as_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
 
 
-def _without(event: Mapping[str, object]) -> str:
+def _describe_uncounted(event: Mapping[str, object]) -> str:
     """Return the samples that were not counted; empty if all were."""
     found = [
         f"{as_number(event[name]):,.0f} {word}"

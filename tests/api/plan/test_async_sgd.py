@@ -152,7 +152,7 @@ def test_a_run_ends_at_its_limit_of_money_and_goes_on(tmp_path: Path) -> None:
 
     job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
     stop = Stop()
-    assert not job.train(watch=lambda event: None, stop=stop) and stop.limited
+    assert not job.train(watch=lambda event: None, stop=stop) and stop.is_limited
     (end,) = events(job.run, "end")
     assert end["status"] == "limited" and "max_dollars" in str(end["why"])
     assert events(job.run, "checkpoint") or not end["samples"], "it was saved"

@@ -45,7 +45,7 @@ class Places(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leave
 
         monkeypatch.setattr(Tensor, "numpy", numpy)
         monkeypatch.setattr(Tensor, "cpu", cpu)
-        monkeypatch.setattr(Batch, "on", on)
+        monkeypatch.setattr(Batch, "to", on)
 
     def put(self, *tensors: object) -> None:
         """These are on the device."""

@@ -44,12 +44,12 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
 
 
 def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
-    """As `learning_works.in_replica`."""
+    """As `replica_task.build_replica_task`."""
     pretend()
     return learning_works.build_replica_task(recipe, store, rows)
 
 
 def in_evaluator(recipe: str, store: str) -> Validation:
-    """As `judging.in_evaluator`."""
+    """As `evaluation.build_evaluation`."""
     pretend()
     return judging.build_evaluation(recipe, store)

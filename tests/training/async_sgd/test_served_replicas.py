@@ -17,7 +17,7 @@ from tests.support.training.small_recipes import supervised
 from tests.training.data.test_data_servers import children, with_servers
 
 from cotswold.data import Store
-from cotswold.data.service.store import said
+from cotswold.data.service.store import augmentation_to_json
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
@@ -200,7 +200,7 @@ def pool_of(recipe: str, folder: Path, stores: Path, host: str | None = None) ->
     folder.mkdir()
     (folder / "recipe.toml").write_text(recipe)
     job = open_job(folder / "recipe.toml", folder / "run", stores=stores)
-    varying, place = said(augmentation_of(job.recipe, job.store)), folder / "address"
+    varying, place = augmentation_to_json(augmentation_of(job.recipe, job.store)), folder / "address"
     token = token_of(os.environ)
     assert token is not None
     told = data_feed.arguments_of(job.store, 1 << 20, varying)

@@ -31,7 +31,12 @@ from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data import stores as stores_of_runs
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.full_batch.local import EvaluationProgress, FullBatchObjective
-from cotswold.training.full_batch.objective import DenseObjective, LayerObjective, ModuleObjective, objective_from_recipe
+from cotswold.training.full_batch.objective import (
+    DenseObjective,
+    LayerObjective,
+    ModuleObjective,
+    objective_from_recipe,
+)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_run_that_its_limit_stops_takes_the_first_signal_for_the_wish_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk(monkeypatch)
-    desk.unheard, desk.stop.limited = SILENT, True
+    desk.unheard, desk.stop.is_limited = SILENT, True
     (said,) = desk.look()
     assert "at once on Ctrl-C or SIGTERM twice, a moment apart; then --resume continues" in said
     desk.stop.signal = 15

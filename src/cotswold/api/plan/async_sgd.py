@@ -25,7 +25,7 @@ REPLICA_VECTORS = 4
 """Vectors of a replica: the current and previous parameters, the accumulated gradient, and the push in
 progress.
 """
-APART_VECTORS, DEVICE_VECTORS = 3, 3
+DEVICE_REPLICA_VECTORS, DEVICE_VECTORS = 3, 3
 """Vectors of a replica on a device.
 
 In memory: the previous parameters and two pushes. On the device: the parameters, the accumulated gradient and
@@ -41,7 +41,7 @@ EVALUATOR_VECTORS = 2
 """Vectors of an evaluator: the network, and the pulled parameters."""
 
 
-def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
+def plan_row(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     """Return the plan of a recipe whose input is known. Raises MachineError if its device is missing."""
     from cotswold.replicas.startup import QUEUE_VECTORS
     from cotswold.shards.runtime.layout import split_into_shards
@@ -63,7 +63,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     vector = plan.FLOAT_BYTES * size
     kept = 1 + len(rule_of(training).keeps)
     samples, exact = plan.patterns_in(recipe)
-    pushed = _pushed(recipe, training, work, shards)
+    pushed = _push_bytes(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     names = layer_names(work.flat.module)
@@ -78,7 +78,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
     }
     if stands is not None:
-        serving = plan_standing.found(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
+        serving = plan_standing.cluster_row(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
     row: plan.Row = {
         "processes": 1 + started + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
@@ -92,7 +92,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "steps_an_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
-            {"shard": each.number, "tensor": each.tensor, "called": _called(each.tensor, names)}
+            {"shard": each.number, "tensor": each.tensor, "called": _tensor_label(each.tensor, names)}
             | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
             for each in shards
         ],
@@ -106,9 +106,9 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "run_flops": training.epochs * samples * work.flops[1],
         "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
         "step_seconds": training.batch_size * seconds,
-        **plan.crowded(recipe),
+        **plan.overcommit_warning(recipe),
     }
-    learning = training.epochs * samples * seconds / _at_once(recipe)
+    learning = training.epochs * samples * seconds / _concurrent_replicas(recipe)
     row["run_seconds"] = plan.START_SECONDS + plan.CLUSTER_START_SECONDS + learning
     return {**row, **plan.cost(recipe, float(str(row["run_seconds"])))}
 
@@ -117,22 +117,22 @@ def _replica_bytes(training: DownpourTraining, vector: int, activations: int) ->
     if training.device == "cpu":
         return {"replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations}
     return {
-        "replica_memory_bytes": plan.PROCESS_BYTES + APART_VECTORS * vector,
+        "replica_memory_bytes": plan.PROCESS_BYTES + DEVICE_REPLICA_VECTORS * vector,
         "replica_device_bytes": DEVICE_VECTORS * vector + activations,
     }
 
 
-def _at_once(recipe: Recipe) -> int:
+def _concurrent_replicas(recipe: Recipe) -> int:
     """Replicas that compute at the same time."""
     from cotswold.kernels.machine.cuda_devices import cuda_device_count
 
     device = recipe.training.device
     if device == "cpu":
-        return plan.at_once(recipe)
+        return plan.concurrent_processes(recipe)
     return min(recipe.cluster.workers, cuda_device_count() if device == "cuda" else 1)
 
 
-def _called(tensor: str, names: Mapping[str, str]) -> str:
+def _tensor_label(tensor: str, names: Mapping[str, str]) -> str:
     """Return `layer 2 weight` for a tensor of a layer."""
     module, _, name = tensor.rpartition(".")
     return f"{names.get(module, module)} {name}".strip()
@@ -171,7 +171,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
     return work
 
 
-def _pushed(
+def _push_bytes(
     recipe: Recipe, training: DownpourTraining, work: ReplicaTask, shards: Sequence[Shard]
 ) -> dict[str, float]:
     """Return the bytes that a step of a replica pushes to all servers, by kind."""

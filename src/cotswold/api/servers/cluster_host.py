@@ -18,7 +18,7 @@ from cotswold.api.servers.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.replication.controller.event_text import GATHERED, OF_BUCKETS
 from cotswold.ui.format import bytes_in_words
-from cotswold.words import counted
+from cotswold.words import count_phrase
 
 if TYPE_CHECKING:
     from cotswold.host import Token
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 EVENTS = "events.jsonl"
 DRAIN_SECONDS = 25.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _SERVER_BYTES = 300_000_000
 """Bytes of disk that an empty server needs (docs/operations.md)."""
-_ROOM_BYTES = 1_000_000_000
+_LOW_DISK_BYTES = 1_000_000_000
 """Free bytes below which the start of a host shows a warning."""
 _QUIET = ("serving", *OF_BUCKETS)
 """Events that are written to the file but not shown.
@@ -62,7 +62,7 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     return found
 
 
-def made_tokens(token: Path | None) -> Token | KeyringFile:
+def create_tokens(token: Path | None) -> Token | KeyringFile:
     """Return the secret as `cluster_tokens` does, creating a missing file; for the start of a cluster."""
     from cotswold.host.keyring import KeyringFile
 
@@ -88,9 +88,9 @@ def serve_host(
                 say(sentence)
 
         controller = "" if settings.own_controller is None else ", and a controller"
-        servers = counted(settings.servers, "server")
+        servers = count_phrase(settings.servers, "server")
         say(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
-        if little := little_room(settings, shutil.disk_usage(settings.folder).free):
+        if little := low_disk_warning(settings, shutil.disk_usage(settings.folder).free):
             say(f"warning: {little}")
         if few := few_servers(settings):
             say(few)
@@ -101,21 +101,25 @@ def serve_host(
                 say(f"serving on {settings.at}; requesting names of its servers from a controller")
             say(next_commands(settings, token))
             while stop.signal is None:
-                station.step(_LOOK_SECONDS)
+                station.step(_POLL_SECONDS)
             if stop.signal == signal.SIGTERM:  # notice of a spot machine
-                say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
+                say(
+                    _undrained_note(
+                        station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None
+                    )
+                )
 
 
-def little_room(settings: HostSettings, free: int) -> str:
+def low_disk_warning(settings: HostSettings, free: int) -> str:
     """Return a warning if the host's disk has few bytes free for its servers, else an empty string.
 
     The disk space that runs will need is unknown.
     """
-    wanted = max(_ROOM_BYTES, settings.servers * _SERVER_BYTES)
+    wanted = max(_LOW_DISK_BYTES, settings.servers * _SERVER_BYTES)
     if settings.flush_seconds is None or free >= wanted:
         return ""
-    servers = counted(settings.servers, "server")
-    each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _ROOM_BYTES else ""
+    servers = count_phrase(settings.servers, "server")
+    each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _LOW_DISK_BYTES else ""
     return (
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, but {servers} should "
         f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or use a --folder on "
@@ -125,11 +129,11 @@ def little_room(settings: HostSettings, free: int) -> str:
 
 def few_servers(settings: HostSettings) -> str:
     """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
-    copies, servers = settings.control.copies, counted(settings.servers, "server")
+    copies, servers = settings.control.copies, count_phrase(settings.servers, "server")
     if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
         return ""
     return (
-        f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')} instead "
+        f"with {servers} each part of the parameters has {count_phrase(settings.servers, 'copy')} instead "
         f"of {copies}; add servers with --servers, or `cotswold cluster add` on this or another host"
     )
 
@@ -151,7 +155,7 @@ def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
     )
 
 
-def _drained(found: DrainProgress, *, has_disks: bool) -> str:
+def _undrained_note(found: DrainProgress, *, has_disks: bool) -> str:
     """Describe the data left on a host that ends."""
     if not found.is_more:
         return "all data were handed over"
@@ -160,4 +164,4 @@ def _drained(found: DrainProgress, *, has_disks: bool) -> str:
         whose = ", ".join(found.unknown)
         return f"no controller confirmed the handover of {whose}, so it may be incomplete; {kept}"
     were = "was" if found.left == 1 else "were"
-    return f"{counted(found.left, 'copy')} {were} not handed over; {kept}"
+    return f"{count_phrase(found.left, 'copy')} {were} not handed over; {kept}"

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cotswold.cli.support.tables import at_least_one, command, leave, ready, table, thread_counts, write
+from cotswold.cli.support.tables import (
+    command,
+    create_result_folder,
+    require_positive,
+    table,
+    thread_counts,
+    write,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from cotswold.bench.kernels.shapes import Shape
@@ -20,14 +28,14 @@ if TYPE_CHECKING:
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
-Only = Annotated[list[str] | None, Parameter(negative=())]
+GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 EXPLAINED_IMAGES = 96
 
 
 def kernels(
     *,
     threads: str | None = None,
-    only: Only = None,
+    only: GroupNames = None,
     match: str = "",
     quick: Flag = False,
     explain: Flag = False,
@@ -93,25 +101,25 @@ def kernels(
                 only or [],
                 match,
                 layer,
-                at_least_one(EXPLAINED_IMAGES if images is None else images, "--images"),
+                require_positive(EXPLAINED_IMAGES if images is None else images, "--images"),
             ),
             json_,
         )
         return
     from cotswold.bench import measure_kernels
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
-    ready(out)
+    create_result_folder(out)
     found = measure_kernels(
         threads=counts,
         only=only or [],
         match=match,
         quick=quick,
         command=command(),
-        say=say,
+        say=write_message,
         leave=lambda so_far: write(so_far, "kernels", out),
     )
-    leave(found, "kernels", out, json_)
+    write_result(found, "kernels", out, json_)
     if out is not None:
         from cotswold.bench.kernels.plots import PLOTS
 
@@ -146,13 +154,13 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     torch.set_num_threads(threads)
     about = backend()
     found = []
     for number, shape in enumerate(shapes, 1):
-        say(f"{number} of {len(shapes)}: {shape.name}")
+        write_message(f"{number} of {len(shapes)}: {shape.name}")
         found += explained(shape)
     if json_:
         print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))

@@ -24,7 +24,7 @@ from PIL import Image
 from cotswold.data.formats.image import BrokenImageError, numbers, shallow
 from cotswold.data.formats.intensity_range import Ranges
 from cotswold.errors import SourceError, UnlabelledError
-from cotswold.words import counted
+from cotswold.words import count_phrase
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["images", "vectors", "frames"]
@@ -51,7 +51,7 @@ _BESIDE = re.compile(r"[-_. ]+|(set|data|images?|images?)(?![a-z])|\d+$")
 """Text allowed next to a split's name in the name of a folder: `test_set`, `val2017`."""
 
 
-def composed(text: str) -> str:
+def normalise_unicode(text: str) -> str:
     """Return a text in Unicode's composed form (NFC), in which "é" is one character instead of two."""
     return unicodedata.normalize("NFC", text)
 
@@ -87,13 +87,13 @@ class SampleSource(ABC):
         """Return the number of samples, including broken ones."""
 
     def __repr__(self) -> str:
-        labels = f", {counted(len(self.classes), 'class')}" if self.classes else ""
-        labels = f", {counted(self.targets, 'regression target')}" if self.targets else labels
-        sequences = "" if self.lengths is None else f" in {counted(len(self.lengths), 'sequence')}"
-        return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
+        labels = f", {count_phrase(len(self.classes), 'class')}" if self.classes else ""
+        labels = f", {count_phrase(self.targets, 'regression target')}" if self.targets else labels
+        sequences = "" if self.lengths is None else f" in {count_phrase(len(self.lengths), 'sequence')}"
+        return f"<{type(self).__name__}: {len(self):,} {self._noun}{sequences}{labels}>"
 
     @property
-    def _what(self) -> str:
+    def _noun(self) -> str:
         """The noun for samples in `repr`."""
         return self.kind
 
@@ -170,7 +170,7 @@ class Source(SampleSource):
     """
 
     kind: Kind = "images"
-    _given = Ranges()
+    _given_ranges = Ranges()
 
     @abstractmethod
     def read(self, index: int) -> Image.Image:
@@ -193,9 +193,9 @@ class Source(SampleSource):
 
         Raises SourceError if the values cannot be those of images.
         """
-        return self._given.before(self._found())
+        return self._given_ranges.before(self._find_ranges())
 
-    def levelled(self, ranges: Ranges) -> Self:
+    def with_ranges(self, ranges: Ranges) -> Self:
         """Return the same images with the value ranges of others.
 
         Kinds of numbers that are missing in ``ranges`` keep their own.
@@ -203,16 +203,18 @@ class Source(SampleSource):
         if not ranges:
             return self
         other = copy.copy(self)
-        other._given = ranges.before(self._given)
+        other._given_ranges = ranges.before(self._given_ranges)
         other.__dict__.pop("ranges", None)
         return other
 
-    def _found(self) -> Ranges:
+    def _find_ranges(self) -> Ranges:
         """Return the ranges of this source's images; empty if all have 8 bits."""
         return Ranges()
 
 
-def chosen(names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str) -> list[int]:
+def select_names(
+    names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str
+) -> list[int]:
     """Return indices of the names that match a pattern of ``include`` (all, if empty) and none of
     ``exclude``.
 
@@ -305,7 +307,7 @@ class Paths:
         """Return the class of each file, from the names of its folders."""
         paths = [self._class_path(folders) for folders in self._folders]
         if not any(paths) or self._is_flat:
-            return [composed(parent) for parent in parents]
+            return [normalise_unicode(parent) for parent in parents]
         if not all(paths):
             name = self.names[next(index for index, path in enumerate(paths) if not path)]
             raise UnlabelledError(
@@ -333,7 +335,7 @@ class Paths:
         depth = self._split_depth
         is_split = depth < len(folders) and split_of_folder(folders[depth]) is not None
         return tuple(
-            composed(folder)
+            normalise_unicode(folder)
             for level, folder in enumerate(folders)
             if level >= self._shared and not (is_split and level == depth)
         )
@@ -389,26 +391,26 @@ class NamedFiles(Source):
         return len(self._names)
 
     @abstractmethod
-    def opened(self, index: int) -> Image.Image:
+    def open_image(self, index: int) -> Image.Image:
         """Return the image as stored in its file. Raises BrokenImageError."""
 
     @abstractmethod
-    def begins(self, index: int) -> bytes:
+    def first_bytes(self, index: int) -> bytes:
         """Return the first bytes of a file. Raises BrokenImageError."""
 
     def read(self, index: int) -> Image.Image:
         """Return the image; with more than 8 bits, it is mapped by the range of all such images."""
-        return shallow(self.name(index), self.opened(index), self.ranges)
+        return shallow(self.name(index), self.open_image(index), self.ranges)
 
-    def _found(self) -> Ranges:
+    def _find_ranges(self) -> Ranges:
         """Find images with more than 8 bits by the first bytes of files, and decode them."""
         ranges = Ranges()
         for index, name in enumerate(self._names):
             if PurePosixPath(name).suffix.lower() in _SHALLOW:
                 continue
             with contextlib.suppress(BrokenImageError):  # `read` reports it again
-                if not _is_shallow_png(self.begins(index)):
-                    with self.opened(index) as image:
+                if not _is_shallow_png(self.first_bytes(index)):
+                    with self.open_image(index) as image:
                         deep = numbers(name, image)
                         if deep is not None:
                             ranges.add(deep[None])

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.sources.base import composed
+from cotswold.data.sources.base import normalise_unicode
 from cotswold.errors import SourceError
 
 _NUMBER_MAX = (1 << 16) - 1
@@ -104,7 +104,7 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> LabelArray:
                 f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give each the same count"
             )
         return LabelArray(np.concatenate([labels for _, labels in parts]))
-    whole = np.concatenate([_plain(name, labels) for name, labels in parts])
+    whole = np.concatenate([_normalise_dtype(name, labels) for name, labels in parts])
     if kinds == {"i"} and int(whole.min()) >= 0 and int(whole.max()) <= _NUMBER_MAX:
         return LabelArray(
             whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1))
@@ -133,7 +133,7 @@ def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
     )
 
 
-def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+def _normalise_dtype(name: str, labels: NDArray[Any]) -> NDArray[Any]:
     """Return texts as str and integers as int64."""
     if labels.dtype.kind == "S":
         try:
@@ -143,7 +143,7 @@ def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
                 f"{name} contains labels that are not UTF-8 ({error}); save them as texts"
             ) from error
     if labels.dtype.kind == "U":
-        return np.array([composed(label) for label in labels.tolist()], str)
+        return np.array([normalise_unicode(label) for label in labels.tolist()], str)
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         raise SourceError(f"{name} has a label of {labels.max()}; number the classes from 0")
     return labels.astype(np.int64)

@@ -17,18 +17,18 @@ from cotswold.data.sources.base import UNLABELLED, Kind, SampleSource
 from cotswold.data.sources.labels import LabelArray, number_remedy
 from cotswold.data.sources.sequences import Integers, neighbours
 from cotswold.errors import SourceError
-from cotswold.words import counted
+from cotswold.words import count_phrase
 
 Rows = NDArray[np.float64]
 
-_KEPT = 16
+_MAX_OPEN_ARRAYS = 16
 """Arrays that a process keeps open. Each uses a memory mapping; a process may have about 65,000 of them."""
 _BLOCK_BYTES = 16 << 20
 _EXACT_BYTES, _EXACT_MAX = 4, 1 << 53
 """Integers of more bytes and greater than this may not be exact in float64."""
 
 
-class ByNumber(Protocol):
+class RowAccess(Protocol):
     """Rows by number: an array, or an object that computes rows on access."""
 
     def __getitem__(self, indices: Integers, /) -> NDArray[Any]:
@@ -50,7 +50,7 @@ class VectorArray:
     name: str
     shape: tuple[int, int]
     split: str | None
-    load: Callable[[], ByNumber]
+    load: Callable[[], RowAccess]
     """Return (row, feature) of any numeric dtype; called when a row is first read."""
     where: str = ""
     """Name in messages, beginning with the file; `name` if empty."""
@@ -94,7 +94,7 @@ class VectorSource(SampleSource):
         self._labels = None if labelling is None else labelling.labels
         if labelling is not None:
             self.classes, self.targets = labelling.classes, labelling.targets
-        self._loaded: dict[int, ByNumber] = {}
+        self._loaded: dict[int, RowAccess] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -103,8 +103,8 @@ class VectorSource(SampleSource):
         return int(self._ends[-1])
 
     @property
-    def _what(self) -> str:
-        return f"{self.kind} of {counted(self.features, 'feature')}"
+    def _noun(self) -> str:
+        return f"{self.kind} of {count_phrase(self.features, 'feature')}"
 
     def name(self, index: int) -> str:
         """Return the name of the array and the row in it."""
@@ -160,7 +160,7 @@ class VectorSource(SampleSource):
                 "save the array as float64 if these digits do not matter"
             )
 
-    def around(self, indices: Integers, context: int) -> Integers:
+    def context_rows(self, indices: Integers, context: int) -> Integers:
         """Return the rows of each sample with its context: (sample, row).
 
         Args:
@@ -191,7 +191,7 @@ class VectorSource(SampleSource):
         for start, stop in self._blocks():
             self.rows(np.arange(start, stop))
         labels = (
-            f"labels are floats: {counted(self.targets, 'regression target')} for each sample"
+            f"labels are floats: {count_phrase(self.targets, 'regression target')} for each sample"
             if self.targets
             else ""
         )
@@ -210,11 +210,11 @@ class VectorSource(SampleSource):
     def _start(self, part: int) -> int:
         return int(self._ends[part]) - self._parts[part].shape[0]
 
-    def _array(self, part: int) -> ByNumber:
+    def _array(self, part: int) -> RowAccess:
         found = self._loaded.get(part)
         if found is None:
             found = self._parts[part].load()
-            while len(self._loaded) >= _KEPT:
+            while len(self._loaded) >= _MAX_OPEN_ARRAYS:
                 self._loaded.pop(next(iter(self._loaded)), None)
             self._loaded[part] = found
         return found

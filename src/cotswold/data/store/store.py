@@ -17,7 +17,7 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.data.preprocessing import AnyTransform, of_images, transform_from_state
+from cotswold.data.preprocessing import AnyTransform, as_image_transform, transform_from_state
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.preprocessing.whiteness import Whiteness, measure
@@ -31,11 +31,11 @@ from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
-from cotswold.words import counted
+from cotswold.words import count_phrase
 
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
-_NAMED = 5
+_MAX_NAMED_IMAGES = 5
 """Maximum number of broken images named in a message."""
 _REMEDY = "prepare the store again or copy it again"
 
@@ -58,7 +58,9 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self._open(expanded(path))
-        faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
+        faults = self.links() or [
+            fault for key in self.files if (fault := self._visible_fault(key)) is not None
+        ]
         if faults:
             raise StoreError(faults[0])
 
@@ -91,8 +93,8 @@ class Store:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
-        labels = f"; {counted(len(self.classes), 'class')}" if self.classes else ""
-        labels = f"; {counted(self.targets, 'regression target')}" if self.targets else labels
+        labels = f"; {count_phrase(len(self.classes), 'class')}" if self.classes else ""
+        labels = f"; {count_phrase(self.targets, 'regression target')}" if self.targets else labels
         return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
 
     @property
@@ -161,14 +163,14 @@ class Store:
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def preparation_notes(self) -> tuple[str, ...]:
         """Sentences on the splits and the conversion to 8 bits."""
         return tuple(self._manifest["notes"])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for users of the store: `remarks` and `broken_note`."""
-        return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
+        """Sentences for users of the store: `preparation_notes` and `broken_note`."""
+        return (*self.preparation_notes, *([] if self.broken_note is None else [self.broken_note]))
 
     @property
     def broken_note(self) -> str | None:
@@ -176,9 +178,9 @@ class Store:
         count, named = self.broken
         if not count:
             return None
-        more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
+        more = f"; and {count - _MAX_NAMED_IMAGES:,} more" if count > _MAX_NAMED_IMAGES else ""
         were = "was" if count == 1 else "were"
-        return f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
+        return f"{count_phrase(count, 'broken image')} {were} left out: {'; '.join(named[:_MAX_NAMED_IMAGES])}{more}"
 
     @property
     def files(self) -> list[str]:
@@ -204,7 +206,7 @@ class Store:
         """
         self._part(split)
         name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
-        return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+        return np.asarray(self._read_checked(self._array(name), name, slice(None)), self._described(name)[1])
 
     def learnable(self, labels: Tensor) -> Tensor:
         """Convert labels to what a network learns: standardised regression targets, or unchanged classes.
@@ -227,7 +229,7 @@ class Store:
             return None
         if split not in self._lengths:
             name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
-            lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
+            lengths = np.asarray(self._read_checked(self._array(name), name, slice(None)), np.int64)
             if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["samples"]:
                 raise self._corrupted(name)
             self._lengths[split] = lengths
@@ -281,14 +283,14 @@ class Store:
             stored = self.transform.preparation.dtype
             return np.empty((stop - start, self.shape.channels, *window.shape), stored)
         if self.shape != self.transform.preparation.row:
-            return self._joined(split, start, stop)
+            return self._frames_with_context(split, start, stop)
         return self._rows(split, start, stop, window)
 
     def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
         name = f"{store_layout.folder(split)}/{store_layout.SAMPLES}"
-        return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
+        return self._read_checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
-    def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
+    def _frames_with_context(self, split: str, start: int, stop: int) -> NDArray[Any]:
         """Return frames with their neighbours; the store contains every frame once."""
         preparation, lengths = self.transform.preparation, self.lengths(split)
         assert isinstance(preparation, VectorPreparation) and lengths is not None, "only frames are joined"
@@ -319,7 +321,7 @@ class Store:
         Args:
             key: Path of the file, relative to the store.
         """
-        outside = self._outside(key)
+        outside = self._visible_fault(key)
         if outside is not None:
             return outside
         try:
@@ -327,7 +329,7 @@ class Store:
         except OSError as error:
             return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
 
-    def _outside(self, key: str) -> str | None:
+    def _visible_fault(self, key: str) -> str | None:
         """Return a sentence on a fault that is visible without reading the file, else None."""
         try:
             found = (self.path / key).lstat()
@@ -356,7 +358,7 @@ class Store:
         Raises:
             UserError: if the samples are not images.
         """
-        band = of_images(self.transform).preparation.band
+        band = as_image_transform(self.transform).preparation.band
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["samples"], images, most)
         return measure(self.read(split, 0, count), band)
@@ -373,7 +375,7 @@ class Store:
             if not self._intact(described):
                 raise self._corrupted(described)
             try:
-                array = zarr_group.opened(self.path / name)
+                array = zarr_group.open_array(self.path / name)
             except Exception as error:  # zarr raises many kinds of errors for damaged metadata
                 raise self._corrupted(described) from error
             wanted = self._described(name)
@@ -404,12 +406,12 @@ class Store:
     def _arrays(self) -> dict[str, zarr.Array[Any]]:
         return {}
 
-    def _checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
+    def _read_checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
         """Read a selection; on failure, find the chunk at fault.
 
         A chunk that was deleted after opening would read as zeros, so its existence is checked afterwards.
         """
-        keys = self._touched(name, selection)
+        keys = self._files_of(name, selection)
         try:
             values = np.asarray(array[selection])
         except Exception as error:  # checksums, lengths and shard indices raise many kinds of errors
@@ -420,7 +422,7 @@ class Store:
             raise self._corrupted(gone)
         return values
 
-    def _touched(self, name: str, selection: Any) -> list[str]:
+    def _files_of(self, name: str, selection: Any) -> list[str]:
         """Return the files that a selection reads."""
         split = name.split("/")[1]
         if name.endswith(store_layout.LABELS):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from cotswold.recipe.bounds import at_most, items
+from cotswold.recipe.bounds import hidden_maximum, items
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
@@ -149,9 +149,9 @@ class Cluster(Section):
     """Short name."""
     about: str
     """Sources of all numbers."""
-    hosts: Annotated[int, Field(gt=0), at_most(1 << 16)]
+    hosts: Annotated[int, Field(gt=0), hidden_maximum(1 << 16)]
     """Number of hosts."""
-    devices: Annotated[int, Field(gt=0), at_most(1 << 12)]
+    devices: Annotated[int, Field(gt=0), hidden_maximum(1 << 12)]
     """Devices of a host; ranks fill host after host. More ranks than devices share them."""
     threads: Fraction | None = None
     """Speed of each additional core of a rank, as a fraction of one core's rates.

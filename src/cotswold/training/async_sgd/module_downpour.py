@@ -27,7 +27,7 @@ from cotswold.training.async_sgd.capture import layers_of
 from cotswold.training.async_sgd.evaluation import Validation
 from cotswold.training.async_sgd.fork_check import try_in_fork
 from cotswold.training.async_sgd.gradients import PushFormat
-from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, start_hogwild, round_of
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, round_of, start_hogwild
 from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask
 from cotswold.training.async_sgd.strategy import ProcessStarter, settings_of
 from cotswold.training.data.indexed import DatasetSamples

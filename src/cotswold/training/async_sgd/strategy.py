@@ -32,7 +32,12 @@ from cotswold.training.async_sgd.push_format import unit_norm_weights
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
-from cotswold.training.full_batch.cluster import ClusterStarter, rows_folder, cluster_starter, record_cluster_event
+from cotswold.training.full_batch.cluster import (
+    ClusterStarter,
+    cluster_starter,
+    record_cluster_event,
+    rows_folder,
+)
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.strategies.registry import TrainContext
@@ -175,7 +180,9 @@ def build(context: TrainContext) -> AsyncTrainer:
     work = work_of(recipe)
 
     def started() -> tuple[ClusterStarter, Mapping[str, object]]:
-        start = cluster_starter(recipe, (*PRELOADED, work.partition(":")[0], _EVALUATION_MODULE), context.exit_stack)
+        start = cluster_starter(
+            recipe, (*PRELOADED, work.partition(":")[0], _EVALUATION_MODULE), context.exit_stack
+        )
         pool = pool_of(context, start.token, start.host)
         if pool is None:
             write_rows(store, "train", rows)

@@ -105,7 +105,7 @@ class LoadedBatches:
         return {
             "epoch": self._epoch,
             "step": self._step,
-            **self._nature,
+            **self._settings,
             "generators": [base64.b64encode(each.numpy().tobytes()).decode() for each in self._begun],
         }
 
@@ -117,7 +117,7 @@ class LoadedBatches:
             )
         differing = [
             f"{name} {state[name]} there, {own} here"
-            for name, own in self._nature.items()
+            for name, own in self._settings.items()
             if state.get(name, own) != own
         ]
         if differing:
@@ -142,7 +142,7 @@ class LoadedBatches:
             ) from error
 
     @property
-    def _nature(self) -> dict[str, object]:
+    def _settings(self) -> dict[str, object]:
         """Properties in which a loader must match the run's."""
         loader = self._loader
         sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler

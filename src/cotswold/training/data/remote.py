@@ -21,7 +21,7 @@ import torch
 from cotswold.data import Augmentation, Store
 from cotswold.data.loading.batching import BatchRequest
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import DatasetView, said
+from cotswold.data.service.store import DatasetView, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, open_client, request_settings
 from cotswold.errors import UserError
@@ -118,7 +118,7 @@ class RemoteSamples:
         """
         shape = store.shape
         self._store, self._place, self._token = store.identity, place, token
-        self._view = DatasetView("train", seed, None, said(augmentation), store.identity)
+        self._view = DatasetView("train", seed, None, augmentation_to_json(augmentation), store.identity)
         self._sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
         self._count, self._learnable = store.splits["train"], store.learnable
         self._client: DataClient | None = None
@@ -132,7 +132,7 @@ class RemoteSamples:
     @property
     def is_augmented(self) -> bool:
         """True if samples are augmented."""
-        return bool(self._view.varying)
+        return bool(self._view.augmentation_json)
 
     @property
     def is_starved(self) -> bool:

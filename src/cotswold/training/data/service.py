@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cotswold.data import Store
-from cotswold.data.service.store import DatasetView, ServedStore, said
+from cotswold.data.service.store import DatasetView, ServedStore, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
@@ -109,8 +109,16 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
         with _existing_pool(recipe, data.servers).connect(store.identity if store else "") as client:
             terms = client.terms()
-        view = None if store is None else DatasetView("train", varying=said(augmentation_of(recipe, store)))
-        if view is not None and view.names_own and view.varying != terms.varying:
+        view = (
+            None
+            if store is None
+            else DatasetView("train", augmentation_json=augmentation_to_json(augmentation_of(recipe, store)))
+        )
+        if (
+            view is not None
+            and view.uses_custom_function
+            and view.augmentation_json != terms.augmentation_json
+        ):
             raise UserError(
                 f"the data servers at {data.servers} were started with other transforms, and call a custom "
                 "function "
@@ -143,7 +151,7 @@ def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolLocati
     )
     place = logs / "address"
     place.unlink(missing_ok=True)
-    told = arguments_of(store, byte_count(data.cache), said(augmentation_of(recipe, store)))
+    told = arguments_of(store, byte_count(data.cache), augmentation_to_json(augmentation_of(recipe, store)))
     things, process = head(settings, told, token, {}, logs, place)
     context.exit_stack.enter_context(things)
     deadline = time.monotonic() + _START_SECONDS
@@ -151,7 +159,9 @@ def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolLocati
         if process.code() is not None or time.monotonic() > deadline:
             raise MachineError(f"the head of the data servers {process.why()}; see {logs}")
         time.sleep(_POLL_SECONDS)
-    return PoolLocation(place.read_text(), False, host, cluster.encrypt, _asking(recipe), _server_log_note(logs))
+    return PoolLocation(
+        place.read_text(), False, host, cluster.encrypt, _asking(recipe), _server_log_note(logs)
+    )
 
 
 def pool_argument(pool: PoolLocation | None) -> dict[str, object]:
@@ -160,7 +170,7 @@ def pool_argument(pool: PoolLocation | None) -> dict[str, object]:
 
 
 def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, object]:
-    """Return the arguments of `in_data_server`."""
+    """Return the arguments of `build_served_store`."""
     return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
 
 
@@ -192,7 +202,9 @@ def _start_servers(context: TrainContext, servers: int, cache_bytes: int, varyin
     token = token_of(os.environ) or Token.new()
     asking = request_settings(WINDOW, _asking(context.recipe))
     logs = _logs_of(context)
-    client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_server_log_note(logs)))
+    client = things.enter_context(
+        DataClient(token, store=store.identity, asking=asking, where=_server_log_note(logs))
+    )
     opened, _ = head(
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.silence),
         arguments_of(store, cache_bytes, varying),

@@ -111,7 +111,7 @@ def _source_for(recipe: Recipe) -> Source | VectorSource:
     except UnlabelledError as error:
         if recipe.trains_stacks:
             raise
-        raise SourceError(error.needing_labels) from error
+        raise SourceError(error.message_with_remedy) from error
 
 
 def recipe_preparation(data: Data) -> AnyPreparation:

@@ -31,7 +31,12 @@ from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Method
-from cotswold.training.full_batch.cluster import ClusterBackend, recorded_in, open_training_cluster, rows_folder
+from cotswold.training.full_batch.cluster import (
+    ClusterBackend,
+    open_training_cluster,
+    recorded_in,
+    rows_folder,
+)
 from cotswold.training.full_batch.local import FullBatchObjective, ProgressCallback
 from cotswold.training.full_batch.objective import ModuleObjective, objective_from_recipe
 from cotswold.training.jobs.restore import supervised_network

@@ -41,8 +41,8 @@ from cotswold.training.jobs.restore import (
     check_preparation,
     check_training_device,
     newest,
-    untrained_phases,
     start_of,
+    untrained_phases,
 )
 from cotswold.training.jobs.run_store import record_of, store_of
 
@@ -182,7 +182,7 @@ def is_started(path: Path, resume: Resume, *, named: bool = True, python: bool =
 
 def _is_free(run: RunDirectory) -> bool:
     """Return True if a new run may replace this one, which has not begun and is not being trained."""
-    if not run.is_unbegun:
+    if not run.has_no_step:
         return False
     try:
         with run.lock():
@@ -214,7 +214,7 @@ def _resumed(
             f"the run in {path} trains {kept.network.module}, a module of a Python program; resume it "
             f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
-    wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.remembered, *overrides])
+    wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.saved_overrides, *overrides])
     wanted, totals = asked_for(wanted, kept, run)
     check_training_device(wanted.training)
     _check_cluster(wanted)
@@ -294,7 +294,9 @@ def _create(
     check_start(wanted)
     check_resources(wanted, store, path, rank_context)
     _check_pool(wanted, store)
-    run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **record_of(store)})
+    run = RunDirectory.create_or_replace(
+        path, recipes.dump(wanted), {**describe_environment(), **record_of(store)}
+    )
     return RecipeJob(run, wanted, resumed=False, rank_context=rank_context, store=store)
 
 

@@ -17,14 +17,14 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import Store
-from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, told
+from cotswold.errors import RESUME, CheckpointError, CotswoldError, MachineError, describe_exception
 from cotswold.files import FREE_AND_REPEAT, FREE_AND_RESUME
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.host.stack_dump import dump_stacks_into
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
-from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
+from cotswold.run import EventLog, NullLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.run.loggers.status_file import StatusFile
@@ -32,7 +32,7 @@ from cotswold.run.recorder import Log
 from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
-from cotswold.training.jobs.config_diff import check_recipe, metadata, lasting_overrides
+from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
 from cotswold.training.jobs.extend import note, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
@@ -144,11 +144,11 @@ class Job(ABC):
                 if rank_context.is_main:
                     open_things.enter_context(self.run.lock())
                     self.run.check_known()
-                    self.run.remember(lasting_overrides(recipe, recipes.load(self.run.recipe)))
+                    self.run.save_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
-            log = self._log(watch, open_things) if rank_context.is_main else NoLog()
+            log = self._log(watch, open_things) if rank_context.is_main else NullLog()
             recorder = self._recorder(log, stop, identity)
             runner = self._built(recorder, open_things)
             if self.resumed:
@@ -223,7 +223,7 @@ class Job(ABC):
         recorder.start()
         try:
             finished = runner.run()
-            status = "finished" if finished else "limited" if recorder.stop.limited else "interrupted"
+            status = "finished" if finished else "limited" if recorder.stop.is_limited else "interrupted"
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
@@ -242,7 +242,7 @@ class Job(ABC):
         if said.endswith(RESUME):
             said = f"{said}: {self._resume_words}"
         if not CheckpointManager(self.run.checkpoints).paths():
-            free = FREE_AND_REPEAT if self.run.is_unbegun else f"{_FREE_ANEW} ({NOTHING_SAVED})"
+            free = FREE_AND_REPEAT if self.run.has_no_step else f"{_FREE_ANEW} ({NOTHING_SAVED})"
             said = f"{said} ({NOTHING_SAVED})" if RESUME in said else said.replace(FREE_AND_RESUME, free)
         if said != str(error):
             error.args = (said,)
@@ -283,7 +283,7 @@ class Job(ABC):
                 runner.resume(checkpoint)
             except (LookupError, TypeError, ValueError) as error:
                 raise CheckpointError(
-                    f"{checkpoint.path} was written by another version ({told(error)})"
+                    f"{checkpoint.path} was written by another version ({describe_exception(error)})"
                 ) from error
 
         checkpoint, skipped = recorder.resume(use)
@@ -298,13 +298,13 @@ class Job(ABC):
             counts="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
             skipped=list(skipped),
             grid=self._grid,
-            remembered=self.run.remembered,
+            remembered=self.run.saved_overrides,
         )
 
 
 def _words(error: BaseException) -> str:
     """Return the message of an error, or its type and location if it is unexpected."""
-    return str(error) if isinstance(error, CotswoldError) else told(error)
+    return str(error) if isinstance(error, CotswoldError) else describe_exception(error)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,8 @@ from cotswold.training.async_sgd import module_downpour
 from cotswold.training.data.batches import call_with_parts, require_single_tensor
 from cotswold.training.data.loaders import resume_note
 from cotswold.training.data.user_datasets import (
-    UserData,
     Samples,
+    UserData,
     data_set,
     epoch_samples,
     loader_of,
@@ -51,14 +51,14 @@ from cotswold.training.data.user_datasets import (
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
-from cotswold.training.jobs.create import Resume, open_on_all_ranks, is_started, same_recipe
+from cotswold.training.jobs.create import Resume, is_started, open_on_all_ranks, same_recipe
 from cotswold.training.jobs.extend import asked_for, stages
 from cotswold.training.jobs.job import Job
-from cotswold.training.jobs.module_checks import check_module_learns, with_module_device, with_batch_size
+from cotswold.training.jobs.module_checks import check_module_learns, with_batch_size, with_module_device
 from cotswold.training.jobs.restore import check_training_device
 from cotswold.training.losses import CustomLoss, Loss, loss_by_name
 from cotswold.training.models import network_tensors
-from cotswold.training.strategies.module_steps import ModuleSharded, ModuleSyncTrainer, LocalModuleSteps
+from cotswold.training.strategies.module_steps import LocalModuleSteps, ModuleSharded, ModuleSyncTrainer
 from cotswold.training.strategies.registry import Runner
 from cotswold.training.strategies.supervised import Supervised, supervised_training
 
@@ -172,7 +172,7 @@ def open_module_job(
             module_batch.check_remote_construction(factory, wanted)
             check_joinable(wanted.cluster.address)
         if not is_started(path, resume, python=True):
-            run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
+            run = RunDirectory.create_or_replace(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())
         run = RunDirectory.open(path).recognised()
         kept = recipes.load(run.recipe)
@@ -234,7 +234,7 @@ class ModuleJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
-        recorder.begin_with(network_tensors(self.module))
+        recorder.allow_nonfinite(network_tensors(self.module))
         if (
             self.rank_context.mesh is None and self.recipe.gang is None
         ):  # a module with hooks cannot be partitioned

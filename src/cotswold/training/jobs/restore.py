@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
-from cotswold.data import differing
+from cotswold.data import differing_fields
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
@@ -221,7 +221,7 @@ def start_of(recipe: Recipe) -> Start | None:
     if recipe.network.start is None:
         return None
     named = recipes.expand(recipe.network.start)
-    if not Path(named).is_dir() and (named in recipes.shipped() or named.endswith(".toml")):
+    if not Path(named).is_dir() and (named in recipes.shipped_names() or named.endswith(".toml")):
         start = Start(recipes.load(named))
     else:
         run = RunDirectory.open(Path(named))
@@ -248,7 +248,7 @@ def check_preparation(recipe: Recipe, start: Start) -> None:
         there, here = recipe_preparation(start.recipe.data), recipe_preparation(recipe.data)
     except StoreError:
         return
-    found = differing(there, here)
+    found = differing_fields(there, here)
     if found:
         shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
         kind = "need" if start.run is None else "used"

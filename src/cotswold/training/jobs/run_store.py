@@ -70,7 +70,7 @@ def store_of(
     noted = _read_record(run)
     began = recipes.load(run.recipe)
     if recipe is None:
-        recipe = recipes.load(run.recipe, [each for each in run.remembered if _name(each) in PLACES])
+        recipe = recipes.load(run.recipe, [each for each in run.saved_overrides if _name(each) in PLACES])
 
     def check(source: str) -> None:
         if noted.source not in (None, source):
@@ -135,7 +135,7 @@ def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
                 return None
         what = "have changed since the run began"
     except CostlyError as error:
-        if not error.was_read:
+        if not error.is_read:
             return None
         what = "have other names, sizes, times or inodes than when they were last read, and may have changed"
     except (SourceError, RecipeError):

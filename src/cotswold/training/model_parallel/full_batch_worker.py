@@ -25,14 +25,19 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import MachineError, told
+from cotswold.errors import MachineError, describe_exception
 from cotswold.geometry import Box, Grid
 from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import LeaderGroup, Membership, follow, lead
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE, ModuleObjective, inherited_objective, objective_from_recipe
+from cotswold.training.full_batch.objective import (
+    INHERITED_OBJECTIVE,
+    ModuleObjective,
+    inherited_objective,
+    objective_from_recipe,
+)
 from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches, parts_of
 
 TOKEN = "token of the run"
@@ -301,7 +306,9 @@ def follower_loop(rank: Rank) -> None:
         except Exception as error:
             if is_peer_lost(error):
                 raise
-            print(f"rank {number}: {told(error)}", flush=True)  # the leader raises it to its caller
+            print(
+                f"rank {number}: {describe_exception(error)}", flush=True
+            )  # the leader raises it to its caller
             if verb != _Verb.VALIDATE:
                 dist.send(torch.zeros(1, dtype=torch.int64), 0, group=wire)
             continue
@@ -352,13 +359,15 @@ def build_model_parallel_worker(
         given=token,
         timeout_seconds=mesh.timeout,
     ) as led:
-        yield from _led(lambda: _build_recipe_objective(recipe, store, rows, pool), mesh.grid, led, mesh.in_flight)
+        yield from _led(
+            lambda: _build_recipe_objective(recipe, store, rows, pool), mesh.grid, led, mesh.in_flight
+        )
 
 
 def follow_recipe(
     recipe: str, store: str, rows: str | None, pool: str | None, place: Mapping[str, object]
 ) -> None:
-    """Run a follower of `in_worker`."""
+    """Run a follower of `build_model_parallel_worker`."""
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "model-parallel workers have a grid"
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
@@ -373,7 +382,9 @@ def inherited_worker(grid: str, timeout_seconds: float, in_flight: int = 1) -> I
     work, given = inherited_objective(), {"grid": grid, "in_flight": in_flight}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
-    with lead(function, given, size, given={INHERITED_OBJECTIVE: work}, timeout_seconds=timeout_seconds) as led:
+    with lead(
+        function, given, size, given={INHERITED_OBJECTIVE: work}, timeout_seconds=timeout_seconds
+    ) as led:
         yield from _led(lambda: work, grid, led, in_flight)
 
 

@@ -237,7 +237,9 @@ def follower_loop(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
 
 
 @contextmanager
-def build_model_parallel_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[ModelParallelReplica]:
+def build_model_parallel_replica(
+    recipe: str, store: str, rows: str, pool: str | None = None
+) -> Iterator[ModelParallelReplica]:
     """Run a recipe's replica on the ranks of its `[mesh]`, in the leader."""
     mesh, training = _parsed(recipe)
     grid, arguments = (
@@ -255,7 +257,7 @@ def build_model_parallel_replica(recipe: str, store: str, rows: str, pool: str |
 
 
 def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: Mapping[str, object]) -> None:
-    """Run a follower of `in_replica`."""
+    """Run a follower of `build_model_parallel_replica`."""
     mesh, training = _parsed(recipe)
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:

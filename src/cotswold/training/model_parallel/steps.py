@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.errors import MachineError, told
+from cotswold.errors import MachineError, describe_exception
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import RemoteBuffers
 from cotswold.paramserver.core.replica_session import StepTask
@@ -86,7 +86,7 @@ class RankWork:
         dist.all_gather(all_able, able, group=self.rank.wire)
         if isinstance(found, Exception):
             if self.rank.number:  # the first rank raises it to its caller
-                print(f"rank {self.rank.number}: {told(found)}", flush=True)
+                print(f"rank {self.rank.number}: {describe_exception(found)}", flush=True)
             raise found
         failed = [rank for rank, each in enumerate(all_able) if not each.item()]
         if failed:
@@ -179,7 +179,9 @@ class RankSteps:
         """Take the same step on a follower: ``take`` returns pulled shards, ``closed`` receives the push."""
         self._settle(said)
         rank_of = {number: each.rank for number, each in self._accumulation.parts.items()}
-        own = {number: version for number, version in said.installed_versions if rank_of[number] == self._number}
+        own = {
+            number: version for number, version in said.installed_versions if rank_of[number] == self._number
+        }
         taken = take(said.pull[0], own)
         newest = [
             (number, version, taken[number] if number in own else RemoteBuffers(rank_of[number]))
@@ -187,7 +189,9 @@ class RankSteps:
         ]
         shards, versions, buffers = zip(*newest, strict=True) if newest else ((), (), ())
         pulled = PulledNewer(said.pull[0], "", said.pull[1], shards, versions, buffers)
-        task = StepTask([pulled], (0, 0), said.rate, said.opens_accumulation, said.closes, said.pull, said.behind)
+        task = StepTask(
+            [pulled], (0, 0), said.rate, said.opens_accumulation, said.closes, said.pull, said.behind
+        )
         del taken, newest, buffers, pulled
         self._accumulation.begin(task)
         self._accumulation.step(said.samples, said.rate, said.opens_accumulation)

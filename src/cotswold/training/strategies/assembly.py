@@ -32,10 +32,10 @@ def batches_of(context: TrainContext, box: Box | None = None) -> TrainBatches:
     training, varying = context.recipe.training, augmentation_of(context.recipe, context.store)
     feed = None
     if context.recipe.is_served:
-        from cotswold.data.service.store import said
+        from cotswold.data.service.store import augmentation_to_json
         from cotswold.training.data.service import batch_source_of
 
-        feed = batch_source_of(context, said(varying), box)
+        feed = batch_source_of(context, augmentation_to_json(varying), box)
     return context.exit_stack.enter_context(
         TrainBatches(
             context.store,

@@ -9,7 +9,7 @@ import torch
 
 from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.losses import loss_of
-from cotswold.training.strategies.assembly import batches_of, make_trainer, layers_of
+from cotswold.training.strategies.assembly import batches_of, layers_of, make_trainer
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.strategies.supervised import Supervised, supervised_training
 from cotswold.training.trainers.sync import SyncTrainer

@@ -23,7 +23,7 @@ from cotswold.run import Metrics
 from cotswold.training.data.batches import weighted
 from cotswold.training.losses import Loss
 from cotswold.training.models import network_tensors
-from cotswold.training.nonfinite_loss import check_finite, remedy_of_scale, describe_nonfinite_sample
+from cotswold.training.nonfinite_loss import check_finite, describe_nonfinite_sample, remedy_of_scale
 from cotswold.training.scores import Scores, score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned

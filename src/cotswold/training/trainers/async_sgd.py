@@ -38,7 +38,7 @@ from cotswold.training.trainers.async_checkpoint import VECTOR, AsyncCheckpointW
 from cotswold.training.trainers.async_status import StatusReporter
 from cotswold.training.trainers.early_stopping import EarlyStopping
 from cotswold.training.trainers.pushed_bytes import PushedBytes
-from cotswold.training.trainers.rejected_updates import RejectedUpdates, kinds, describe_rejections
+from cotswold.training.trainers.rejected_updates import RejectedUpdates, describe_rejections, kinds
 from cotswold.training.trainers.sync import position_from
 from cotswold.training.trainers.unsaved_window import UnsavedWindow
 from cotswold.wire.lifecycle import StepMetrics
@@ -197,7 +197,7 @@ class AsyncTrainer:
                 if finished or self.number != self._saved:
                     self._save(replicas.snapshot(), is_finished=finished)
                 self._record_saved(saving.wait())
-        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.limited:
+        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.is_limited:
             raise unjudged
         return finished
 
@@ -207,7 +207,7 @@ class AsyncTrainer:
         while not replicas.is_over:
             for learnt in replicas.proceed(POLL_SECONDS):
                 self._count(learnt, replicas.flops[1])
-            if recorder.means_due:
+            if recorder.is_means_due:
                 self._record_means(replicas)
             if evaluator is not None:
                 self._validations.record(evaluator.take(), evaluator, self._saving)
@@ -216,15 +216,15 @@ class AsyncTrainer:
                     evaluator.begin(self.number)
             if refused := self._refusals.all_of(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
-                raise recorder.diverged(what, f"sample {self.number}")
+                raise recorder.divergence_error(what, f"sample {self.number}")
             if self._validations.is_exhausted:
                 self._ended = f"no better validation {self._validations.patience} times"
                 with showing.activity("ending: validation no longer improves"):
                     replicas.pause()
                 break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
-                recorder.stop.limited = True
-            if recorder.stop.signal is not None or recorder.stop.limited:
+                recorder.stop.is_limited = True
+            if recorder.stop.signal is not None or recorder.stop.is_limited:
                 with showing.activity("stopping: finishing samples in flight first"):
                     replicas.pause()
                 for learnt in replicas.proceed(POLL_SECONDS):  # reports of the samples in flight
@@ -328,7 +328,7 @@ class AsyncTrainer:
             return
         if replicas.is_frozen:
             self._save(replicas.take_checkpoint(), is_finished=False)
-        elif self._recorder.save_due and self.number != self._saved:
+        elif self._recorder.is_save_due and self.number != self._saved:
             replicas.begin_checkpoint()
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:

@@ -51,8 +51,12 @@ class StatusReporter:
     def _report_stop_delay(self) -> None:
         """Report the servers that a requested stop waits for and that cannot save."""
         stop, now = self._recorder.stop, time.monotonic()
-        is_asked = stop.signal is not None or stop.limited
-        if not is_asked or now - self._reported_at < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
+        is_asked = stop.signal is not None or stop.is_limited
+        if (
+            not is_asked
+            or now - self._reported_at < _TELL_SECONDS
+            or not (unheard := self._replicas.unheard())
+        ):
             return
         self._reported_at = now
         # The first signal requests a stop, even if a limit already has.

@@ -192,7 +192,7 @@ class FullBatchTrainer:
             if self._should_stop(self._expected_seconds()):
                 self._save()
                 return False
-            if self._recorder.save_due or self._is_first:
+            if self._recorder.is_save_due or self._is_first:
                 self._save()
             try:
                 self._iterate()
@@ -229,8 +229,8 @@ class FullBatchTrainer:
         """Return True if a stop is requested, or the time limit would pass within ``ahead_seconds``."""
         recorder = self._recorder
         if recorder.stop.signal is None and recorder.limit_within(ahead_seconds):
-            recorder.stop.limited = True
-        return recorder.stop.signal is not None or recorder.stop.limited
+            recorder.stop.is_limited = True
+        return recorder.stop.signal is not None or recorder.stop.is_limited
 
     def _report_progress(self, share: EvaluationProgress) -> None:
         recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
@@ -259,7 +259,7 @@ class FullBatchTrainer:
         found = self._method.step()
         if not isfinite(found.value) or not isfinite(found.gradient_norm):
             what = "objective" if not isfinite(found.value) else "gradient"
-            raise recorder.diverged(f"the {what} is not finite", f"iteration {self._number + 1}")
+            raise recorder.divergence_error(f"the {what} is not finite", f"iteration {self._number + 1}")
         self._number += 1
         self._evaluations += found.evaluations
         self._slopes += found.partial_evaluations

@@ -167,7 +167,7 @@ class SyncTrainer:
             wishes = [
                 int(over),
                 recorder.stop.signal or 0,
-                int(recorder.save_due),
+                int(recorder.is_save_due),
                 int(recorder.limit_within(step_seconds)),
                 int(without),
             ]
@@ -175,7 +175,7 @@ class SyncTrainer:
             if finished:
                 break
             if limited:
-                recorder.stop.limited = True
+                recorder.stop.is_limited = True
                 return False
             if signal:
                 recorder.stop.signal = signal
@@ -196,7 +196,7 @@ class SyncTrainer:
             position.step += 1
             position.total += 1
             last = position.step == phase.steps
-            if recorder.means_due or last or (every is not None and position.step % every == 0):
+            if recorder.is_means_due or last or (every is not None and position.step % every == 0):
                 self._record_means(phase, stack)
             if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
                 self._validate(phase)
@@ -225,7 +225,9 @@ class SyncTrainer:
         """Return True if the next batch does not arrive; before the first step of a phase, nothing new
         needs a save.
         """
-        return self._batch_iterator is not None and self.position.step > 0 and not self._batch_iterator.fetch()
+        return (
+            self._batch_iterator is not None and self.position.step > 0 and not self._batch_iterator.fetch()
+        )
 
     def _save_and_raise(self) -> None:
         """Save, then raise on all ranks the reason why no batch arrives."""
@@ -276,7 +278,9 @@ class SyncTrainer:
         kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain_values(kept),
-            "batches": self.batches.state_dict() if self._batch_iterator is None else self._batch_iterator.position,
+            "batches": self.batches.state_dict()
+            if self._batch_iterator is None
+            else self._batch_iterator.position,
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
         }

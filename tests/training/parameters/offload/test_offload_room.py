@@ -12,8 +12,8 @@ from cotswold.training.parameters.offload.memory_plan import (
     disk_bytes,
     least_bytes,
     min_rows,
-    row_capacities,
     row_bytes,
+    row_capacities,
 )
 
 
@@ -40,7 +40,9 @@ def test_a_stack_has_room_for_the_rows_that_a_strip_needs_however_little_memory_
 
 def test_with_memory_enough_every_row_has_room() -> None:
     stacks = [stack(101), stack(41)]
-    assert row_capacities(stacks, 1 << 30, together=False) == [geometry.filters.grid[0] for geometry in stacks]
+    assert row_capacities(stacks, 1 << 30, together=False) == [
+        geometry.filters.grid[0] for geometry in stacks
+    ]
 
 
 def test_what_rows_take_together_is_no_more_than_there_is() -> None:

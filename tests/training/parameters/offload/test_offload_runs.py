@@ -8,7 +8,7 @@ import pytest
 from tests.support.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.support.training.small_recipes import greedy, supervised
 
-from cotswold.api.ranks import local_grid, wanted_recipe
+from cotswold.api.ranks import local_grid, requested_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.geometry import StackGeometry
@@ -172,7 +172,7 @@ def test_where_the_filters_are_is_remembered_until_something_else_is_said(
     job = resumed(run, stores)
     assert not job.recipe.offloaded
     assert bits(finish(job)) == bits(in_memory["greedy"])
-    assert "remembered" in events(job.run, "resumed")[-1] and job.run.remembered == []
+    assert "remembered" in events(job.run, "resumed")[-1] and job.run.saved_overrides == []
 
 
 def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_process(
@@ -184,13 +184,13 @@ def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_proce
     words = ["mesh.grid=none", "training.offload=disk"]
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=words)
     assert not stop_after(job, 5, monkeypatch)
-    assert local_grid(wanted_recipe(None, run, [], print), print).size == 1
-    assert local_grid(wanted_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
+    assert local_grid(requested_recipe(None, run, [], print), print).size == 1
+    assert local_grid(requested_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
     assert resumed(run, stores).recipe.offloaded
     with pytest.raises(RecipeError, match=r"or training\.offload=none"):
-        wanted_recipe(None, run, ["mesh.grid=1x2"], print)
+        requested_recipe(None, run, ["mesh.grid=1x2"], print)
     both = ["mesh.grid=1x2", "training.offload=none"]
-    assert local_grid(wanted_recipe(None, run, both, print), print).size == 2
+    assert local_grid(requested_recipe(None, run, both, print), print).size == 2
 
 
 def test_files_of_rows_are_not_put_into_a_folder_that_is_a_link(

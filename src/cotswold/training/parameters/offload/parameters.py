@@ -23,7 +23,12 @@ from cotswold.recipe.schema import JointTraining
 from cotswold.training.jobs.memory_estimate import maps_bytes
 from cotswold.training.models import network_tensors
 from cotswold.training.parameters.base import Momenta
-from cotswold.training.parameters.offload.memory_plan import OTHER_BYTES, ROWS_FRACTION, disk_bytes, row_capacities
+from cotswold.training.parameters.offload.memory_plan import (
+    OTHER_BYTES,
+    ROWS_FRACTION,
+    disk_bytes,
+    row_capacities,
+)
 from cotswold.training.parameters.offload.row_cache import RowThreads
 from cotswold.training.parameters.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
