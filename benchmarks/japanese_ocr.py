@@ -74,7 +74,7 @@ def rates(
             case()
             if turn:
                 found[name].append(count / (time.perf_counter() - begun))
-    measured = {name: Spread.of(samples).as_dict() for name, samples in found.items()}
+    measured = {name: Spread.from_samples(samples).as_dict() for name, samples in found.items()}
     result = document("japanese_ocr", command(), rates_per_second=measured, stored=stored)
     write_result(result, "japanese_ocr", out, json_)
     if not json_:

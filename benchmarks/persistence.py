@@ -107,7 +107,7 @@ def summary(cells: dict[str, Document]) -> Document:
     for copies in sorted({int(number(cell, "copies")) for cell in cells.values()}):
         own = [cell for cell in cells.values() if cell["copies"] == copies]
         spreads = {
-            name: Spread.of([number(cell, name) for cell in own]).as_dict()
+            name: Spread.from_samples([number(cell, name) for cell in own]).as_dict()
             for name in ("with", "without", "ratio", "longest_window_seconds")
         }
         found[str(copies)] = {**spreads, "bar": LEAST_WANTED, "rounds": len(own)}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cotswold.bench.case import some
+from cotswold.bench.case import select_cases
 from cotswold.bench.measure import Document
-from cotswold.bench.row import OURS
+from cotswold.bench.row import COTSWOLD
 from cotswold.cli.support.tables import create_result_folder, table, write, write_result
 from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Only, command, main
@@ -57,7 +57,7 @@ def scaling(
     """
 
     create_result_folder(out)
-    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
+    chosen = select_cases(quick_cases() if quick else cases(), only or [], match, GROUPS)
     found = measured(chosen, quick, command(), write_message, lambda so_far: write(so_far, "scaling", out))
     write_result(found, "scaling", out, json_)
     if out is not None:
@@ -92,7 +92,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "group": row["group"],
         "shape": row["shape"],
         "operation": row["operation"],
-        "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
+        "ours": f"{_figure(figures[COTSWOLD]['median'])} {row['unit']}",
         "beside": f"{verdict['against']} {_figure(theirs['median'])}" if theirs else verdict["against"],
         "ratio": _with_quartiles(ratio),
         "bar": bar,

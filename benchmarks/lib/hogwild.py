@@ -69,7 +69,9 @@ class Bench:
         }
         return {
             "samples_a_second": {name: rounded_all(each) for name, each in found.items()},
-            "spread_samples_a_second": {name: Spread.of(each).as_dict() for name, each in found.items()},
+            "spread_samples_a_second": {
+                name: Spread.from_samples(each).as_dict() for name, each in found.items()
+            },
             "ratio": beside,
         }
 

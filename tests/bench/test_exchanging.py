@@ -8,22 +8,29 @@ import numpy as np
 import pytest
 from tests.support.bench.small_cases import SMALLEST
 
-from cotswold.bench.row import OURS
+from cotswold.bench.row import COTSWOLD
 from cotswold.bench.server import exchanging, replicas
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.crowd import ASKED
-from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
+from cotswold.bench.server.crowd import REQUESTED_RATE
+from cotswold.bench.server.exchanging import COPY, COPY_LABELS, MESSAGES, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.plots import draw_replicas
-from cotswold.bench.server.replicas import Crowd
-from cotswold.bench.server.served import ROADS, Model, Road, Served, endpoint_on, forked
+from cotswold.bench.server.replicas import ReplicaCounts
+from cotswold.bench.server.served import (
+    TRANSPORTS,
+    Model,
+    Transport,
+    UnreplicatedServers,
+    endpoint_on,
+    forked,
+)
 from cotswold.transport.address import Address
 
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
-    with Served(forked(), MODEL, [REPLICA], road) as served:
+@pytest.mark.parametrize("road", TRANSPORTS)
+def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Transport) -> None:
+    with UnreplicatedServers(forked(), MODEL, [REPLICA], road) as served:
         client = Client(endpoint_on(road, served.token, REPLICA), 1, served.addresses, served.shards)
         client.push(np.arange(MODEL.size, dtype=np.float32))
         place = np.ones(MODEL.size, np.float32)
@@ -38,10 +45,10 @@ def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
 
 def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
     (push,) = exchanging.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
-    assert set(push.figures) == {OURS, MESSAGES, RAW, COPY}
+    assert set(push.figures) == {COTSWOLD, MESSAGES, RAW, COPY}
     assert push.facts["applying_seconds"] > 0  # type: ignore[operator]  # a number
     (pull,) = exchanging.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
-    assert set(pull.figures) == {OURS, PLACED, RAW, COPY}
+    assert set(pull.figures) == {COTSWOLD, COPY_LABELS, RAW, COPY}
     assert [(one.against, one.bar) for row in (push, pull) for one in row.verdicts] == [
         (RAW, 0.8),
         (COPY, 0.5),
@@ -49,10 +56,10 @@ def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
 
 
 def test_replicas_are_served_and_drawn(tmp_path: Path) -> None:
-    one, two = replicas.measured(Crowd((1, 2), 0.3), SMALLEST)
+    one, two = replicas.measured(ReplicaCounts((1, 2), 0.3), SMALLEST)
     assert one.facts["parameters"] == 562_090  # of adam-mnist, with padded convolutions
-    assert 0 < one.figures[OURS].median <= 1.5 * one.figures[ASKED].median
-    assert two.figures[ASKED].median == pytest.approx(2 * one.figures[ASKED].median)
+    assert 0 < one.figures[COTSWOLD].median <= 1.5 * one.figures[REQUESTED_RATE].median
+    assert two.figures[REQUESTED_RATE].median == pytest.approx(2 * one.figures[REQUESTED_RATE].median)
     rows = [{"threads": 1, **each.as_dict()} for each in (one, two)]
     assert draw_replicas({"rows": rows}, tmp_path / "replicas.svg")
     assert "asked for" in (tmp_path / "replicas.svg").read_text()

@@ -10,9 +10,9 @@ from tests.support.bench.small_cases import SMALLEST
 from tests.support.training.runs import finish
 from tests.training.async_sgd.test_strategy import job_of
 
-from cotswold.bench.row import OURS
+from cotswold.bench.row import COTSWOLD
 from cotswold.bench.server import replaying
-from cotswold.bench.server.crowd import ASKED
+from cotswold.bench.server.crowd import REQUESTED_RATE
 from cotswold.bench.server.plots import draw_trace
 from cotswold.bench.server.recorded import read
 from cotswold.bench.server.replaying import Replay
@@ -97,7 +97,7 @@ def test_traffic_is_replayed_whole_and_as_factors(tmp_path: Path) -> None:
     rows = []
     for form, servers in (("whole", 2), ("factors", 1), ("factors", 4)):
         (row,) = replaying.measured("mine", Replay(found, form, servers, seconds=0.3), SMALLEST)  # type: ignore[arg-type]  # forms
-        assert row.figures[OURS].median > 0
+        assert row.figures[COTSWOLD].median > 0
         rows.append({"threads": 1, **row.as_dict()})
     whole, factors, simulated = (row["facts"] for row in rows)
     assert whole["sent_bytes_a_push"] > 4 * 12960  # type: ignore[index]  # facts
@@ -117,7 +117,7 @@ def test_a_run_that_learns_can_be_replayed_at_its_own_speed(tmp_path: Path) -> N
     text = (run.path / "traffic" / "server-0.jsonl").read_text()
     assert len(text) < 200 * (found.pushes + 200)
     (row,) = replaying.measured("mine", Replay(found, "as recorded", 1, found.seconds, 3.0), SMALLEST)
-    assert 0 < row.figures[OURS].median <= 1.01 * row.figures[ASKED].median
+    assert 0 < row.figures[COTSWOLD].median <= 1.01 * row.figures[REQUESTED_RATE].median
 
 
 def test_a_folder_without_traffic_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,4 +197,4 @@ class Aiming:
 
     def _after(self, fate: str, one: str, other: str) -> None:
         seconds = self._random.choice((0.0, 0.002, self._random.uniform(0, 0.3)))
-        self._loop.after(seconds, lambda: FATES[fate](self._fates, one, other))
+        self._loop.schedule(seconds, lambda: FATES[fate](self._fates, one, other))

@@ -27,11 +27,11 @@ from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.copies import (
     Clock,
-    Saving,
+    SaveSettings,
     SharedState,
     SimulatedController,
     SimulatedKeeper,
-    ended,
+    report_end,
 )
 from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates
@@ -107,7 +107,7 @@ class Cast:
         """Dead ones too."""
         for name in roles.servers:
             self.start_server(name)
-        self.loop.after(0.1, self._create)
+        self.loop.schedule(0.1, self._create)
 
     # --- who is there ---
 
@@ -135,7 +135,7 @@ class Cast:
     @property
     def leader(self) -> SimulatedController | None:
         """The controller that leads."""
-        return next((each for each in self.controllers if each.is_alive and each.leads), None)
+        return next((each for each in self.controllers if each.is_alive and each.is_leader), None)
 
     def server(self, name: str) -> SimulatedKeeper | None:
         """One that lives."""
@@ -178,7 +178,7 @@ class Cast:
         keeper = ReplicaServer(
             *(name, f"host of {host}", f"address of {name}"), self._contents, roles.copying, clock.now
         )
-        disk = Saving(self.disks[host], roles.saving_seconds) if self.disks else None
+        disk = SaveSettings(self.disks[host], roles.saving_seconds) if self.disks else None
         self.servers.append(SimulatedKeeper(self.network, keeper, roles.controllers, clock, self._hear, disk))
 
     def kill(self, victim: SimulatedKeeper, *, seen_after: float | None, again_after: float | None) -> None:
@@ -187,11 +187,11 @@ class Cast:
         self.tell(f"{victim.name} is killed")
         names = self.roles.controllers
         if seen_after is not None:
-            self.loop.after(
-                seen_after, lambda: ended(self.network, victim.name, names, "was killed by SIGKILL")
+            self.loop.schedule(
+                seen_after, lambda: report_end(self.network, victim.name, names, "was killed by SIGKILL")
             )
         if again_after is not None:
-            self.loop.after(again_after, lambda: self.start_server(next_server_name(victim.name)))
+            self.loop.schedule(again_after, lambda: self.start_server(next_server_name(victim.name)))
 
     def lose_host(self, host: str) -> None:
         """A host and its disk are gone for good."""
@@ -203,14 +203,14 @@ class Cast:
         victim.kill()
         self.tell(f"{victim.name} is killed")
         if again_after is not None:
-            self.loop.after(again_after, lambda: self.start_controller(victim.name))
+            self.loop.schedule(again_after, lambda: self.start_controller(victim.name))
 
     def stop(self, victim: SimulatedProcess, seconds: float | None) -> None:
         """SIGSTOP, and after so many seconds SIGCONT; None for never."""
         victim.pause()
         self.tell(f"{victim.name} is stopped" + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
-            self.loop.after(seconds, lambda: self.wake(victim))
+            self.loop.schedule(seconds, lambda: self.wake(victim))
 
     def wake(self, victim: SimulatedProcess) -> None:
         """SIGCONT."""
@@ -224,7 +224,7 @@ class Cast:
         self.network.cut_links |= new
         self.tell(sentence + ("" if seconds is None else f" for {seconds:.2f} s"))
         if seconds is not None:
-            self.loop.after(seconds, lambda: self.heal(new))
+            self.loop.schedule(seconds, lambda: self.heal(new))
 
     def heal(self, links: Links) -> None:
         """It does again."""
@@ -246,4 +246,4 @@ class Cast:
                 if each.is_alive:
                     wanted = Create("run", "what they hold", self.buckets, len(self.roles.servers))
                     each.controller.create(wanted, each.clock.now)
-            self.loop.after(0.1, self._create)
+            self.loop.schedule(0.1, self._create)

@@ -82,7 +82,7 @@ def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def sound(self: SimulatedDisk, bucket: str) -> SavedBucket | None:
-        saved = self.has.get(bucket)
+        saved = self.contents.get(bucket)
         if saved is None or bucket not in self.damaged:
             return saved
         key = min(saved.numbers)

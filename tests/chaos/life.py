@@ -67,7 +67,7 @@ class Life:
         self._aiming = Aiming(world.aims, world.most_aims, fates, self.troubles)
         if world.between_seconds or world.control_seconds:
             self.network.extra_seconds = self._takes
-        self.loop.after(0.1, self._chance)
+        self.loop.schedule(0.1, self._chance)
 
     @property
     def transcript(self) -> list[str]:
@@ -150,7 +150,7 @@ class Life:
                 self._take()
         elif self._is_quiet and (self.world.drains or self.world.runs):
             self.troubles.undo()
-        self.loop.after(0.1, self._chance)
+        self.loop.schedule(0.1, self._chance)
 
     def _calm(self) -> None:
         """Nothing befalls anybody any more."""

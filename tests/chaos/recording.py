@@ -126,4 +126,4 @@ class PlayedCoordinator:
                 self._network.send(
                     self.name, [Send(name, Write(1, "weights", tuple(of), (zeros,) * len(of)))]
                 )
-        loop.after(0.1, self._tick)
+        loop.schedule(0.1, self._tick)

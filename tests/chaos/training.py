@@ -49,7 +49,7 @@ class Reader:
             for bucket, numbers in self._shards.items()
         ]
         self._network.send(self.name, pulls)
-        self._network.loop.after(_READ_SECONDS, self._tick)
+        self._network.loop.schedule(_READ_SECONDS, self._tick)
 
 
 class Training:

@@ -91,7 +91,7 @@ class Troubles:
         is_torn = bool(writes and self.world.torn) and random.random() < self.world.torn
         if is_torn and self._spares({(host, writes)}):
             self.cast.tell(f"what was being written of {writes} is there in part")
-            self.cast.disks[host].tear()
+            self.cast.disks[host].crash()
 
     def _kill_carefully(self) -> None:
         able = [each for each in self.cast.living if self._may_die({each.name})]
@@ -116,7 +116,7 @@ class Troubles:
         """All servers at once, if each bucket was ever saved, or must have been; some of what disks have may
         be damaged, and a host be gone for good, where that loses nothing that all members have on disks."""
         random, disks = self.random, self.cast.disks
-        on = {name for disk in disks.values() for name in disk.has if name not in disk.damaged}
+        on = {name for disk in disks.values() for name in disk.contents if name not in disk.damaged}
         living = {each.name for each in self.cast.living}
         if not all(name in on or self._window.is_expected(name, living) for name in self.cast.buckets):
             return
@@ -134,13 +134,13 @@ class Troubles:
             self.kill(each, returns=disk_of(each.name) != gone)
         if random.random() < self.world.damage:
             host, disk = random.choice(list(disks.items()))
-            some = {name for name in disk.has if random.random() < 0.5}
+            some = {name for name in disk.contents if random.random() < 0.5}
             if self._spares({(host, name) for name in some}):
                 disk.damaged |= some
                 self.cast.tell(f"the disk of {host} is damaged: {', '.join(sorted(disk.damaged))}")
         if self.world.exchanged and random.random() < self.world.exchanged:
             gone = self._exchange() or gone
-        self._older = {host: dict(disk.has) for host, disk in disks.items()}
+        self._older = {host: dict(disk.contents) for host, disk in disks.items()}
         damaged = {name for each in disks.values() for name in each.damaged}
         self._window.outage(set() if gone else {*self.cast.buckets} - damaged, living)
 
@@ -150,7 +150,7 @@ class Troubles:
         host, other = self.random.sample(sorted(disks), 2)
         if not self._spares({(each, name) for each in (host, other) for name in self.cast.buckets}):
             return ""
-        own, others = dict(disks[host].has), dict(disks[other].has)
+        own, others = dict(disks[host].contents), dict(disks[other].contents)
         how = self.random.choice(
             ("is an older copy", "is a copy of that of", "has changed places with that of")
         )
@@ -167,7 +167,7 @@ class Troubles:
             any(
                 (host := disk_of(member)) in self.cast.disks
                 and (host, bucket) not in lost
-                and (saved := self.cast.disks[host].sound(bucket)) is not None
+                and (saved := self.cast.disks[host].intact_bucket(bucket)) is not None
                 and saved.term == group.term
                 for member in group.members
             )
@@ -290,7 +290,7 @@ class Troubles:
         seconds = random.uniform(0.5, 4)
         setattr(disk, what, True)
         self.cast.tell(f"the disk of {host} {what.replace('_', ' ')} for {seconds:.2f} s")
-        self.cast.loop.after(seconds, lambda: setattr(disk, what, False))
+        self.cast.loop.schedule(seconds, lambda: setattr(disk, what, False))
 
     def _damage(self) -> None:
         """What a disk has of a bucket is damaged, and whoever lives there finds that out."""
@@ -298,7 +298,7 @@ class Troubles:
         able = [
             (server, name)
             for server in self.cast.living
-            for name in disks[disk_of(server.name)].has
+            for name in disks[disk_of(server.name)].contents
             if name in buckets
         ]
         if not able:
@@ -307,7 +307,7 @@ class Troubles:
         if self._spares({(disk_of(server.name), name)}):
             self.cast.tell(f"the disk of {server.name} is damaged: {name}")
             disks[disk_of(server.name)].damaged.add(name)
-            self.cast.loop.after(random.uniform(0, 1), lambda: server.damaged(name))
+            self.cast.loop.schedule(random.uniform(0, 1), lambda: server.report_damage(name))
 
     # --- those who are no servers ---
 
@@ -325,7 +325,7 @@ class Troubles:
             case _:
                 state.is_cut.add(victim.name)
                 self.cast.tell(f"{victim.name} is cut off from the state")
-                self.cast.loop.after(random.uniform(0.3, 4), lambda: state.is_cut.discard(victim.name))
+                self.cast.loop.schedule(random.uniform(0.3, 4), lambda: state.is_cut.discard(victim.name))
 
     def _kill_controllers(self) -> None:
         for each in self.cast.controllers:

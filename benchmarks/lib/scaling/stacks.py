@@ -48,7 +48,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
     """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
     stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
-    rank.kept[by] = stack
+    rank.cache[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
 
@@ -95,5 +95,5 @@ def share_of(
 
 def is_finite(rank: Rank, by: str) -> bool:
     """Whether a share still has numbers after all that was done to it."""
-    stack: TrainedStack = rank.kept[by]
+    stack: TrainedStack = rank.cache[by]
     return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

@@ -17,7 +17,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own."""
     place = tmp_path / "deep" / "cache"
     monkeypatch.setenv("COTSWOLD_CACHE", str(place))
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     return place
 
 
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_made_is_named_once(cache: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -> None:
     code_cache.save("b.o", b"code of theirs")
     cache.chmod(mode)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, "other users can write to it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -154,7 +154,7 @@ def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -
 def test_a_folder_of_someone_else_is_not_read(cache: Path) -> None:
     code_cache.save("b.o", b"code of theirs")
     os.chown(cache, 65534, 65534)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, str(cache))
 
 
@@ -176,7 +176,7 @@ def test_a_user_without_a_home_is_told_once_and_computes(monkeypatch: pytest.Mon
     for name in ("COTSWOLD_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, "has no home")
 
 
@@ -187,12 +187,12 @@ def test_a_folder_that_others_can_replace_is_not_read(
     above = tmp_path / "shared"
     above.mkdir()
     monkeypatch.setenv(code_cache.VARIABLE, str(above / "mine" / "cache"))
-    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    monkeypatch.setattr(code_cache, "_WARNED_DIRECTORIES", set())
     code_cache.save("one", b"code")
     assert code_cache.load("one") == b"code"
     above.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"other users can write to {above}"):
         assert code_cache.load("one") is None
-    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    monkeypatch.setattr(code_cache, "_WARNED_DIRECTORIES", set())
     above.chmod(mode | 0o1000)  # as /tmp: each may move only what is theirs
     assert code_cache.load("one") == b"code"

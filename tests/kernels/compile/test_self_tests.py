@@ -35,7 +35,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of this test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr(available, "_failures", [])
     return tmp_path / "cache"

@@ -180,7 +180,7 @@ def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pyt
     inside: list[int] = []
     monkeypatch.setattr(threads, "_openmp", lambda: None)
     monkeypatch.setattr(threads, "_member", lambda address, job: inside.append)
-    monkeypatch.setattr(threads, "_own_pool", lambda: SimpleNamespace(submit=late.append))
+    monkeypatch.setattr(threads, "_thread_pool", lambda: SimpleNamespace(submit=late.append))
     threads.run(0, 7, 3)
     for one in late:
         one()

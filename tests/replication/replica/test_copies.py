@@ -49,7 +49,7 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
             server, UpdateServer(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
         )
 
-    (squares,) = Adagrad().keeps
+    (squares,) = Adagrad().state_names
     primary, secondary = kept(), kept()
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))

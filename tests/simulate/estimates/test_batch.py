@@ -65,7 +65,7 @@ def test_portions_go_to_whoever_is_free() -> None:
     )
     thirds = predict_evaluation(cluster(hosts=3, device=gradient(1.0)), SMALL, 3)
     assert thirds.parts["portions"] == pytest.approx(34 * portion)  # 100 portions: 34, 33, 33
-    assert thirds.computing == pytest.approx(100 / 3 * portion / thirds.seconds)
+    assert thirds.computing_processes == pytest.approx(100 / 3 * portion / thirds.seconds)
     odd = replace(SMALL, patterns=13)  # the worker with the last portion has three patterns
     assert predict_evaluation(cluster(device=gradient(1.0)), odd, 2).parts["portions"] == pytest.approx(
         portion
@@ -84,10 +84,10 @@ def test_a_measured_rate_stands_for_the_products() -> None:
 def test_the_point_travels_once_a_direction_or_each_time() -> None:
     far = cluster(hosts=3, network=link(gbits=0.001))
     bunyip = predict_evaluation(far, replace(SMALL, travel="bunyip"), 3)
-    assert bunyip.again_seconds == pytest.approx(bunyip.seconds - bunyip.parts["point"])
-    assert bunyip.again_seconds < bunyip.seconds
+    assert bunyip.repeated_seconds == pytest.approx(bunyip.seconds - bunyip.parts["point"])
+    assert bunyip.repeated_seconds < bunyip.seconds
     sandblaster = predict_evaluation(far, replace(SMALL, travel="sandblaster"), 3)
-    assert sandblaster.again_seconds == sandblaster.seconds
+    assert sandblaster.repeated_seconds == sandblaster.seconds
 
 
 def test_a_card_carries_one_vector_after_the_other() -> None:
@@ -113,9 +113,9 @@ def test_more_servers_on_the_same_host_bring_no_faster_card() -> None:
 @given(st.integers(2, 9), st.integers(1, 400), st.sampled_from(TRAVELS))
 def test_no_evaluation_is_faster_than_its_arithmetic(workers: int, patterns: int, travel: Travel) -> None:
     found = predict_evaluation(cluster(hosts=9), replace(SMALL, patterns=patterns, travel=travel), workers)
-    assert found.computing <= 1 and found.seconds > 0
+    assert found.computing_processes <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
-    assert 0 < found.again_seconds <= found.seconds
+    assert 0 < found.repeated_seconds <= found.seconds
 
 
 def test_bunyip_stands_as_its_paper_says() -> None:

@@ -174,7 +174,7 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
         patterns = whole.part("draw 1", 0.2) if patterns == "part" else patterns
         found = whole.evaluate("x", None, patterns=patterns)
         assert found.samples == len(set(work.seen)) == len(work.seen)
-        seen.append((found.patterns, set(work.seen)))
+        seen.append((found.sample_set, set(work.seen)))
     assert seen[0] == seen[1] and len(seen[0][1]) == 300
     assert len(seen[2][1]) == 60 and seen[2][1] < seen[0][1]
     assert seen[3][0] == "draw 2" and seen[3][1] != seen[0][1]
@@ -232,7 +232,7 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         whole.evaluate("x", "g")
     whole.look = lambda share: None
-    assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
+    assert whole.evaluate("x", "g").sample_set == "draw 1" and whole.sets.draws == 1
     replayed = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
     with pytest.raises(KeyboardInterrupt):
         replayed.evaluate("x", "g")

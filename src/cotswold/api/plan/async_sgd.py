@@ -61,7 +61,7 @@ def plan_row(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     shards = split_into_shards(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
     vector = plan.FLOAT_BYTES * size
-    kept = 1 + len(rule_of(training).keeps)
+    kept = 1 + len(rule_of(training).state_names)
     samples, exact = plan.patterns_in(recipe)
     pushed = _push_bytes(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)

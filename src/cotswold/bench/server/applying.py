@@ -26,7 +26,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
+from cotswold.bench.row import COTSWOLD, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
 from cotswold.shards.core.admission import ReceivedFactors, ShardPass
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
@@ -43,7 +43,7 @@ BLOCK_HEAD_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Applying:
+class UpdateCase:
     """A rule, and shards of ``shard`` numbers each, ``numbers`` in total."""
 
     rule: Rule
@@ -51,7 +51,7 @@ class Applying:
     numbers: int
     unit_norm: bool = False
     dtype: str = "float32"
-    one_by_one: bool = False
+    is_one_call_per_shard: bool = False
     """One call per shard."""
 
     @property
@@ -62,7 +62,7 @@ class Applying:
         size, unit = self.shard * self.item_bytes >> 10, "KB"
         if size >= 1 << 10:
             size, unit = size >> 10, "MB"
-        calls = ", a call each" if self.one_by_one else ""
+        calls = ", a call each" if self.is_one_call_per_shard else ""
         return f"{self.rule.name}{dtype}{rows}, shards of {size} {unit}{calls}"
 
     @property
@@ -72,11 +72,11 @@ class Applying:
 
     def reads(self, pushes: int) -> int:
         """Reads of each number from memory."""
-        return 1 + len(self.rule.keeps) + pushes
+        return 1 + len(self.rule.state_names) + pushes
 
     def transfers(self, pushes: int) -> int:
         """Transfers of each number to or from memory."""
-        return 2 * (1 + len(self.rule.keeps)) + pushes
+        return 2 * (1 + len(self.rule.state_names)) + pushes
 
     @property
     def count(self) -> int:
@@ -87,7 +87,7 @@ class Applying:
         """Update all shards once, each with its next pushes of the pool."""
         arithmetic = NumpyArithmetic(self.dtype)
         weights = np.ones((self.count, self.shard), self.dtype)
-        kept = np.ones((self.count, len(self.rule.keeps), self.shard), self.dtype)
+        kept = np.ones((self.count, len(self.rule.state_names), self.shard), self.dtype)
         queues: list[list[tuple[float, Array | ReceivedFactors[Array]]]] = [
             [(1e-3, pool[(number * pushes + each) % len(pool)]) for each in range(pushes)]
             for number in range(self.count)
@@ -97,7 +97,7 @@ class Applying:
             ShardPass(one, list(beside), queue, COLUMNS, self.unit_norm)
             for one, beside, queue in zip(weights, kept, queues, strict=True)
         ]
-        calls = [[one] for one in passes] if self.one_by_one else [passes]
+        calls = [[one] for one in passes] if self.is_one_call_per_shard else [passes]
 
         def act() -> None:
             for some in calls:
@@ -106,7 +106,7 @@ class Applying:
         return act
 
 
-def measured(what: Applying, effort: Effort) -> list[Row]:
+def measured(what: UpdateCase, effort: Effort) -> list[Row]:
     """Every queue length compared with ``y += x``."""
     elements = what.count * what.shard
     head = BLOCK_HEAD_BYTES // what.item_bytes
@@ -123,10 +123,10 @@ def measured(what: Applying, effort: Effort) -> list[Row]:
         added = [one * transfers / 3 for one in samples[ADDED]]
         read = [one * what.reads(pushes) / 2 for one in samples[READ]]
         limits = {ADDED: added, MEMORY: [max(pair) for pair in zip(added, read, strict=True)]}
-        bar = None if what.one_by_one else BAR
-        verdicts = [Ceiling(by, work, seconds).reached(work, taken, bar) for by, seconds in limits.items()]
+        bar = None if what.is_one_call_per_shard else BAR
+        verdicts = [Ceiling(by, work, seconds).compare(work, taken, bar) for by, seconds in limits.items()]
         place = RowKey("apply", what.name, operation)
-        rows.append(timed(place, work, {OURS: taken, **limits}, verdicts, "GB/s"))
+        rows.append(timed(place, work, {COTSWOLD: taken, **limits}, verdicts, "GB/s"))
     return rows
 
 

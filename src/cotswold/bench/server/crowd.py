@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import Road, Served, endpoint_on, environ_of
+from cotswold.bench.server.served import Transport, UnreplicatedServers, endpoint_on, environ_of
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
 from cotswold.wire import Shard
 
-ASKED = "asked for"
+REQUESTED_RATE = "asked for"
 """Rate of replicas that a server never keeps waiting."""
 _WAIT_SECONDS = 0.01
 _LATEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Said:
+class ProcessReport:
     """A process's report of the time between the start signal and its end."""
 
     steps: int
@@ -50,7 +50,7 @@ class Peer:
 
     name: str
     session: int
-    road: Road
+    transport: Transport
     addresses: Mapping[str, str]
     shards: Sequence[Sequence[Any]]
     """Fields of each shard of all servers."""
@@ -61,7 +61,9 @@ class Peer:
         token = token_of(os.environ)
         assert token is not None, "the parent process sets it"
         shards = [Shard(*one) for one in self.shards]
-        return Client(endpoint_on(self.road, token, self.name), self.session, self.addresses, shards, kind)
+        return Client(
+            endpoint_on(self.transport, token, self.name), self.session, self.addresses, shards, kind
+        )
 
     def await_others(self) -> None:
         """Report that this process is ready, and wait until all are."""
@@ -69,7 +71,7 @@ class Peer:
         while not (Path(self.folder) / "begin").exists():
             time.sleep(_WAIT_SECONDS)
 
-    def say(self, said: Mapping[str, object]) -> None:
+    def write_report(self, said: Mapping[str, object]) -> None:
         """Write this process's report."""
         beside = Path(self.folder) / f"{self.name}.part"
         beside.write_text(json.dumps(said))
@@ -77,16 +79,20 @@ class Peer:
 
 
 def call_of(
-    served: Served, number: int, function: str, folder: Path, more: Mapping[str, object] | None = None
+    served: UnreplicatedServers,
+    number: int,
+    function: str,
+    folder: Path,
+    more: Mapping[str, object] | None = None,
 ) -> Call:
     """The call of a client process: ``function`` with its `Peer` and ``more``."""
     shards = [astuple(one) for one in served.shards]
-    peer = Peer(name_of(number), number + 1, served.road, served.addresses, shards, str(folder))
+    peer = Peer(name_of(number), number + 1, served.transport, served.addresses, shards, str(folder))
     arguments = {"peer": asdict(peer), **(more or {})}
-    return Call(peer.name, function, arguments, environ_of(served.road, served.token))
+    return Call(peer.name, function, arguments, environ_of(served.transport, served.token))
 
 
-def gathered(
+def run_processes(
     processes: ForkServer, calls: Sequence[Call], folder: Path, seconds: float
 ) -> list[dict[str, Any]]:
     """Start processes, give the start signal when all are ready, and return their reports.
@@ -135,7 +141,9 @@ def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> 
         waits = [*waits, *[fmean(waits or [0.0])] * 2]
     tenths = quantiles(waits, n=10)
     took = max(now - first, 1e-9)  # from the start of the first step
-    me.say(asdict(Said(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8]))))
+    me.write_report(
+        asdict(ProcessReport(len(waits), took, time.process_time() - cpu, (tenths[4], tenths[8])))
+    )
     client.close()
     return 0
 

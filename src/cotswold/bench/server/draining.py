@@ -14,9 +14,9 @@ import numpy as np
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
-from cotswold.bench.kernels.ceilings import ADDED, added
+from cotswold.bench.kernels.ceilings import ADDED, addition
 from cotswold.bench.measure import interleaved, rounded
-from cotswold.bench.row import OURS, Ceiling, Row, RowKey, timed
+from cotswold.bench.row import COTSWOLD, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
 from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.update_server import UpdateServer
@@ -28,9 +28,9 @@ FLOAT_BYTES = 4
 COLUMNS = 64
 QUEUES = (1, 4, 16)
 """Queue lengths at which the queue is drained."""
-AT_ONCE = 16
+UPDATES_PER_ACTION = 16
 """Updates per action."""
-ROOM = QueueLimits(1 << 40, 1 << 40)
+UNBOUNDED_QUEUE = QueueLimits(1 << 40, 1 << 40)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Draining:
         numbers = tuple(range(self.count))
         spans = [Shard(n, "a", n * self.shard, (n + 1) * self.shard, "w", n) for n in numbers]
         server = ShardServer("a", spans, arithmetic)
-        settings = AsyncSettings("bench", "weights", self.rule, {"w": COLUMNS}, FLOAT_BYTES, ROOM)
+        settings = AsyncSettings("bench", "weights", self.rule, {"w": COLUMNS}, FLOAT_BYTES, UNBOUNDED_QUEUE)
         updates = UpdateServer(server, settings, arithmetic, arithmetic)
         first = tuple(np.ones(self.shard, np.float32).data.cast("B") for _ in numbers)
         server.receive(COORDINATOR, Write(1, settings.name, numbers, first))
@@ -65,12 +65,12 @@ class Draining:
 
         def act() -> None:
             answers = 0
-            for _ in range(AT_ONCE):
+            for _ in range(UPDATES_PER_ACTION):
                 sent[0] += 1
                 updates.receive("one", replace(one, number=sent[0]))
                 if updates.queued == queue:
                     answers += sum(isinstance(each.message, Applied) for each in updates.drain())
-            assert answers == AT_ONCE, "an update was not applied"
+            assert answers == UPDATES_PER_ACTION, "an update was not applied"
 
         return act
 
@@ -79,16 +79,16 @@ def measured(what: Draining, effort: Effort) -> list[Row]:
     """Measure every queue length."""
     elements = max(what.shard * what.count, 1 << 20)
     actions: dict[object, Action] = {queue: what.action(queue) for queue in QUEUES}
-    samples = interleaved(actions | {ADDED: added(elements)}, effort.rounds)
+    samples = interleaved(actions | {ADDED: addition(elements)}, effort.rounds)
     limit = Ceiling(ADDED, 3 * FLOAT_BYTES * elements, samples[ADDED])
     rows = []
     for queue in QUEUES:
         taken = samples[queue]
-        passes, keeps = AT_ONCE // queue, 2 * (1 + len(what.rule.keeps))
-        work = FLOAT_BYTES * what.shard * what.count * (3 * AT_ONCE + keeps * passes)
-        updates = rounded(AT_ONCE * what.count / sorted(taken)[len(taken) // 2])
+        passes, keeps = UPDATES_PER_ACTION // queue, 2 * (1 + len(what.rule.state_names))
+        work = FLOAT_BYTES * what.shard * what.count * (3 * UPDATES_PER_ACTION + keeps * passes)
+        updates = rounded(UPDATES_PER_ACTION * what.count / sorted(taken)[len(taken) // 2])
         operation = f"{queue} at a time, {updates:.3g} shards/s"
-        by = {OURS: taken, ADDED: [one * work / limit.work for one in limit.seconds]}
+        by = {COTSWOLD: taken, ADDED: [one * work / limit.work for one in limit.seconds]}
         place = RowKey("drain", what.name, operation)
-        rows.append(timed(place, work, by, [limit.reached(work, taken, None)], "GB/s"))
+        rows.append(timed(place, work, by, [limit.compare(work, taken, None)], "GB/s"))
     return rows

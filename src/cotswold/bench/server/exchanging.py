@@ -21,10 +21,10 @@ import numpy as np
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
 from cotswold.bench.measure import interleaved, ratios, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, timed
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.raw import RawPeer
-from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
+from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, endpoint_on, forked
 from cotswold.host import Token
 from cotswold.shards.runtime.arithmetic import Array, raw
 
@@ -33,7 +33,7 @@ COLUMNS = 1024
 FLOAT_BYTES = 4
 REPLICA = "replica-0"
 RAW, COPY = "raw ZeroMQ", "memcpy"
-MESSAGES, PLACED = "without the arithmetic", "with the copy into place"
+MESSAGES, COPY_LABELS = "without the arithmetic", "with the copy into place"
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class Exchange:
 
     verb: str
     """``push`` or ``pull``."""
-    road: Road
+    transport: Transport
     shard_bytes: int
     vector_bytes: int
 
     @property
     def name(self) -> str:
         """The name in tables."""
-        return f"{self.road}, shards of {_length(self.shard_bytes)}"
+        return f"{self.transport}, shards of {_length(self.shard_bytes)}"
 
     @property
     def model(self) -> Model:
@@ -61,24 +61,28 @@ class Exchange:
 
 def measured(what: Exchange, effort: Effort) -> list[Row]:
     """One row: a push or a pull, and its references."""
-    memory = what.road == "shared memory"
+    memory = what.transport == "shared memory"
     with ExitStack() as held:
         processes = forked()
-        served = held.enter_context(Served(processes, what.model, [REPLICA], what.road))
-        client = Client(endpoint_on(what.road, served.token, REPLICA), 1, served.addresses, served.shards)
+        served = held.enter_context(UnreplicatedServers(processes, what.model, [REPLICA], what.transport))
+        client = Client(
+            endpoint_on(what.transport, served.token, REPLICA), 1, served.addresses, served.shards
+        )
         held.callback(client.close)
         peer = held.enter_context(
-            RawPeer(processes, Token.new(), tcp=what.road.startswith("TCP"), curve="CURVE" in what.road)
+            RawPeer(
+                processes, Token.new(), tcp=what.transport.startswith("TCP"), curve="CURVE" in what.transport
+            )
         )
         vector, place = (np.zeros(what.model.size, np.float32) for _ in range(2))
         frames = [raw(vector[one.start : one.stop]) for one in served.shards]
         actions: dict[str, Action] = {COPY: lambda: np.copyto(place, vector)}
         if what.verb == "push":
-            actions |= {OURS: lambda: client.push(vector), RAW: lambda: peer.push(frames)}
+            actions |= {COTSWOLD: lambda: client.push(vector), RAW: lambda: peer.push(frames)}
         else:
             actions |= {
-                OURS: lambda: client.pull(whole=True),
-                PLACED: lambda: install(client, served, place),
+                COTSWOLD: lambda: client.pull(whole=True),
+                COPY_LABELS: lambda: install(client, served, place),
                 RAW: lambda: peer.pull(len(frames), what.shard_bytes),
             }
         for _ in range(2):  # compiles kernels and connects
@@ -95,20 +99,20 @@ def measured(what: Exchange, effort: Effort) -> list[Row]:
     facts: dict[str, object] = {"received_bytes_where_one_shard_is_newer": newer}
     if what.verb == "push":
         applying = (after.applying_seconds - before.applying_seconds) / pushes
-        samples[MESSAGES] = [max(one - applying, one / 20) for one in samples[OURS]]
+        samples[MESSAGES] = [max(one - applying, one / 20) for one in samples[COTSWOLD]]
         facts = {
             "applying_seconds": rounded(applying),
             "server_cpu_seconds": rounded((after.cpu_seconds - before.cpu_seconds) / pushes),
         }
     against, bar = (COPY, MEMORY_BAR) if memory else (RAW, SOCKET_BAR)
-    judged = samples[MESSAGES if what.verb == "push" else OURS]
+    judged = samples[MESSAGES if what.verb == "push" else COTSWOLD]
     verdicts = [Comparison(against, ratios(samples[against], judged), bar)]
     key = RowKey(what.verb, what.name, f"{len(frames)} shards" if len(frames) > 1 else "1 shard")
     row = timed(key, what.vector_bytes, samples, verdicts, "GB/s")
     return [replace(row, facts={**row.facts, **facts})]
 
 
-def install(client: Client, served: Served, place: Array) -> None:
+def install(client: Client, served: UnreplicatedServers, place: Array) -> None:
     """Pull all, and copy it into place, as a replica does before a step."""
     starts = {one.number: one for one in served.shards}
     for pulled in client.pull(whole=True):
@@ -118,7 +122,7 @@ def install(client: Client, served: Served, place: Array) -> None:
             place[shard.start : shard.stop] = np.frombuffer(buffer, place.dtype)
 
 
-def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Road]) -> list[Exchange]:
+def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Transport]) -> list[Exchange]:
     """Every transport with every length of shard."""
     return [
         Exchange(verb, road, shard, vector_bytes)

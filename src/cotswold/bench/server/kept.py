@@ -19,8 +19,8 @@ from cotswold.bench.server.served import (
     RUN,
     Model,
     counts_of,
-    heard,
     order,
+    receive_until,
     write_zeros,
 )
 from cotswold.bench.server.site import Site
@@ -40,7 +40,7 @@ _NEVER = 1e9
 LEASE_SECONDS = 1.0
 
 
-class Kept:
+class ReplicatedServers:
     """Replicated servers of a model that accept pushes of ``sessions``; use in a ``with`` statement."""
 
     def __init__(
@@ -58,21 +58,21 @@ class Kept:
     ) -> None:
         """``servers``: number of servers (default: the number of copies). ``is_led_by_one``: the first
         server stays the primary of all buckets."""
-        self.model, self._site, self._way = model, site, way
+        self.model, self._site, self._topology = model, site, way
         self._count, self._copies, self._forked = servers or copies, copies, processes
         self._servers: dict[str, Process] = {}
         self._number = 0
-        described = Description(RUN, model.layout, model.dtype, model.shard_bytes, buckets, model.told)
+        described = Description(RUN, model.layout, model.dtype, model.shard_bytes, buckets, model.as_dict)
         self.shards, self.buckets = described.shards, described.buckets
         self._addresses: dict[str, str] = {}
-        self._held = ExitStack()
+        self._exit_stack = ExitStack()
         self._post = RoutedMessenger(self._site.endpoint(m.COORDINATOR), {CONTROLLER: ""})
         self._client = self._post
         try:
             own = self._site.client()
             if own is not None:
                 self._client = RoutedMessenger(own, {CONTROLLER: ""})
-            folder = Path(self._held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
+            folder = Path(self._exit_stack.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-")))
             self._start(folder, is_led_by_one)
             for post in (self._post, self._client):
                 post.find(self.controllers)
@@ -82,7 +82,7 @@ class Kept:
             order(self._client, self.buckets, sessions)
             for _ in range(len(self._servers), self._count):  # receive copies from the first server
                 self.start_server()
-            self.wait_until_whole()
+            self.wait_until_replicated()
         except BaseException:
             self.close()
             raise
@@ -105,7 +105,7 @@ class Kept:
         """Send a signal to a server."""
         self._servers[name].send(number)
 
-    def tell_end(self, name: str) -> None:
+    def report_exit(self, name: str) -> None:
         """Wait for a server process's exit, and report it to the controller."""
         process = self._servers.pop(name)
         is_readable(process, _SECONDS)
@@ -120,12 +120,12 @@ class Kept:
         told = {
             "host": name,
             "controllers": self.controllers,
-            "copying": asdict(ReplicationSettings(topology=self._way)),
+            "copying": asdict(ReplicationSettings(topology=self._topology)),
         }
         self._servers[name] = self._forked.start(self._call(name, "keeper", told))
-        heard(self._post, self._serving, lambda: name in self._addresses)
+        receive_until(self._post, self._serving, lambda: name in self._addresses)
 
-    def wait_until_whole(self) -> None:
+    def wait_until_replicated(self) -> None:
         """Wait until every bucket has all of its copies, each complete."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_whole:
@@ -151,9 +151,9 @@ class Kept:
             post.endpoint.close()
         for process in self._servers.values():
             process.end()
-        self._held.close()
+        self._exit_stack.close()
 
-    def __enter__(self) -> Kept:
+    def __enter__(self) -> ReplicatedServers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -165,8 +165,8 @@ class Kept:
             control["handover_seconds"] = _NEVER
         state = {"state": asdict(MetadataLocation(sqlite=str(folder / "state.sqlite"))), "control": control}
         process = self._forked.start(self._call(CONTROLLER, "controller", state))
-        self._held.callback(process.end)
-        heard(self._post, self._serving, lambda: bool(self._addresses))
+        self._exit_stack.callback(process.end)
+        receive_until(self._post, self._serving, lambda: bool(self._addresses))
         self._post.find(self.controllers)
         for _ in range(1 if is_led_by_one else self._count):
             self.start_server()

@@ -25,10 +25,10 @@ import numpy as np
 from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
+from cotswold.bench.server.crowd import REQUESTED_RATE, Peer, call_of, name_of, run_processes
 from cotswold.bench.server.recorded import Event, Recorded, read
-from cotswold.bench.server.served import Model, Road, Served, forked
+from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, forked
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.server_rules import AddUpdate
 from cotswold.shards.runtime.layout import assign_to_servers
@@ -40,10 +40,10 @@ MEASURED = (1, 2)
 """Numbers of servers that all run here."""
 SHARES = (4, 8, 16)
 """Numbers of servers of which one runs here."""
-ROAD: Road = "shared memory"
+TRANSPORT: Transport = "shared memory"
 RECORDED_SPEED, FULL_SPEED = 1.0, 0.0
 PUSHES = "pushes/s"
-_LIFE = "cotswold.bench.server.replaying:live"
+_REPLAY_FUNCTION = "cotswold.bench.server.replaying:replay_session"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Replay:
 
     @property
     def shards(self) -> tuple[Shard, ...]:
-        """The shards that are served here, with server names as in `Served`."""
+        """The shards that are served here, with server names as in `UnreplicatedServers`."""
         names = [f"server-{number}" for number in range(self.servers)]
         every = assign_to_servers(self.recorded.shards, names)
         if not self.is_simulated:
@@ -87,7 +87,9 @@ def cases(path: Path, seconds: float) -> list[Case[Any]]:
             for servers in (*MEASURED, *SHARES)
         ),
     ]
-    return [Case("trace", path.name, partial(measured, path.name), one, once=True) for one in replays]
+    return [
+        Case("trace", path.name, partial(measured, path.name), one, is_measured_once=True) for one in replays
+    ]
 
 
 def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
@@ -103,12 +105,12 @@ def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
     sessions = [name_of(number) for number in range(len(recorded.sessions))]
     with (
         tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
-        Served(forked(), model, sessions, ROAD) as served,
+        UnreplicatedServers(forked(), model, sessions, TRANSPORT) as served,
     ):
         calls = []
         for number, events in enumerate(recorded.sessions):
             file = Path(folder) / f"{number}.events"
-            plan = [_planned(each, what, shards) for each in events]
+            plan = [_plan_event(each, what, shards) for each in events]
             file.write_text(json.dumps([each for each in plan if each is not None]))
             more = {
                 "events": str(file),
@@ -118,9 +120,9 @@ def measured(name: str, what: Replay, effort: Effort) -> list[Row]:
                 "speed": what.speed,
                 "seconds": what.seconds,
             }
-            calls.append(call_of(served, number, _LIFE, Path(folder), more))
+            calls.append(call_of(served, number, _REPLAY_FUNCTION, Path(folder), more))
         before = served.counts()
-        said = gathered(forked(), calls, Path(folder), what.seconds)
+        said = run_processes(forked(), calls, Path(folder), what.seconds)
         after = served.counts()
     return [_row(name, what, said, before, after)]
 
@@ -154,21 +156,21 @@ def _row(
     }
     servers = "1 server" if what.servers == 1 else f"{what.servers} servers"
     operation = f"{what.form}, {servers}" + (", simulated from one" if what.is_simulated else "")
-    figures = {OURS: Spread.of([share * weights / taken / 1e9])}
+    figures = {COTSWOLD: Spread.from_samples([share * weights / taken / 1e9])}
     verdicts = []
     asked = sum(one["asked"] for one in said) / taken / 1e9
     if asked:
-        figures[ASKED] = Spread.of([asked])
-        verdicts = [Comparison(ASKED, Spread.of([share * weights / taken / 1e9 / asked]))]
+        figures[REQUESTED_RATE] = Spread.from_samples([asked])
+        verdicts = [Comparison(REQUESTED_RATE, Spread.from_samples([share * weights / taken / 1e9 / asked]))]
     else:
-        verdicts = [Comparison(PUSHES, Spread.of([pushes / taken]))]
+        verdicts = [Comparison(PUSHES, Spread.from_samples([pushes / taken]))]
     samples = {by: [one.median] for by, one in figures.items()}
     return Row(
         RowKey("trace", name, operation), "G updates/s", figures, samples, "rates", verdicts, facts=facts
     )
 
 
-def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
+def _plan_event(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
     """An event for the process: seconds, its shards, and examples of each pushed shard (None for a pull).
     None if none of its shards is served here."""
     here = {one.number: one for one in shards}
@@ -195,7 +197,7 @@ def _examples(recorded: Recorded, shard: Shard, samples: int) -> int:
     return samples if samples * (numbers // columns + columns) < numbers else 0
 
 
-def live(
+def replay_session(
     *,
     peer: Mapping[str, Any],
     events: str,
@@ -249,7 +251,7 @@ def live(
             for number, count in zip(own, examples, strict=True)
         )
     traffic = client.post.endpoint.traffic
-    me.say(
+    me.write_report(
         {
             "pushes": pushes,
             "weights": weights,

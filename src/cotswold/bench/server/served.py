@@ -36,8 +36,8 @@ from cotswold.transport import Endpoint, Lost
 from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, Stop
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
-Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
-ROADS: tuple[Road, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
+Transport = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
+TRANSPORTS: tuple[Transport, ...] = ("Unix socket", "TCP", "TCP, CURVE", "shared memory")
 _PRELOADED = (
     "torch",
     "cotswold.paramserver.runtime.server_process",
@@ -63,20 +63,20 @@ def forked() -> ForkServer:
     return processes
 
 
-def reach_of(road: Road) -> EndpointSettings:
+def reach_of(road: Transport) -> EndpointSettings:
     """Endpoint settings of a transport: on one host, or as if each process had a separate host."""
     if road.startswith("TCP"):
         return EndpointSettings(LOOPBACK, encrypt="CURVE" in road, apart=True)
     return EndpointSettings()
 
 
-def environ_of(road: Road, token: Token) -> dict[str, str]:
+def environ_of(road: Transport, token: Token) -> dict[str, str]:
     """Environment variables of processes on a transport."""
     return {VARIABLE: token.text, _MEMORY: "1" if road == "shared memory" else "0"}
 
 
 @contextmanager
-def on_road(road: Road, token: Token) -> Iterator[None]:
+def endpoints_on(road: Transport, token: Token) -> Iterator[None]:
     """Create endpoints on this transport within the block."""
     told = environ_of(road, token)
     before = {name: os.environ.get(name) for name in told}
@@ -91,10 +91,10 @@ def on_road(road: Road, token: Token) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def endpoint_on(road: Road, token: Token, name: str) -> Endpoint:
+def endpoint_on(road: Transport, token: Token, name: str) -> Endpoint:
     """An endpoint of this process on a transport."""
     reach = reach_of(road)
-    with on_road(road, token):
+    with endpoints_on(road, token):
         return Endpoint(token, name, host=reach.towards, encrypt=reach.encrypt, apart=reach.apart)
 
 
@@ -108,7 +108,7 @@ class Model:
     rule: Rule = Sgd()  # noqa: RUF009  # it is frozen
     dtype: str = "float32"
     staleness: Staleness = Staleness()  # noqa: RUF009  # it is frozen
-    room_bytes: int = 1 << 28
+    queue_bytes: int = 1 << 28
     """Bytes of updates that a server may queue."""
     cut: tuple[m.Shard, ...] = ()
     """The shards, if they are given instead of computed."""
@@ -128,9 +128,9 @@ class Model:
         return split_into_shards([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
 
     @property
-    def told(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Settings of servers, as plain values."""
-        room = QueueLimits(self.room_bytes, self.room_bytes)
+        room = QueueLimits(self.queue_bytes, self.queue_bytes)
         columns = {name: columns for name, _, columns in self.layout}
         item_bytes = np.dtype(self.dtype).itemsize
         return settings_as_dict(
@@ -138,13 +138,13 @@ class Model:
         )
 
 
-class Served:
+class UnreplicatedServers:
     """Servers of a model that accept pushes of ``sessions`` (their names); use in a ``with`` statement."""
 
     def __init__(
-        self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Road, servers: int = 1
+        self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Transport, servers: int = 1
     ) -> None:
-        self.model, self.road, self.token = model, road, Token.new()
+        self.model, self.transport, self.token = model, road, Token.new()
         self.shards = model.shards([f"server-{number}" for number in range(servers)])
         self.names = tuple(dict.fromkeys(one.server for one in self.shards))
         self.addresses: dict[str, str] = {}
@@ -153,7 +153,7 @@ class Served:
         try:
             for name in self.names:
                 self._processes.append(processes.start(self._call(name)))
-            heard(self._post, self._serving, lambda: len(self.addresses) == len(self.names))
+            receive_until(self._post, self._serving, lambda: len(self.addresses) == len(self.names))
             write_zeros(self._post, model, self.shards)
             order(self._post, self.names, sessions)
         except BaseException:
@@ -176,7 +176,7 @@ class Served:
         for one in self._processes:
             one.end()
 
-    def __enter__(self) -> Served:
+    def __enter__(self) -> UnreplicatedServers:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -188,14 +188,14 @@ class Served:
             "coordinator": self._post.endpoint.address,
             "shards": [astuple(one) for one in self.shards if one.server == name],
             "dtype": self.model.dtype,
-            "reach": reach_of(self.road).as_dict(),
-            "updates": self.model.told,
+            "reach": reach_of(self.transport).as_dict(),
+            "updates": self.model.as_dict,
         }
         return Call(
             name,
             "cotswold.paramserver.runtime.server_process:main",
             arguments,
-            environ_of(self.road, self.token),
+            environ_of(self.transport, self.token),
         )
 
     def _serving(self, message: AnyMessage) -> None:
@@ -213,7 +213,7 @@ def counts_of(post: Messenger, servers: Sequence[str]) -> list[ServerCounters]:
 
     for name in servers:
         post.send(name, CountersRequest())
-    heard(post, hear, lambda: len(found) == len(servers))
+    receive_until(post, hear, lambda: len(found) == len(servers))
     return [found[name] for name in servers]
 
 
@@ -223,7 +223,7 @@ def write_zeros(post: Messenger, model: Model, shards: Sequence[m.Shard]) -> Non
     own: dict[str, list[m.Shard]] = {}
     for one in shards:
         own.setdefault(one.server, []).append(one)
-    for name in (*model.rule.keeps, WEIGHTS):
+    for name in (*model.rule.state_names, WEIGHTS):
         writes = {
             server: m.Write(
                 *(1, name, tuple(one.number for one in some)),
@@ -231,20 +231,20 @@ def write_zeros(post: Messenger, model: Model, shards: Sequence[m.Shard]) -> Non
             )
             for server, some in own.items()
         }
-        ask(post, writes, m.WriteAck)
+        request_all(post, writes, m.WriteAck)
 
 
 def order(post: Messenger, servers: Sequence[str], names: Sequence[str]) -> None:
     """Open sessions of these names, numbered from 1, on servers or buckets."""
     sessions = tuple((number, name) for number, name in enumerate(names, 1))
-    ask(
+    request_all(
         post,
         dict.fromkeys(servers, m.CoordinatorState(1, sessions, ((0, _RATE),), 0, 0)),
         m.CoordinatorStateAck,
     )
 
 
-def ask(
+def request_all(
     post: Messenger, questions: Mapping[str, m.Message], kind: type[m.WriteAck] | type[m.CoordinatorStateAck]
 ) -> None:
     """Send each server a request, and wait until all have answered; resend to the others after a while."""
@@ -259,10 +259,10 @@ def ask(
             post.send(server, question)
 
     say()
-    heard(post, hear, lambda: not unanswered, idle=say)
+    receive_until(post, hear, lambda: not unanswered, idle=say)
 
 
-def heard(
+def receive_until(
     post: Messenger,
     hear: Callable[[AnyMessage], None],
     until: Callable[[], bool],

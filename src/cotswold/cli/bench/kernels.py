@@ -165,7 +165,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     if json_:
         print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))
         return
-    print(f"backend: {about.name}, because {about.why}")
+    print(f"backend: {about.name}, because {about.reason}")
     print(f"processor: {about.processor}; vectors: {about.vector}")
     print(f"kernel choices and code are cached in: {about.cache}")
     heading = "measured candidates of its class, ms"
@@ -175,7 +175,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
             "product": one.product,
             "kernel": one.kind,
             "runs as": one.tile,
-            "why": one.why,
+            "why": one.reason,
             heading: "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
         }
         for one in found
@@ -200,7 +200,7 @@ def print_rows(found: Document) -> None:
 
 def _line(row: Any, verdict: Any) -> Document:
     """Return a line of the table: our figure, the compared one, and whether the target is met."""
-    from cotswold.bench.row import OURS
+    from cotswold.bench.row import COTSWOLD
 
     figures = row["figures"]
     shape = f"{row['shape']}, {row['images']}" if row["images"] else row["shape"]
@@ -212,7 +212,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "on": row["threads"],
         "shape": shape,
         "operation": row["operation"],
-        "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
+        "ours": f"{_figure(figures[COTSWOLD]['median'])} {row['unit']}",
         "beside": f"{against} {_figure(theirs['median'])}" if theirs else against,
         "ratio": _figure(verdict["ratio"]["median"]),
         "bar": bar,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import portable_math as exact
-from cotswold.kernels.warp import GOLDEN, MIXERS
+from cotswold.kernels.warp import GOLDEN, HASH_MULTIPLIERS
 
 Keys = NDArray[np.uint64]
 Float32 = NDArray[np.float32]
@@ -36,7 +36,7 @@ def random_words(keys: Keys, stream: int, count: int) -> Words:
     low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
     places = np.arange(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
-        begun = places * np.uint32(GOLDEN) + np.uint32(stream * MIXERS[0] & 0xFFFFFFFF)
+        begun = places * np.uint32(GOLDEN) + np.uint32(stream * HASH_MULTIPLIERS[0] & 0xFFFFFFFF)
         return _mix(_mix(begun[None] ^ low[:, None]) + high[:, None])
 
 
@@ -76,7 +76,7 @@ def _counts(shape: Shape) -> tuple[int, ...]:
 
 def _mix(state: Words) -> Words:
     """The finaliser of MurmurHash3 (Appleby 2011)."""
-    state = (state ^ (state >> np.uint32(16))) * np.uint32(MIXERS[0])
-    state = (state ^ (state >> np.uint32(13))) * np.uint32(MIXERS[1])
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(HASH_MULTIPLIERS[0])
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(HASH_MULTIPLIERS[1])
     mixed: Words = state ^ (state >> np.uint32(16))
     return mixed

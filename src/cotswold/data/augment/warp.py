@@ -19,7 +19,7 @@ from cotswold.data.augment.geometric import Maps
 from cotswold.data.augment.keyed_random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
 from cotswold.kernels.available import backend, fallback_to_torch
-from cotswold.kernels.warp import FAR, Field, Images, PaddingMode
+from cotswold.kernels.warp import MAX_DISTANCE, Field, Images, PaddingMode
 
 _REACH = 4.0
 """Deviations beyond which a Gaussian counts as 0."""
@@ -47,7 +47,7 @@ def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Paddin
 
     ``maps`` lead from positions of the result, (y, x) from the centre, to those of the image;
     ``displacement``
-    is added. Positions farther away than `FAR` pixels count as at that distance.
+    is added. Positions farther away than `MAX_DISTANCE` pixels count as at that distance.
     """
     asked = Images(
         np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill
@@ -72,7 +72,7 @@ def warp_reference(images: Images) -> Float32:
         places += _displacements(images.field, height, width)
     low = np.floor(places)
     part = places - low
-    corners = low.clip(-FAR, FAR).astype(np.int64)
+    corners = low.clip(-MAX_DISTANCE, MAX_DISTANCE).astype(np.int64)
     rows, columns = (
         [_valid_indices(corners[:, axis] + step, size, fill) for step in (0, 1)]
         for axis, size in enumerate((height, width))

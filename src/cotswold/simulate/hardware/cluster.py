@@ -16,13 +16,13 @@ from cotswold.recipe.schema import Fraction, Section
 Product = Literal["Wx", "W'x", "δx'"]
 PRODUCTS: tuple[Product, ...] = get_args(Product)
 MemoryBoundOp = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
-Whole = Literal["gradient"]
+WholeGradient = Literal["gradient"]
 
 
 class Rate(Section):
     """A rate that was measured or published for one operation, on one shape or for any."""
 
-    operation: Product | MemoryBoundOp | Whole
+    operation: Product | MemoryBoundOp | WholeGradient
     """Name of the operation.
 
     `Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, in GFLOP/s of its products, is the value and
@@ -70,7 +70,7 @@ class Device(Section):
     """Rates by operation and shape; each product needs at least one."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Device:
+    def _complete(self) -> Device:
         for product in PRODUCTS:
             if not any(rate.operation == product for rate in self.rates):
                 raise ValueError(f"device.rates must have at least one rate for {product}")
@@ -181,7 +181,7 @@ class Cluster(Section):
     """Prices."""
 
     @model_validator(mode="after")
-    def _joined(self) -> Cluster:
+    def _check_links(self) -> Cluster:
         if self.hosts > 1 and self.network is None:
             raise ValueError("a cluster of several hosts needs [network], the card of a host")
         if self.devices > 1 and self.inside is None:

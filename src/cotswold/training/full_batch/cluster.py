@@ -128,7 +128,7 @@ class ClusterBackend:
                 finished=True,
                 workers=now.workers,
                 backups=now.backups,
-                drawn=None if patterns is not None else self._drawn(found.patterns),
+                drawn=None if patterns is not None else self._drawn(found.sample_set),
             )
         )
         return found

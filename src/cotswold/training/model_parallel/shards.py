@@ -78,7 +78,7 @@ def parts_of_shards(
             common = box.intersect(slab)
             if common.size:
                 start = own_starts[rank][index] + (common.start[0] - box.start[0]) * prod(box.shape[1:])
-                pieces[rank] = Piece(common.within(slab), start, start + common.size)
+                pieces[rank] = Piece(common.relative_to(slab), start, start + common.size)
         is_whole = all(of_rank[index] == Box.whole(shapes[shard.tensor]) for of_rank in boxes)
         rank = 0 if is_whole else _least_loaded_rank(pieces, load)
         load[rank] += shard.stop - shard.start

@@ -280,7 +280,7 @@ class FullBatchTrainer:
             rate=found.step,
             evaluations=self._evaluations,
             slopes=self._slopes,
-            set=found.patterns,
+            set=found.sample_set,
             counted=found.samples,
             flops=account.flops,
             training_seconds=recorder.seconds,
@@ -332,7 +332,7 @@ class FullBatchTrainer:
             return f"{_NO_STEP}: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
-        if self._convergence.reached:
+        if self._convergence.is_converged:
             return _CONVERGED
         return None
 
