@@ -10,13 +10,13 @@ from tests.support.bench.small_cases import SMALLEST
 from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.row import COTSWOLD
-from cotswold.bench.server import applying, draining, factors, links
-from cotswold.bench.server.applying import MEMORY, UpdateCase
+from cotswold.bench.server import factors, links, queue_drain, update_application
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.links import Links
 from cotswold.bench.server.plots import draw
-from cotswold.bench.server.served import Model
+from cotswold.bench.server.unreplicated_servers import Model
+from cotswold.bench.server.update_application import MEMORY, UpdateCase
 from cotswold.cli.main import main
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.testing import why_not
@@ -24,20 +24,20 @@ from cotswold.testing import why_not
 
 @pytest.mark.parametrize(("rule", "one"), [(Sgd(), 3), (Momentum(0.9), 5), (Adagrad(), 5)])
 def test_a_rule_has_its_transfers_and_one_more_for_each_further_push(rule: Rule, one: int) -> None:
-    rows = applying.measured(UpdateCase(rule, 256, 1024), SMALLEST)
+    rows = update_application.measured(UpdateCase(rule, 256, 1024), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (one + more) for more in (0, 3, 15)]
     assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, 0.8]] * 3
     assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {COTSWOLD, ADDED, MEMORY}
 
 
 def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:
-    row = applying.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST)[0]
+    row = update_application.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST)[0]
     shares = [a / b for a, b in zip(row.samples[ADDED], row.samples[COTSWOLD], strict=True)]
     assert row.verdicts[0].ratio.least == pytest.approx(min(shares))
 
 
 def test_memory_allows_no_more_than_y_plus_x_nor_than_reads() -> None:
-    for row in applying.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST):
+    for row in update_application.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST):
         assert all(a <= b for a, b in zip(row.samples[ADDED], row.samples[MEMORY], strict=True))
 
 
@@ -52,7 +52,7 @@ def test_factors_say_how_many_weights_they_write() -> None:
 
 
 def test_all_updates_of_a_queue_are_applied_and_only_longer_queues_are_fewer_passes() -> None:
-    rows = draining.measured(draining.Draining(Adagrad(), 256, 4), SMALLEST)
+    rows = queue_drain.measured(queue_drain.Draining(Adagrad(), 256, 4), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (48 + 4 * passes) for passes in (16, 4, 1)]
     assert [row.verdicts[0].bar for row in rows] == [None] * 3
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, never
+from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import Durability

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.chaos.cast import SHARD
+from tests.chaos.cluster_setup import SHARD
 from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from tests.chaos.world import World
 

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tests.support.replicas.remote_places import Places
+from tests.support.replicas.fake_device_memory import Places
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 

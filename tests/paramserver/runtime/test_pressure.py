@@ -11,7 +11,7 @@ import pytest
 
 from cotswold import wire as m
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import RUN, Model, UnreplicatedServers, endpoint_on
+from cotswold.bench.server.unreplicated_servers import RUN, Model, UnreplicatedServers, endpoint_on
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw

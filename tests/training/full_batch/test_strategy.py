@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.resuming import check_resume
+from tests.support.resume_check import check_resume
 from tests.support.training.batch_runs import (
     RECIPE,
     events,

@@ -8,17 +8,26 @@ from __future__ import annotations
 from typing import Any
 
 from cotswold.bench.case import Case
-from cotswold.bench.server import applying, copies, draining, exchanging, factors, failover, links, replicas
-from cotswold.bench.server.applying import UpdateCase
+from cotswold.bench.server import (
+    copies,
+    factors,
+    failover,
+    links,
+    push_pull,
+    queue_drain,
+    replicas,
+    update_application,
+)
 from cotswold.bench.server.copies import TRANSPORT as COPIED
 from cotswold.bench.server.copies import Copies
-from cotswold.bench.server.draining import Draining
-from cotswold.bench.server.exchanging import exchanges
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.failover import KILLED, STOPPED, Failover
 from cotswold.bench.server.links import Links
+from cotswold.bench.server.push_pull import exchanges
+from cotswold.bench.server.queue_drain import Draining
 from cotswold.bench.server.replicas import ReplicaCounts
-from cotswold.bench.server.served import TRANSPORTS, Transport
+from cotswold.bench.server.unreplicated_servers import TRANSPORTS, Transport
+from cotswold.bench.server.update_application import UpdateCase
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 
 GROUPS = ("apply", "drain", "factors", "push", "pull", "replicas", "copies", "links", "failover")
@@ -59,7 +68,7 @@ def quick_cases() -> list[Case[Any]]:
 
 def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Transport, ...]) -> list[Case[Any]]:
     return [
-        Case(one.verb, one.name, exchanging.measured, one, is_measured_once=True)
+        Case(one.verb, one.name, push_pull.measured, one, is_measured_once=True)
         for one in exchanges(shards, vector_bytes, roads)
     ]
 
@@ -99,7 +108,7 @@ def _cases(shards: tuple[int, ...], numbers: int, blocks: tuple[tuple[int, int],
         *(Factors(Sgd(), *block, numbers) for block in others),
     ]
     return [
-        *(Case("apply", one.name, applying.measured, one) for one in applied),
-        *(Case("drain", one.name, draining.measured, one) for one in drained),
+        *(Case("apply", one.name, update_application.measured, one) for one in applied),
+        *(Case("drain", one.name, queue_drain.measured, one) for one in drained),
         *(Case("factors", one.name, factors.measured, one) for one in multiplied),
     ]

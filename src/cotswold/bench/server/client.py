@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.bench.server.served import RUN, receive_until
+from cotswold.bench.server.unreplicated_servers import RUN, receive_until
 from cotswold.errors import MachineError
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.shards.runtime.arithmetic import Array, raw

@@ -20,10 +20,16 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, ratios, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.exchanging import REPLICA
-from cotswold.bench.server.kept import ReplicatedServers
-from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, endpoint_on, forked
+from cotswold.bench.server.push_pull import REPLICA
+from cotswold.bench.server.replicated_servers import ReplicatedServers
 from cotswold.bench.server.site import SingleHost
+from cotswold.bench.server.unreplicated_servers import (
+    Model,
+    Transport,
+    UnreplicatedServers,
+    endpoint_on,
+    forked,
+)
 from cotswold.shards.runtime.arithmetic import Array
 
 BAR, BAR_COPIES = 3.3, 3

@@ -25,10 +25,10 @@ from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.copies import TRANSPORT
-from cotswold.bench.server.exchanging import REPLICA
-from cotswold.bench.server.kept import LEASE_SECONDS, ReplicatedServers
-from cotswold.bench.server.served import Model, forked
+from cotswold.bench.server.push_pull import REPLICA
+from cotswold.bench.server.replicated_servers import LEASE_SECONDS, ReplicatedServers
 from cotswold.bench.server.site import SingleHost
+from cotswold.bench.server.unreplicated_servers import Model, forked
 from cotswold.errors import MachineError
 
 KILLED, STOPPED = "killed", "stopped"

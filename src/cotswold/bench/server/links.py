@@ -31,10 +31,10 @@ from cotswold.bench.measure import Spread, ratios
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.copies import BAR_COPIES, ONE_COPY_BASELINE, PULLS_BAR
-from cotswold.bench.server.crowd import name_of
-from cotswold.bench.server.kept import ReplicatedServers
-from cotswold.bench.server.served import Model, forked
+from cotswold.bench.server.processes import name_of
+from cotswold.bench.server.replicated_servers import ReplicatedServers
 from cotswold.bench.server.site import DATA, LinkedHosts
+from cotswold.bench.server.unreplicated_servers import Model, forked
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
 from cotswold.replication.replica.settings import Topology

@@ -17,8 +17,8 @@ from cotswold.bench.kernels.plots import BLUE, INK, STYLE, WIDE_INCHES, save
 from cotswold.bench.measure import Document
 from cotswold.bench.row import COTSWOLD
 from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE, ONE_COPY_BASELINE
-from cotswold.bench.server.crowd import REQUESTED_RATE
 from cotswold.bench.server.links import BARS, PULLS, PUSHES
+from cotswold.bench.server.processes import REQUESTED_RATE
 
 _ROW_INCHES = 0.22
 _ORANGE = "#d9822b"

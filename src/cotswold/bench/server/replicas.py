@@ -24,8 +24,8 @@ from cotswold import recipe as recipes
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import REQUESTED_RATE, call_of, name_of, run_processes
-from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, forked
+from cotswold.bench.server.processes import REQUESTED_RATE, call_of, name_of, run_processes
+from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
 from cotswold.ops import images_last
 from cotswold.shards.runtime.work import Slot
 from cotswold.training.flat_parameters import FlatParameters
@@ -39,7 +39,7 @@ SHARD_BYTES = 1 << 20
 TRANSPORT: Transport = "shared memory"
 CLASSES = 10
 _STEPS = 30
-_STEP_FUNCTION = "cotswold.bench.server.crowd:step"
+_STEP_FUNCTION = "cotswold.bench.server.processes:step"
 
 
 @dataclass(frozen=True)

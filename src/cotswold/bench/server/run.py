@@ -56,7 +56,7 @@ def measure_server(
         UserError: If no measurement is left, or there is no recorded traffic.
         MachineError: If a measuring process crashes.
     """
-    from cotswold.bench.server import replaying
+    from cotswold.bench.server import replay
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
     chosen: list[Case[Any]] = []
@@ -64,7 +64,7 @@ def measure_server(
     if trace is None or groups:
         chosen = [_with_copies(one, copies) for one in select_cases(every, groups, match, GROUPS)]
     if trace is not None:
-        chosen += replaying.cases(trace, _QUICK_REPLAY_SECONDS if quick else _SECONDS)
+        chosen += replay.cases(trace, _QUICK_REPLAY_SECONDS if quick else _SECONDS)
     counts, effort = list(threads) or [granted_cores(environ={})], QUICK_EFFORT if quick else Effort()
     head = document("server", command, dense_size=effort.dense_size, allocator=ALLOCATOR)
     return run_in_processes(head, chosen, counts, effort, say, leave)

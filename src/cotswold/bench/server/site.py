@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from cotswold.bench.server.served import RUN, Transport, endpoint_on, environ_of, reach_of
+from cotswold.bench.server.unreplicated_servers import RUN, Transport, endpoint_on, environ_of, reach_of
 from cotswold.host import Call, Token
 from cotswold.host.processes import import_function
 from cotswold.host.token import VARIABLE

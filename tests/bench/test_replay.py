@@ -11,11 +11,11 @@ from tests.support.training.runs import finish
 from tests.training.async_sgd.test_strategy import job_of
 
 from cotswold.bench.row import COTSWOLD
-from cotswold.bench.server import replaying
-from cotswold.bench.server.crowd import REQUESTED_RATE
+from cotswold.bench.server import replay
 from cotswold.bench.server.plots import draw_trace
+from cotswold.bench.server.processes import REQUESTED_RATE
 from cotswold.bench.server.recorded import read
-from cotswold.bench.server.replaying import Replay
+from cotswold.bench.server.replay import Replay
 from cotswold.cli.main import main
 from cotswold.errors import UserError
 from cotswold.optim.server_rules import Sgd
@@ -96,7 +96,7 @@ def test_traffic_is_replayed_whole_and_as_factors(tmp_path: Path) -> None:
     found = read(recorded(tmp_path))
     rows = []
     for form, servers in (("whole", 2), ("factors", 1), ("factors", 4)):
-        (row,) = replaying.measured("mine", Replay(found, form, servers, seconds=0.3), SMALLEST)  # type: ignore[arg-type]  # forms
+        (row,) = replay.measured("mine", Replay(found, form, servers, seconds=0.3), SMALLEST)  # type: ignore[arg-type]  # forms
         assert row.figures[COTSWOLD].median > 0
         rows.append({"threads": 1, **row.as_dict()})
     whole, factors, simulated = (row["facts"] for row in rows)
@@ -116,7 +116,7 @@ def test_a_run_that_learns_can_be_replayed_at_its_own_speed(tmp_path: Path) -> N
     assert sum(each.samples for session in found.sessions for each in session if each.is_push) == 2 * 240
     text = (run.path / "traffic" / "server-0.jsonl").read_text()
     assert len(text) < 200 * (found.pushes + 200)
-    (row,) = replaying.measured("mine", Replay(found, "as recorded", 1, found.seconds, 3.0), SMALLEST)
+    (row,) = replay.measured("mine", Replay(found, "as recorded", 1, found.seconds, 3.0), SMALLEST)
     assert 0 < row.figures[COTSWOLD].median <= 1.01 * row.figures[REQUESTED_RATE].median
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from tests.chaos.cast import Cast
+from tests.chaos.cluster_setup import Cast
+from tests.chaos.loss_window import Window
 from tests.chaos.training import Training
-from tests.chaos.window import Window
 from tests.chaos.world import World
 
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of

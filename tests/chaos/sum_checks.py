@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from tests.chaos.judge import BrokenError, Judge
+from tests.chaos.invariants import BrokenError, Judge
 from tests.chaos.recording import Recorded
 from tests.chaos.training import SAMPLES, Training
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import Transport, UnreplicatedServers, endpoint_on, environ_of
+from cotswold.bench.server.unreplicated_servers import Transport, UnreplicatedServers, endpoint_on, environ_of
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, keep_freed_bytes, token_of
 from cotswold.wire import Shard

@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.judge import BrokenError
-from tests.chaos.life import Life
-from tests.chaos.telling import Told
+from tests.chaos.invariants import BrokenError
+from tests.chaos.seeded_run import Life
+from tests.chaos.trace import Told
 from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError

@@ -43,9 +43,9 @@ _PRELOADED = (
     "cotswold.paramserver.runtime.server_process",
     "cotswold.replication.runtime.server_process",
     "cotswold.replication.runtime.controller_process",
-    "cotswold.bench.server.crowd",
+    "cotswold.bench.server.processes",
     "cotswold.bench.server.raw",
-    "cotswold.bench.server.replaying",
+    "cotswold.bench.server.replay",
 )
 LOOPBACK = "127.0.0.1"
 WEIGHTS = "x"

@@ -24,7 +24,13 @@ from cotswold.bench.measure import interleaved, ratios, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, timed
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.raw import RawPeer
-from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, endpoint_on, forked
+from cotswold.bench.server.unreplicated_servers import (
+    Model,
+    Transport,
+    UnreplicatedServers,
+    endpoint_on,
+    forked,
+)
 from cotswold.host import Token
 from cotswold.shards.runtime.arithmetic import Array, raw
 

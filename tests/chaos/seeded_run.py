@@ -11,16 +11,16 @@ from dataclasses import replace
 from random import Random
 from typing import cast
 
-from tests.chaos.aims import Aiming, Fates
-from tests.chaos.cast import SHARD, Cast, Roles
-from tests.chaos.installs import Installs
-from tests.chaos.judge import BrokenError, Judge
+from tests.chaos.cluster_setup import SHARD, Cast, Roles
+from tests.chaos.fault_targets import Aiming, Fates
+from tests.chaos.install_checks import Installs
+from tests.chaos.invariants import BrokenError, Judge
+from tests.chaos.loss_window import Window
+from tests.chaos.random_faults import Troubles
 from tests.chaos.recording import Recorded
-from tests.chaos.sums import Sums
+from tests.chaos.sum_checks import Sums
 from tests.chaos.training import Training
-from tests.chaos.troubles import Troubles
-from tests.chaos.waits import Waits
-from tests.chaos.window import Window
+from tests.chaos.wait_checks import Waits
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher_state import DispatcherState

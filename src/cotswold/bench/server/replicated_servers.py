@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cotswold import wire as m
-from cotswold.bench.server.served import (
+from cotswold.bench.server.site import Site
+from cotswold.bench.server.unreplicated_servers import (
     RUN,
     Model,
     counts_of,
@@ -23,7 +24,6 @@ from cotswold.bench.server.served import (
     receive_until,
     write_zeros,
 )
-from cotswold.bench.server.site import Site
 from cotswold.errors import MachineError
 from cotswold.host import Call, ForkServer, Process, is_readable
 from cotswold.replication.client.routed_messenger import RoutedMessenger

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.chaos.cast import Cast
+from tests.chaos.cluster_setup import Cast
+from tests.chaos.random_faults import Troubles, links
 from tests.chaos.training import Training
-from tests.chaos.troubles import Troubles, links
 from tests.chaos.world import Aim
 
 from cotswold.wire import (

@@ -26,9 +26,9 @@ from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import REQUESTED_RATE, Peer, call_of, name_of, run_processes
+from cotswold.bench.server.processes import REQUESTED_RATE, Peer, call_of, name_of, run_processes
 from cotswold.bench.server.recorded import Event, Recorded, read
-from cotswold.bench.server.served import Model, Transport, UnreplicatedServers, forked
+from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.server_rules import AddUpdate
 from cotswold.shards.runtime.layout import assign_to_servers
@@ -43,7 +43,7 @@ SHARES = (4, 8, 16)
 TRANSPORT: Transport = "shared memory"
 RECORDED_SPEED, FULL_SPEED = 1.0, 0.0
 PUSHES = "pushes/s"
-_REPLAY_FUNCTION = "cotswold.bench.server.replaying:replay_session"
+_REPLAY_FUNCTION = "cotswold.bench.server.replay:replay_session"
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.faults import FAULTS
-from tests.chaos.judge import BrokenError
-from tests.chaos.life import Life
-from tests.chaos.lives import transcript
+from tests.chaos.invariants import BrokenError
 from tests.chaos.run import live_copies
+from tests.chaos.runs import transcript
+from tests.chaos.seeded_run import Life
 from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ
 
@@ -194,7 +194,7 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 
 def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
     words = (
-        "from tests.chaos.life import Life; from tests.chaos.worlds import WORLDS; "
+        "from tests.chaos.seeded_run import Life; from tests.chaos.worlds import WORLDS; "
         "life = Life(7, WORLDS['everything']); life.live(); "
         "print(life.loop.now, life.loop.events, life.network.messages, *life.transcript, sep='\\n')"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.support.resuming import check_resume
+from tests.support.resume_check import check_resume
 from tests.support.training.small_recipes import greedy, supervised
 
 from cotswold.checkpoint import StateDict

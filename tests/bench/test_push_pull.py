@@ -9,13 +9,13 @@ import pytest
 from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.row import COTSWOLD
-from cotswold.bench.server import exchanging, replicas
+from cotswold.bench.server import push_pull, replicas
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.crowd import REQUESTED_RATE
-from cotswold.bench.server.exchanging import COPY, COPY_LABELS, MESSAGES, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.plots import draw_replicas
+from cotswold.bench.server.processes import REQUESTED_RATE
+from cotswold.bench.server.push_pull import COPY, COPY_LABELS, MESSAGES, RAW, REPLICA, Exchange, install
 from cotswold.bench.server.replicas import ReplicaCounts
-from cotswold.bench.server.served import (
+from cotswold.bench.server.unreplicated_servers import (
     TRANSPORTS,
     Model,
     Transport,
@@ -44,10 +44,10 @@ def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Transport) -> None:
 
 
 def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
-    (push,) = exchanging.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
+    (push,) = push_pull.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
     assert set(push.figures) == {COTSWOLD, MESSAGES, RAW, COPY}
     assert push.facts["applying_seconds"] > 0  # type: ignore[operator]  # a number
-    (pull,) = exchanging.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
+    (pull,) = push_pull.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
     assert set(pull.figures) == {COTSWOLD, COPY_LABELS, RAW, COPY}
     assert [(one.against, one.bar) for row in (push, pull) for one in row.verdicts] == [
         (RAW, 0.8),

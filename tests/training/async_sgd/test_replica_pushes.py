@@ -129,7 +129,9 @@ def test_what_is_pushed_is_what_the_choice_by_numbers_says(processes: ForkServer
     assert {cost.push_format for cost in costs.values()} == {"gradient", "factors"}
     for slot in learnt.layout:
         cost = costs.get(slot.name)
-        numbers = cost.factors if cost is not None and cost.push_format == "factors" else slot.rows * slot.columns
+        numbers = (
+            cost.factors if cost is not None and cost.push_format == "factors" else slot.rows * slot.columns
+        )
         kind = "gradient" if cost is None else cost.push_format
         assert numbers is not None
         expected[slot.name, kind] = 8 * steps * numbers
