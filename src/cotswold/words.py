@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 
-def count_phrase(number: int, what: str) -> str:
+def counted(number: int, what: str) -> str:
     """Format a number of things.
 
     >>> counted(1, "broken image"), counted(2000, "class"), counted(0, "number to predict")

@@ -29,7 +29,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.report.build import page_html
 from cotswold.ui.format import percent, three_figures
-from cotswold.words import count_phrase
+from cotswold.words import counted
 from lib.accuracy.cases import SYNCHRONOUS, Case
 from lib.accuracy.summary import finals
 
@@ -41,8 +41,7 @@ def page(found: Told, cases: Sequence[Case]) -> str:
     """The whole page as HTML."""
     rows = found["summary"]["rows"]
     numbers = [
-        (percent(each["test"], 2), f"{each['case']}, {count_phrase(each['replicas'], 'replica')}")
-        for each in rows
+        (percent(each["test"], 2), f"{each['case']}, {counted(each['replicas'], 'replica')}") for each in rows
     ]
     return page_html(
         Page(

@@ -119,7 +119,7 @@ def prepare(
     import cotswold
     from cotswold.data import Summary
     from cotswold.ui.terminal import printable
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     heard: list[Summary] = []
     store = cotswold.prepare(
@@ -163,4 +163,4 @@ def prepare(
         shown = "\n  ".join(map(printable, summary.broken_files[:10]))
         more = f"\n  and {summary.broken - 10} more" if summary.broken > 10 else ""
         were = "was" if summary.broken == 1 else "were"
-        print(f"{count_phrase(summary.broken, 'broken image')} {were} skipped:\n  {shown}{more}")
+        print(f"{counted(summary.broken, 'broken image')} {were} skipped:\n  {shown}{more}")

@@ -154,14 +154,14 @@ def _show_until_signal(served: ServedParameters, stop: Stop, show: Stages) -> No
 
 def _line(status: ServedStatus) -> str:
     """Return the progress as one line."""
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     pushes = f"{status.pushes} push{'' if status.pushes == 1 else 'es'}"
     return (
-        f"{count_phrase(len(status.clients), 'client')}, {pushes} ({status.pushes_per_second:.0f}/s), "
+        f"{counted(len(status.clients), 'client')}, {pushes} ({status.pushes_per_second:.0f}/s), "
         f"staleness {status.staleness:.1f} (most {status.staleness_most}), "
-        f"{count_phrase(status.samples, 'sample')} counted"
+        f"{counted(status.samples, 'sample')} counted"
         + (f", {status.torn} torn" if status.torn else "")
         + (f"; refused{refused[1:]}" if refused else "")
     )

@@ -137,16 +137,16 @@ def serve_data(
 def _line(status: ServedDataStatus, lent: bool) -> str:
     """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
     from cotswold.ui.format import bytes_in_words
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     rate = status.hit_rate
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     cached = sum(each.cached_bytes for each in status.servers)
     return (
-        ("" if lent else f"{count_phrase(len(status.trainers), 'trainer')}, ")
-        + f"{count_phrase(len(status.servers), 'server')}, "
-        f"{count_phrase(status.samples, 'sample')} ({status.samples_per_second:.0f}/s), "
-        f"{count_phrase(status.waiting, 'request')} waiting, "
+        ("" if lent else f"{counted(len(status.trainers), 'trainer')}, ")
+        + f"{counted(len(status.servers), 'server')}, "
+        f"{counted(status.samples, 'sample')} ({status.samples_per_second:.0f}/s), "
+        f"{counted(status.waiting, 'request')} waiting, "
         + (f"cache {rate:.0%} hits, {bytes_in_words(cached)}" if rate is not None else "cache empty")
         + (f"; refused{refused[1:]}" if refused else "")
     )

@@ -20,7 +20,7 @@ from cotswold.replication.controller.event_text import GATHERED
 from cotswold.replication.runtime.run_cluster import RunCluster
 from cotswold.wire.lifecycle import CountersRequest, EventReport, ServerCounters, ServerReady
 from cotswold.wire.messenger import AnyMessage
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 USUAL_SECONDS = 1.5
 """Seconds after which a wait is reported."""
@@ -103,7 +103,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         controllers."""
         said = super().unheard(now)
         if not said and (buckets := self.machine.silent_servers(now, UNHEARD_SECONDS)):
-            said = f"no server has answered for {count_phrase(len(buckets), 'bucket')} of the parameters"
+            said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
         return ", and ".join(filter(None, (said, self._keepers.unheard(now))))
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
@@ -184,7 +184,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
             if waited > due:
                 due += _TELL_SECONDS
                 said = (
-                    f"waiting for servers for {len(unknown)} of {count_phrase(len(wanted.buckets), 'part')} of "
+                    f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
                     f"the parameters, for {seconds - waited:.0f} s more; training has not started, so "
                     "Ctrl-C, and again after a moment, exits at once"
                 )
@@ -197,7 +197,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         if not self.outlived:
             return self.unanswered(buckets, seconds)
         return ClusterFailedError(
-            f"{count_phrase(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
+            f"{counted(len(buckets), 'part')} of the parameters {'has' if len(buckets) == 1 else 'have'} "
             f"been accepted by no server for {seconds:g} s: none is running, or the controllers refuse this "
             "run; see cotswold cluster status"
         )

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from cotswold.shards.core.versions import incarnation_of, update_count
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import ServerCounters
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 ROWS_MOST = 1000
 
@@ -65,11 +65,11 @@ def restored_event(rows: Sequence[RestoredShard]) -> dict[str, object]:
     server, buckets = rows[0].server, sorted({each.bucket for each in rows})
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)
     lost = sum(max(0, each.before - each.now) for each in rows)
-    whose = f"{count_phrase(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
-    shards = count_phrase(len(rows), "shard")
-    had = f"the {shards} had at least {count_phrase(before, 'update')}, and the disk has {now:,}"
+    whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
+    shards = counted(len(rows), "shard")
+    had = f"the {shards} had at least {counted(before, 'update')}, and the disk has {now:,}"
     # The reports are up to a second old: a disk that has all of them may still lack later updates.
-    gone = f"at least {count_phrase(lost, 'update')} {'was' if lost == 1 else 'were'} lost"
+    gone = f"at least {counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost"
     again = f"{gone}, and replicas compute their samples again"
     sentence = f"{whose}: {had}: {again if lost else 'no update that a server had reported is lost'}"
     return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}

@@ -38,7 +38,7 @@ from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, restored_o
 from cotswold.replication.run_description import Description
 from cotswold.wire import Group
 from cotswold.wire.names import run_of
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 CLUSTER_FILE, RUNS_FOLDER = "cluster", "runs"
 """Names on a server's disk: file with the name of its cluster, and folder with the description of each run
@@ -112,7 +112,7 @@ class DiskContents:
         if not lacking:
             return ""
         named = ", ".join(lacking[:_NAMED_MOST]) + (", …" if lacking[_NAMED_MOST:] else "")
-        return f"no disk has {count_phrase(len(lacking), 'bucket')} of {len(buckets)} ({named})"
+        return f"no disk has {counted(len(lacking), 'bucket')} of {len(buckets)} ({named})"
 
     @property
     def groups(self) -> list[Group]:
@@ -146,7 +146,9 @@ class DiskContents:
         compare = [(key, before.get(key)) for key in (CLUSTER, LEADER)]
         if not state.transact(compare, [(CLUSTER, cluster), (LEADER, epoch)]):
             raise UserError("another process writes to the controllers' state; stop the cluster first")
-        whole = f"{count_phrase(len(self.ranks), 'bucket')} of {count_phrase(len(self.runs), 'run')} of cluster {cluster}"
+        whole = (
+            f"{counted(len(self.ranks), 'bucket')} of {counted(len(self.runs), 'run')} of cluster {cluster}"
+        )
         if not (unread := self.unread):
             return whole
         named = ", ".join(unread[:_NAMED_MOST]) + (", …" if unread[_NAMED_MOST:] else "")

@@ -15,7 +15,7 @@ from cotswold.errors import UserError
 from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
 from cotswold.replication.run_description import Description
 from cotswold.shards.core.versions import version_after_restarts
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _STATES = 2
 """States of a bucket while a checkpoint is taken: the current and the frozen one."""
@@ -32,7 +32,7 @@ def check_description(description: Description) -> None:
     if length <= DESCRIPTION_LETTERS:
         return
     said = (
-        f"the parameters are {count_phrase(tensors, 'tensor')} in {count_phrase(shards, 'shard')}: their "
+        f"the parameters are {counted(tensors, 'tensor')} in {counted(shards, 'shard')}: their "
         "description, which the parameter servers' controllers "
         f"keep, would have {length} letters; at most {DESCRIPTION_LETTERS} fit"
     )
@@ -60,7 +60,7 @@ def check_messages(description: Description, vectors: int, message_bytes: int) -
         return
     shard = max(one.stop - one.start for one in description.shards) * item_bytes
     said = (
-        f"the parameters have {all_bytes} bytes in {count_phrase(len(bytes_of), 'bucket')}: with all vectors, and "
+        f"the parameters have {all_bytes} bytes in {counted(len(bytes_of), 'bucket')}: with all vectors, and "
         f"those of a checkpoint, a copy of one is {_STATES * vectors * largest} bytes; {message_bytes} "
         "bytes fit in a message"
     )

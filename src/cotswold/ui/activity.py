@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
-from cotswold.words import count_phrase, short_in_words
+from cotswold.words import counted, short_in_words
 
 SILENT_SECONDS = 2.0
 """Seconds without a message after which a process is called silent."""
@@ -151,7 +151,7 @@ def server_does(row: Row) -> str:
         return short
     queued, waited = int(figure(row, "queued")), names(row, "waits_for")
     if waited and queued:
-        return f"keeps {count_phrase(queued, 'update')} back for {listed(waited)}"
+        return f"keeps {counted(queued, 'update')} back for {listed(waited)}"
     if waited:
         return f"waits for {listed(waited)}"
-    return f"applies {count_phrase(queued, 'update')}" if queued else "waits for updates"
+    return f"applies {counted(queued, 'update')}" if queued else "waits for updates"

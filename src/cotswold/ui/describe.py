@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.ui.format import as_number, bytes_in_words, clock, flop_rate, kinds_of, time_left
-from cotswold.words import count_phrase as counted_of
+from cotswold.words import counted as counted_of
 
 
 def describe(event: Mapping[str, object], left: float | None = None) -> str | None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from cotswold.ui.format import listed
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 ENDED_WELL = "ended with exit code 0"
 """Reason of a normal exit, for which no line is shown."""
@@ -83,7 +83,7 @@ class EventSummary:
         found = [_line(kind, why, names) for (kind, why), names in self._names.items()]
         left = sum(len(names) for names in list(self._names.values())[LINES_MOST:])
         self._names, self._told = {}, self._clock()
-        more = [f"and {count_phrase(left, 'more event')} of processes, see events.jsonl"] if left else []
+        more = [f"and {counted(left, 'more event')} of processes, see events.jsonl"] if left else []
         return found[:LINES_MOST] + more
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from cotswold.ui import activity
 from cotswold.ui.activity import Row
 from cotswold.ui.format import bytes_in_words, listed, seconds_in_words
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 COORDINATOR = "coordinator"
 _PROCESSES = ("each", "servers", "evaluators")
@@ -43,7 +43,7 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
         figures = (
             f"{activity.figure(row, 'updates_per_second'):,.0f} updates/s, "
             f"{bytes_in_words(activity.figure(row, 'waiting'))} in its queue, "
-            f"{count_phrase(int(activity.figure(row, 'shards')), 'shard')}{_describe_rejections(row)}"
+            f"{counted(int(activity.figure(row, 'shards')), 'shard')}{_describe_rejections(row)}"
         )
         figures += f", {said}" if (said := activity.describe_unsaved(row)) else ""
         found.append(f"{_readable_name(row, is_here)} {activity.server_does(row)}{since}; {figures}")

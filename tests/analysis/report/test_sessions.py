@@ -8,7 +8,7 @@ from cotswold.analysis.report.build import section_html
 from cotswold.analysis.report.training import speed, totals_section
 from cotswold.analysis.run_history import History
 from cotswold.run import Event
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 
 def step(at: int, seconds: float, training_seconds: float) -> Event:
@@ -58,4 +58,4 @@ def test_what_was_lost_is_told_and_is_in_no_curve() -> None:
 
 
 def test_one_is_no_plural() -> None:
-    assert (count_phrase(1, "server"), count_phrase(2, "worker")) == ("1 server", "2 workers")
+    assert (counted(1, "server"), counted(2, "worker")) == ("1 server", "2 workers")

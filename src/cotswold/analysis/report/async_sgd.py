@@ -24,7 +24,7 @@ from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.ui.format import count, duration, percent, scaled, three_figures
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _SECONDS = "seconds of training"
 _RULES = {
@@ -141,9 +141,11 @@ def _facts(
 ) -> list[tuple[str, str]]:
     cluster = recipe.cluster
     last = {name: curve.values[-1] for name, curve in phase.training.items() if curve}
-    asked = f"{count_phrase(cluster.workers, 'replica')}, {count_phrase(cluster.servers, 'server')}"
+    asked = f"{counted(cluster.workers, 'replica')}, {counted(cluster.servers, 'server')}"
     if cluster.parameter_servers is not None:
-        asked = f"{count_phrase(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
+        asked = (
+            f"{counted(cluster.workers, 'replica')}; servers of the cluster at {cluster.parameter_servers}"
+        )
     found = [
         ("Requested processes", asked),
         ("Update rule", _RULES.get(training.rule, training.rule)),

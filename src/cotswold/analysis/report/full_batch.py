@@ -21,7 +21,7 @@ from cotswold.analysis.run_history import Curve, History, PhaseHistory
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.ui.format import count, percent, scaled, three_figures
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _AXES = (
     ("evaluations", "evaluations of value and gradient"),
@@ -122,7 +122,7 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         found.append(
             (
                 "Requested processes",
-                f"{count_phrase(cluster.workers, 'worker')}, {count_phrase(cluster.servers, 'server')}",
+                f"{counted(cluster.workers, 'worker')}, {counted(cluster.servers, 'server')}",
             )
         )
         found.append(("Transfer of the point", cluster.travel.capitalize()))

@@ -16,7 +16,7 @@ from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
 from cotswold.api.threads import compute_threads
 from cotswold.ui.display import display_for
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,9 +56,9 @@ class Features:
     def __repr__(self) -> str:
         classes = len({*self.labels.tolist()} - {-1})
         left_out = f"; {len(self.skipped)} left out" if self.skipped else ""
-        labels = f"labels of {count_phrase(classes, 'class')}" if classes else "no labels"
+        labels = f"labels of {counted(classes, 'class')}" if classes else "no labels"
         return (
-            f"<Features of {count_phrase(len(self), 'sample')}: layer {self.layer}, {self.features.dtype} "
+            f"<Features of {counted(len(self), 'sample')}: layer {self.layer}, {self.features.dtype} "
             f"{self.features.shape}; {labels}{left_out}>"
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cotswold.api.run import Run
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.ui.display import Display
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,7 +161,7 @@ def _expected_answers(source: Source | VectorSource, prepared: SampleSpec, name:
     if strange:
         known = ", ".join(prepared.classes[:_SHOWN]) + (", …" if len(prepared.classes) > _SHOWN else "")
         raise SourceError(
-            f"{name} has {count_phrase(len(strange), 'class')} that the run did not learn "
+            f"{name} has {counted(len(strange), 'class')} that the run did not learn "
             f"({', '.join(strange[:_SHOWN])}); "
             f"it learnt {known}; remove their samples, or label them like the run's"
         )
@@ -174,7 +174,7 @@ def _expected_answers(source: Source | VectorSource, prepared: SampleSpec, name:
 
 
 def _describe_answers(classes: int, targets: int) -> str:
-    return count_phrase(targets, "regression target") if targets else count_phrase(classes, "class")
+    return counted(targets, "regression target") if targets else counted(classes, "class")
 
 
 def _batches(

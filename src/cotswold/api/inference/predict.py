@@ -17,7 +17,7 @@ from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
 from cotswold.api.threads import compute_threads
 from cotswold.ui.display import display_for
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,11 +53,7 @@ class Predictions:
     def __repr__(self) -> str:
         width = self.probabilities.shape[1]
         named = ", ".join(self.classes[:_SHOWN]) + (", …" if width > _SHOWN else "")
-        what = (
-            f"{count_phrase(width, 'class')} ({named})"
-            if self.classes
-            else f"{count_phrase(width, 'number')} each"
-        )
+        what = f"{counted(width, 'class')} ({named})" if self.classes else f"{counted(width, 'number')} each"
         left_out = f"; {len(self.skipped)} left out" if self.skipped else ""
         first = [
             f"  {name}: " + (f"{best} {row.max():.3f}" if best else _numbers(row.tolist()))
@@ -68,7 +64,7 @@ class Predictions:
                 strict=False,
             )
         ]
-        return "\n".join([f"<Predictions of {count_phrase(len(self), 'sample')}: {what}{left_out}>", *first])
+        return "\n".join([f"<Predictions of {counted(len(self), 'sample')}: {what}{left_out}>", *first])
 
     @property
     def best(self) -> list[str]:

@@ -46,7 +46,7 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
     from cotswold.files import replace_file
     from cotswold.replication.disk.bucket_format import write_saved
     from cotswold.wire.names import is_run, run_of
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     if folder.exists():
         raise UserError(f"{folder} already exists; give a new folder for the backup")
@@ -64,7 +64,7 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
     for each, whole in vectors.items():
         if lacking := len(set(whole.buckets) - groups.keys()):
             raise MachineError(
-                f"{lacking} of {count_phrase(len(whole.buckets), 'bucket')} of run {each} "
+                f"{lacking} of {counted(len(whole.buckets), 'bucket')} of run {each} "
                 f"{'is' if lacking == 1 else 'are'} missing: the run is starting or ending; try again"
             )
     names = [each for whole in vectors.values() for each in whole.buckets]
@@ -94,7 +94,7 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
         raise
     place = shlex.quote(str(folder))
     return (
-        f"{folder} has {count_phrase(len(names), 'bucket')} of {count_phrase(len(runs), 'run')}, and the parameters of "
+        f"{folder} has {counted(len(names), 'bucket')} of {counted(len(runs), 'run')}, and the parameters of "
         f"each run in {_CHECKPOINTS}/RUN; cotswold verify {place} checks it, and cotswold "
         f"cluster restore {place} --folder NEW-FOLDER starts a new cluster from it"
     )
@@ -169,7 +169,7 @@ def restore_backup(
     from cotswold.replication.runtime.host_settings import DISKS_FOLDER, METADATA_FILE, HostSettings
     from cotswold.replication.runtime.server_names import FILE as NAMES
     from cotswold.wire import Group
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     told = _read(backup)
     settings = HostSettings(at=at, controllers=(at,), servers=1, folder=folder, name=name)
@@ -195,7 +195,7 @@ def restore_backup(
         for each in (names, *folder.glob(f"{METADATA_FILE}*")):  # including SQLite's extra files
             each.unlink(missing_ok=True)
         raise
-    has = f"{folder} has {count_phrase(len(groups), 'bucket')} of {count_phrase(len(told['runs']), 'run')}"
+    has = f"{folder} has {counted(len(groups), 'bucket')} of {counted(len(told['runs']), 'run')}"
     start = _start_command(folder, at, name, place, controllers)
     return f"{has}; now start this host before any other, with --token-file and --servers as well: {start}"
 

@@ -18,7 +18,7 @@ from cotswold.api.servers.host_events import EventFile
 from cotswold.errors import UserError
 from cotswold.replication.controller.event_text import GATHERED, OF_BUCKETS
 from cotswold.ui.format import bytes_in_words
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.host import Token
@@ -88,7 +88,7 @@ def serve_host(
                 say(sentence)
 
         controller = "" if settings.own_controller is None else ", and a controller"
-        servers = count_phrase(settings.servers, "server")
+        servers = counted(settings.servers, "server")
         say(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
         if little := low_disk_warning(settings, shutil.disk_usage(settings.folder).free):
             say(f"warning: {little}")
@@ -118,7 +118,7 @@ def low_disk_warning(settings: HostSettings, free: int) -> str:
     wanted = max(_LOW_DISK_BYTES, settings.servers * _SERVER_BYTES)
     if settings.flush_seconds is None or free >= wanted:
         return ""
-    servers = count_phrase(settings.servers, "server")
+    servers = counted(settings.servers, "server")
     each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _LOW_DISK_BYTES else ""
     return (
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, but {servers} should "
@@ -129,11 +129,11 @@ def low_disk_warning(settings: HostSettings, free: int) -> str:
 
 def few_servers(settings: HostSettings) -> str:
     """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
-    copies, servers = settings.control.copies, count_phrase(settings.servers, "server")
+    copies, servers = settings.control.copies, counted(settings.servers, "server")
     if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
         return ""
     return (
-        f"with {servers} each part of the parameters has {count_phrase(settings.servers, 'copy')} instead "
+        f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')} instead "
         f"of {copies}; add servers with --servers, or `cotswold cluster add` on this or another host"
     )
 
@@ -164,4 +164,4 @@ def _undrained_note(found: DrainProgress, *, has_disks: bool) -> str:
         whose = ", ".join(found.unknown)
         return f"no controller confirmed the handover of {whose}, so it may be incomplete; {kept}"
     were = "was" if found.left == 1 else "were"
-    return f"{count_phrase(found.left, 'copy')} {were} not handed over; {kept}"
+    return f"{counted(found.left, 'copy')} {were} not handed over; {kept}"

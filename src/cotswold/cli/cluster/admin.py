@@ -158,7 +158,7 @@ def drain(
     """
     from cotswold.errors import UserError
     from cotswold.ui.terminal import show_stages, write_message
-    from cotswold.words import count_phrase
+    from cotswold.words import counted
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")
@@ -177,9 +177,9 @@ def drain(
         with show_stages() as show:
             for found in operator.drain(server, within):
                 left, why = found.left, found.why
-                show(f"{found.server}: {count_phrase(left, 'copy')} left" + (f"; {why}" if why else ""), 0)
+                show(f"{found.server}: {counted(left, 'copy')} left" + (f"; {why}" if why else ""), 0)
     if left:
-        write_message(f"{server} still has {count_phrase(left, 'copy')} after {within:g} s: {why}")
+        write_message(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
     write_message(
         f"{server} has no copies left: its host ends its process, and does not restart it until "

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cotswold.ui.terminal import printable
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview
@@ -99,7 +99,7 @@ def _lines(found: Overview) -> Iterator[str]:
     yield from _short(looked.short, sum(each.short for each in looked.runs))
     if looked.moving:
         are = "is moving" if looked.moving == 1 else "are moving"
-        yield f"{count_phrase(looked.moving, 'bucket')} {are}"
+        yield f"{counted(looked.moving, 'bucket')} {are}"
 
 
 def _short(buckets: Sequence[BucketStatus], count: int) -> Iterator[str]:
@@ -114,11 +114,11 @@ def _short(buckets: Sequence[BucketStatus], count: int) -> Iterator[str]:
     for (run, why), group in list(alike.items())[:_SHORT]:
         first, *others = group
         if others:
-            yield f"{least}{count_phrase(len(group), 'bucket')} of {run}: {why}"
+            yield f"{least}{counted(len(group), 'bucket')} of {run}: {why}"
         else:
             yield f"{first.bucket}, term {first.term}: {', '.join(first.members)}; {why}"
     if len(alike) > _SHORT:
-        yield f"and {count_phrase(len(alike) - _SHORT, 'more reason')} in cotswold cluster status --json"
+        yield f"and {counted(len(alike) - _SHORT, 'more reason')} in cotswold cluster status --json"
 
 
 def _spare_servers_line(names: Sequence[str], what: str) -> str:
@@ -164,12 +164,10 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
             lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
     if count < found.min_copies:
-        lines.append(
-            f"pushes wait: the bucket has {count} of at least {count_phrase(found.min_copies, 'copy')}"
-        )
+        lines.append(f"pushes wait: the bucket has {count} of at least {counted(found.min_copies, 'copy')}")
     if count < found.wanted_copies:
         lines.append(
-            f"the bucket has {count} of {count_phrase(found.wanted_copies, 'copy')}"
+            f"the bucket has {count} of {counted(found.wanted_copies, 'copy')}"
             + (f": {found.why}" if found.why else "")
         )
     said = list(_events(found.events, events))

@@ -26,7 +26,7 @@ from cotswold.data.sources.checks import read_image
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 TransformResults = list[Float32 | BrokenImageError]
 """Transformed samples, or the error of each."""
@@ -158,7 +158,7 @@ class _Vectors:
         wanted = transform.preparation
         if (source.kind, source.features) != (wanted.kind, wanted.features):
             raise UserError(
-                f"the network learnt from {wanted.kind} of {count_phrase(wanted.features, 'feature')}, but the "
+                f"the network learnt from {wanted.kind} of {counted(wanted.features, 'feature')}, but the "
                 f"source contains {source.kind} of {source.features:,}"
             )
         self.source, self._transform = source, transform

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cotswold.errors import UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
@@ -207,7 +207,7 @@ class VectorTransform:
             ", ..." if len(constant) > _MAX_NAMED_FEATURES else ""
         )
         return (
-            f"{len(constant):,} of {count_phrase(self.preparation.features, 'feature')} {is_or_are} constant in "
+            f"{len(constant):,} of {counted(self.preparation.features, 'feature')} {is_or_are} constant in "
             f"the training split, so {it} 0 there and not divided: {named}",
         )
 

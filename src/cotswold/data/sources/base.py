@@ -24,7 +24,7 @@ from PIL import Image
 from cotswold.data.formats.image import BrokenImageError, numbers, shallow
 from cotswold.data.formats.intensity_range import Ranges
 from cotswold.errors import SourceError, UnlabelledError
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 Labels = Literal["none", "folders", "file"]
 Kind = Literal["images", "vectors", "frames"]
@@ -87,9 +87,9 @@ class SampleSource(ABC):
         """Return the number of samples, including broken ones."""
 
     def __repr__(self) -> str:
-        labels = f", {count_phrase(len(self.classes), 'class')}" if self.classes else ""
-        labels = f", {count_phrase(self.targets, 'regression target')}" if self.targets else labels
-        sequences = "" if self.lengths is None else f" in {count_phrase(len(self.lengths), 'sequence')}"
+        labels = f", {counted(len(self.classes), 'class')}" if self.classes else ""
+        labels = f", {counted(self.targets, 'regression target')}" if self.targets else labels
+        sequences = "" if self.lengths is None else f" in {counted(len(self.lengths), 'sequence')}"
         return f"<{type(self).__name__}: {len(self):,} {self._noun}{sequences}{labels}>"
 
     @property

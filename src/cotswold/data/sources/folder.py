@@ -16,7 +16,7 @@ from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, sel
 from cotswold.data.sources.contents import digests
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _MAX_NAMED_FOLDERS = 5
 """Folders named in a message, at most."""
@@ -134,7 +134,7 @@ class FolderSource(NamedFiles):
         found = [*super().settle()]
         if self._closed:
             found.append(
-                f"{count_phrase(len(self._closed), 'folder')} cannot be read, and "
+                f"{counted(len(self._closed), 'folder')} cannot be read, and "
                 f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: {_name_folders(self._closed)}"
             )
         if self._empty:

@@ -17,7 +17,7 @@ from cotswold.data.sources.base import UNLABELLED, Kind, SampleSource
 from cotswold.data.sources.labels import LabelArray, number_remedy
 from cotswold.data.sources.sequences import Integers, neighbours
 from cotswold.errors import SourceError
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 Rows = NDArray[np.float64]
 
@@ -104,7 +104,7 @@ class VectorSource(SampleSource):
 
     @property
     def _noun(self) -> str:
-        return f"{self.kind} of {count_phrase(self.features, 'feature')}"
+        return f"{self.kind} of {counted(self.features, 'feature')}"
 
     def name(self, index: int) -> str:
         """Return the name of the array and the row in it."""
@@ -191,7 +191,7 @@ class VectorSource(SampleSource):
         for start, stop in self._blocks():
             self.rows(np.arange(start, stop))
         labels = (
-            f"labels are floats: {count_phrase(self.targets, 'regression target')} for each sample"
+            f"labels are floats: {counted(self.targets, 'regression target')} for each sample"
             if self.targets
             else ""
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _MAX_NAMED_CLASSES = 10
 """Classes named in a message, at most."""
@@ -31,7 +31,7 @@ def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> l
     for number, name in enumerate(classes):
         if name in _MISSING:
             found.append(
-                f"{count_phrase(int(total[number]), 'sample')} of the class {name!r}: this is how missing labels "
+                f"{counted(int(total[number]), 'sample')} of the class {name!r}: this is how missing labels "
                 "are written as text; remove these samples unless a class has that name"
             )
     empty = [classes[number] for number in np.flatnonzero(total == 0).tolist()]
@@ -49,7 +49,7 @@ def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> l
             found.append(f"{_count_phrase(untested, classes)} no samples for test: {_name_classes(untested)}")
     if 2 * np.count_nonzero(total) > total.sum():
         found.append(
-            f"there are {np.count_nonzero(total):,} classes for {count_phrase(int(total.sum()), 'sample')}; "
+            f"there are {np.count_nonzero(total):,} classes for {counted(int(total.sum()), 'sample')}; "
             "regression targets must be "
             "floating-point numbers"
         )
@@ -61,7 +61,7 @@ def _numbers(classes: Sequence[str], train: NDArray[np.int64]) -> str:
         named = ", ".join(
             f"{name or repr(name)} {count:,}" for name, count in zip(classes, train.tolist(), strict=True)
         )
-        return f"{count_phrase(len(classes), 'class')}, with samples for training: {named}"
+        return f"{counted(len(classes), 'class')}, with samples for training: {named}"
     return (
         f"{len(classes):,} classes ({_name_classes(classes)}), with {train.min():,} to {train.max():,} samples for "
         "training each"
@@ -70,7 +70,7 @@ def _numbers(classes: Sequence[str], train: NDArray[np.int64]) -> str:
 
 def _count_phrase(some: Sequence[str], classes: Sequence[str]) -> str:
     """Return `1 of 5 classes has`."""
-    return f"{len(some):,} of {count_phrase(len(classes), 'class')} {'has' if len(some) == 1 else 'have'}"
+    return f"{len(some):,} of {counted(len(classes), 'class')} {'has' if len(some) == 1 else 'have'}"
 
 
 def _name_classes(names: Sequence[str]) -> str:

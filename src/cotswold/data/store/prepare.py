@@ -56,7 +56,7 @@ from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import UserError
 from cotswold.files import expanded, real_folder
 from cotswold.host import granted_cores
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 Progress = Callable[[int, int], None]
 """Called with the number of samples done and the total."""
@@ -197,7 +197,7 @@ def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> N
         return
     if source.features != preparation.features:
         raise UserError(
-            f"the preparation is for {count_phrase(preparation.features, 'feature')}, but the source has "
+            f"the preparation is for {counted(preparation.features, 'feature')}, but the source has "
             f"{source.features:,}"
         )
 

@@ -31,7 +31,7 @@ from cotswold.data.store.manifest import MANIFEST, chunk_of, read_manifest
 from cotswold.errors import StoreError, UserError
 from cotswold.files import MalformedError, expanded
 from cotswold.geometry import Box, MapShape
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
@@ -93,8 +93,8 @@ class Store:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{name} {count:,}" for name, count in self.splits.items())
-        labels = f"; {count_phrase(len(self.classes), 'class')}" if self.classes else ""
-        labels = f"; {count_phrase(self.targets, 'regression target')}" if self.targets else labels
+        labels = f"; {counted(len(self.classes), 'class')}" if self.classes else ""
+        labels = f"; {counted(self.targets, 'regression target')}" if self.targets else labels
         return f"<cotswold.data.Store {str(self.path)!r}: {self.kind} of {self.shape}; {splits}{labels}>"
 
     @property
@@ -180,7 +180,9 @@ class Store:
             return None
         more = f"; and {count - _MAX_NAMED_IMAGES:,} more" if count > _MAX_NAMED_IMAGES else ""
         were = "was" if count == 1 else "were"
-        return f"{count_phrase(count, 'broken image')} {were} left out: {'; '.join(named[:_MAX_NAMED_IMAGES])}{more}"
+        return (
+            f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_MAX_NAMED_IMAGES])}{more}"
+        )
 
     @property
     def files(self) -> list[str]:

@@ -28,7 +28,7 @@ from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.wire import Draining
 from cotswold.wire.names import display_name
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1
 _LEAST_SECONDS = 1.0
@@ -164,12 +164,12 @@ class DrainManager:
         moving = next((each for each in copies if each in self._board.learning), None)
         waits = [self._filling.waiting[each].why for each in copies if each in self._filling.waiting]
         if waits and moving is None:
-            more = f" (and {count_phrase(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
+            more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)
         first = (
             "" if moving is None else f"; {display_name(moving)} is copied to {_learner(self._board, moving)}"
         )
-        why = f"{server} has {count_phrase(len(copies), 'copy')}{first}"
+        why = f"{server} has {counted(len(copies), 'copy')}{first}"
         return Draining(server, len(copies), why, copying=moving is not None)
 
 

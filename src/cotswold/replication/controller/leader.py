@@ -71,7 +71,7 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _REST_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
@@ -165,7 +165,7 @@ class LeaderState:
         """Place new buckets evenly on the available servers; False if there are too few servers."""
         made = self._creation.create(wanted)
         if made:
-            self._events.note("created", wanted.run, f"{wanted.run} has {count_phrase(made, 'bucket')}", now)
+            self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
@@ -342,7 +342,7 @@ class LeaderState:
             is_heard = last is not None and now - last < recent
             why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"
             missed = known.missed_heartbeats(now)
-            short = f"missed {count_phrase(missed, 'heartbeat')}" if missed else "sent no more heartbeats"
+            short = f"missed {counted(missed, 'heartbeat')}" if missed else "sent no more heartbeats"
             if is_heard:
                 why = f"has received no reply for {now - known.answered_at:.1f} s, but sends heartbeats"
                 short = "received no replies"

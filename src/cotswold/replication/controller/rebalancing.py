@@ -27,7 +27,7 @@ from cotswold.replication.controller.election import ElectionManager, ElectionRe
 from cotswold.replication.controller.placement import surplus_member
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.wire import Group
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.25
 _TRIED = 8
@@ -159,7 +159,7 @@ class Rebalancer:
             if found is not None:
                 group, to = found
                 self._handed = now
-                many = count_phrase(leads[group.primary], "bucket")
+                many = counted(leads[group.primary], "bucket")
                 why = f"{group.primary} leads {many}, and {to} {leads[to]}"
                 self._elections.start(group, ElectionReason.REBALANCE, why, now, preferred=to)
                 return

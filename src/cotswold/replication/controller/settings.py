@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 MAX_COPIES = 5
 
@@ -63,5 +63,5 @@ class ControllerSettings:
             raise ValueError(f"copies must be 1 to {MAX_COPIES}, got {self.copies}")
         if not 1 <= self.min_copies <= self.copies:
             raise ValueError(
-                f"the minimum must be 1 to {count_phrase(self.copies, 'copy')}, got {self.min_copies}"
+                f"the minimum must be 1 to {counted(self.copies, 'copy')}, got {self.min_copies}"
             )

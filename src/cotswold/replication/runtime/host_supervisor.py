@@ -75,7 +75,7 @@ from cotswold.wire import (
 )
 from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, Stop
 from cotswold.wire.messenger import Messenger, Received, Reconnector
-from cotswold.words import count_phrase
+from cotswold.words import counted
 
 OnEvent = Callable[[str, str, str], None]
 """Callback for events: kind, name of the process, sentence."""
@@ -210,9 +210,7 @@ class HostSupervisor:
             if said != before or said.copying:  # a copy may take long
                 moved = time.monotonic()
             if before is None or said.left != before.left:
-                self._on_event(
-                    "draining", said.server, f"{said.server}: {count_phrase(said.left, 'copy')} left"
-                )
+                self._on_event("draining", said.server, f"{said.server}: {counted(said.left, 'copy')} left")
         return drained
 
     def close(self) -> None:
