@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.formats.image import open_image
-from cotswold.data.sources.base import UNLABELLED, Labels, Source, hashed, select_names
+from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, hashed
 from cotswold.data.sources.contents import digests
 from cotswold.errors import MachineError, MissingExtraError, SourceError, UnlabelledError, UserError, install
 from cotswold.files import PARTIAL, disk_errors, expanded, writing_whole
@@ -142,7 +142,7 @@ def open_builtin(name: str, include: tuple[str, ...], exclude: tuple[str, ...], 
     if labels != "none":
         raise UnlabelledError(f"{name} contains no labels", "give a source that does,")
     crops = sorted(BUILTIN[name](), key=lambda crop: crop.name)
-    kept = select_names([crop.name for crop in crops], include, exclude, name)
+    kept = chosen([crop.name for crop in crops], include, exclude, name)
     return CropSource(name, [crops[index] for index in kept])
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from cotswold.data.datasets import log_mel
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, size_error
 from cotswold.data.formats.zip_archive import opened_zip
-from cotswold.data.sources.base import Labels, hashed, select_names
+from cotswold.data.sources.base import Labels, chosen, hashed
 from cotswold.data.sources.folder import walk_files
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray, VectorSource
@@ -49,7 +49,7 @@ def open_recordings(
     if labels == "folders":
         raise SourceError(f'{where} has its labels in the names of files; set labels = "file" or "none"')
     files = _Recordings(where)
-    names = [files.names[index] for index in select_names(files.names, include, exclude, str(where))]
+    names = [files.names[index] for index in chosen(files.names, include, exclude, str(where))]
     splits = _splits([_fields(name)["speaker"] for name in names])
     lengths = [files.frames(name) for name in names]
     parts = [

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, Npz, header, size_error
 from cotswold.data.formats.vector_files import LABELS_SUFFIX, load_npy, npy_header, read_npy
 from cotswold.data.formats.zip_archive import opened_zip
-from cotswold.data.sources.base import Labels, Paths, hashed, select_names
+from cotswold.data.sources.base import Labels, Paths, chosen, hashed
 from cotswold.data.sources.contents import ContentIdentity, digests
 from cotswold.data.sources.folder import walk_files
 from cotswold.data.sources.labels import LabelArray, checked_labels, joined_labels
@@ -181,7 +181,7 @@ def _open_files(
     names = [name for name in names if name not in beside]
     if not names:
         raise SourceError(f"{where} contains no sequences of frames (no .npy); give one that does")
-    names = [names[index] for index in select_names(names, include, exclude, where)]
+    names = [names[index] for index in chosen(names, include, exclude, where)]
     paths = Paths(where, names, labels)
     shapes = [checked_shape(f"{where}/{name}", *files.header(name), "frames") for name in names]
     lengths = [rows for rows, _ in shapes]

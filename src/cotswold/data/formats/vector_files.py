@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import Npz, bytes_in, header, open_binary, size_of
-from cotswold.data.sources.base import Labels, select_names, split_named
+from cotswold.data.sources.base import Labels, chosen, split_named
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.labels import checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape
@@ -72,7 +72,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
         )
     if not include and len(found) > 1:
         found = _marked_arrays(path, found)
-    found = [found[index] for index in select_names(found, include, exclude, str(path))]
+    found = [found[index] for index in chosen(found, include, exclude, str(path))]
     parts = [
         VectorArray(
             name,
@@ -96,9 +96,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
     """
     _refuse_folders(where, labels)
     files = [where] if where.is_file() else sorted(path for path in where.iterdir() if is_idx(path.name))
-    files = [
-        files[index] for index in select_names([path.name for path in files], include, exclude, str(where))
-    ]
+    files = [files[index] for index in chosen([path.name for path in files], include, exclude, str(where))]
     parts, marks, beside_all = [], [], []
     for path in files:
         match = _IDX.match(path.name)

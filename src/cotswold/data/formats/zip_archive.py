@@ -15,7 +15,7 @@ from typing import Any
 from PIL import Image
 
 from cotswold.data.formats.image import BrokenImageError, open_image
-from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, select_names
+from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.data.sources.folder import is_image
 from cotswold.errors import SourceError
 
@@ -51,8 +51,7 @@ class ZipSource(NamedFiles):
         if not members:
             raise SourceError(f"{path} contains no images (no .jpg, .png, .tif, ...); give a zip that does")
         kept = [
-            members[index]
-            for index in select_names([m.filename for m in members], include, exclude, str(path))
+            members[index] for index in chosen([m.filename for m in members], include, exclude, str(path))
         ]
         self._checks = [(member.file_size, member.CRC) for member in kept]
         super().__init__(str(path), [m.filename for m in kept], labels)

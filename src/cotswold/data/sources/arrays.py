@@ -21,7 +21,7 @@ from PIL import Image
 from cotswold.data.formats.array_files import Npz
 from cotswold.data.formats.image import BrokenImageError
 from cotswold.data.formats.intensity_range import Ranges, is_deep
-from cotswold.data.sources.base import UNLABELLED, Labels, Source, select_names, split_named
+from cotswold.data.sources.base import UNLABELLED, Labels, Source, chosen, split_named
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
@@ -143,7 +143,7 @@ def select_arrays(
     parts: list[ImageArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
 ) -> list[ImageArray]:
     """Select the arrays whose names match the include and exclude patterns."""
-    return [parts[index] for index in select_names([p.name for p in parts], include, exclude, str(where))]
+    return [parts[index] for index in chosen([p.name for p in parts], include, exclude, str(where))]
 
 
 def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:

@@ -51,7 +51,7 @@ _BESIDE = re.compile(r"[-_. ]+|(set|data|images?|images?)(?![a-z])|\d+$")
 """Text allowed next to a split's name in the name of a folder: `test_set`, `val2017`."""
 
 
-def normalise_unicode(text: str) -> str:
+def composed(text: str) -> str:
     """Return a text in Unicode's composed form (NFC), in which "é" is one character instead of two."""
     return unicodedata.normalize("NFC", text)
 
@@ -212,9 +212,7 @@ class Source(SampleSource):
         return Ranges()
 
 
-def select_names(
-    names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str
-) -> list[int]:
+def chosen(names: Sequence[str], include: Iterable[str], exclude: Iterable[str], where: str) -> list[int]:
     """Return indices of the names that match a pattern of ``include`` (all, if empty) and none of
     ``exclude``.
 
@@ -307,7 +305,7 @@ class Paths:
         """Return the class of each file, from the names of its folders."""
         paths = [self._class_path(folders) for folders in self._folders]
         if not any(paths) or self._is_flat:
-            return [normalise_unicode(parent) for parent in parents]
+            return [composed(parent) for parent in parents]
         if not all(paths):
             name = self.names[next(index for index, path in enumerate(paths) if not path)]
             raise UnlabelledError(
@@ -335,7 +333,7 @@ class Paths:
         depth = self._split_depth
         is_split = depth < len(folders) and split_of_folder(folders[depth]) is not None
         return tuple(
-            normalise_unicode(folder)
+            composed(folder)
             for level, folder in enumerate(folders)
             if level >= self._shared and not (is_split and level == depth)
         )

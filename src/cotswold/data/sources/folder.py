@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from PIL import Image
 
 from cotswold.data.formats.image import BrokenImageError, open_image
-from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, select_names
+from cotswold.data.sources.base import PNG_HEADER_BYTES, Labels, NamedFiles, chosen
 from cotswold.data.sources.contents import digests
 from cotswold.errors import SourceError
 from cotswold.files import open_reading
@@ -109,7 +109,7 @@ class FolderSource(NamedFiles):
                 f"{root} contains no images (no .jpg, .png, .tif, ...); give the folder that does"
             )
         self._empty = _empty(root, entered, names) if labels == "folders" else []
-        names = [names[index] for index in select_names(names, include, exclude, str(root))]
+        names = [names[index] for index in chosen(names, include, exclude, str(root))]
         super().__init__(str(root), names, labels)
 
     def open_image(self, index: int) -> Image.Image:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.sources.base import normalise_unicode
+from cotswold.data.sources.base import composed
 from cotswold.errors import SourceError
 
 _NUMBER_MAX = (1 << 16) - 1
@@ -143,7 +143,7 @@ def _normalise_dtype(name: str, labels: NDArray[Any]) -> NDArray[Any]:
                 f"{name} contains labels that are not UTF-8 ({error}); save them as texts"
             ) from error
     if labels.dtype.kind == "U":
-        return np.array([normalise_unicode(label) for label in labels.tolist()], str)
+        return np.array([composed(label) for label in labels.tolist()], str)
     if labels.dtype.kind == "u" and labels.size and int(labels.max()) > np.iinfo(np.int64).max:
         raise SourceError(f"{name} has a label of {labels.max()}; number the classes from 0")
     return labels.astype(np.int64)
