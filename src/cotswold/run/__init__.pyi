@@ -5,7 +5,7 @@ from .events import EventLog as EventLog
 from .events import read_events as read_events
 from .loggers.tensorboard import tensorboard as tensorboard
 from .metrics import Metrics as Metrics
-from .recorder import NullLog as NullLog
+from .recorder import NoLog as NoLog
 from .recorder import Recorder as Recorder
 from .stop import Stop as Stop
 from .usage import Usage as Usage
@@ -14,7 +14,7 @@ __all__ = [
     "Event",
     "EventLog",
     "Metrics",
-    "NullLog",
+    "NoLog",
     "Recorder",
     "RunDirectory",
     "Stop",

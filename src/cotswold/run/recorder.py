@@ -34,7 +34,7 @@ _STEADY = "reconstruction"
 """Part of an objective whose meaning is constant during training, if it exists; the weight of a stack's
 sparsity rises while it learns.
 """
-_DIVERGED_RATIO = 10.0
+_FAR = 10.0
 """Ratio of the final to the initial loss from which the run ends with a warning."""
 _LAST = 8
 """Number of last losses whose median is the final loss."""
@@ -52,7 +52,7 @@ class Log(Protocol):
         ...
 
 
-class NullLog:
+class NoLog:
     """A log that drops all events, for ranks that write none."""
 
     def write(self, kind: str, **fields: object) -> None:
@@ -404,7 +404,7 @@ class Recorder:
         if not first or first < 0 or not self._last_losses:
             return ""
         last = median(self._last_losses)
-        if last <= _DIVERGED_RATIO * first:
+        if last <= _FAR * first:
             return ""
         return f"the final loss {last:.3g} is far above the initial loss {first:.3g}; {self.remedy}"
 
@@ -427,21 +427,21 @@ class Recorder:
             tensors: the tensors by name.
         """
         self._allowed_nonfinite = {
-            name: found for name, each in tensors.items() if (found := _nonfinite_kinds(each))
+            name: found for name, each in tensors.items() if (found := _not_finite(each))
         }
 
     def _check_finite(
         self, pieces: Iterable[TensorChunk | SealedChunk], where: str
     ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:
-            if isinstance(piece, TensorChunk) and _nonfinite_kinds(
-                piece.tensor
-            ) - self._allowed_nonfinite.get(piece.name, set()):
+            if isinstance(piece, TensorChunk) and _not_finite(piece.tensor) - self._allowed_nonfinite.get(
+                piece.name, set()
+            ):
                 raise self.divergence_error(f"{piece.name} has values that are not finite", where)
             yield piece
 
 
-def _nonfinite_kinds(tensor: Tensor) -> set[str]:
+def _not_finite(tensor: Tensor) -> set[str]:
     """Return the subset of ``inf`` and ``nan`` that a tensor contains."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
         return set()

@@ -35,7 +35,7 @@ from cotswold.words import counted
 
 _INT64 = np.dtype(np.int64)
 _MEASURED_BYTES = 256 << 20
-_MAX_NAMED_IMAGES = 5
+_NAMED = 5
 """Maximum number of broken images named in a message."""
 _REMEDY = "prepare the store again or copy it again"
 
@@ -58,9 +58,7 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         self._open(expanded(path))
-        faults = self.links() or [
-            fault for key in self.files if (fault := self._visible_fault(key)) is not None
-        ]
+        faults = self.links() or [fault for key in self.files if (fault := self._outside(key)) is not None]
         if faults:
             raise StoreError(faults[0])
 
@@ -178,11 +176,9 @@ class Store:
         count, named = self.broken
         if not count:
             return None
-        more = f"; and {count - _MAX_NAMED_IMAGES:,} more" if count > _MAX_NAMED_IMAGES else ""
+        more = f"; and {count - _NAMED:,} more" if count > _NAMED else ""
         were = "was" if count == 1 else "were"
-        return (
-            f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_MAX_NAMED_IMAGES])}{more}"
-        )
+        return f"{counted(count, 'broken image')} {were} left out: {'; '.join(named[:_NAMED])}{more}"
 
     @property
     def files(self) -> list[str]:
@@ -323,7 +319,7 @@ class Store:
         Args:
             key: Path of the file, relative to the store.
         """
-        outside = self._visible_fault(key)
+        outside = self._outside(key)
         if outside is not None:
             return outside
         try:
@@ -331,7 +327,7 @@ class Store:
         except OSError as error:
             return f"chunk {key} of {self.path} cannot be read ({error.strerror}); {_REMEDY}"
 
-    def _visible_fault(self, key: str) -> str | None:
+    def _outside(self, key: str) -> str | None:
         """Return a sentence on a fault that is visible without reading the file, else None."""
         try:
             found = (self.path / key).lstat()

@@ -24,7 +24,7 @@ from cotswold.host.stack_dump import dump_stacks_into
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
-from cotswold.run import EventLog, NullLog, Recorder, RunDirectory, Stop, tensorboard
+from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
 from cotswold.run.events import Observer
 from cotswold.run.first_checkpoint import NOTHING_SAVED
 from cotswold.run.loggers.status_file import StatusFile
@@ -148,7 +148,7 @@ class Job(ABC):
                     if rank_context.ranks.size == 1:
                         open_things.enter_context(dump_stacks_into(self.run.main_log))
                 identity = self.run.identity
-            log = self._log(watch, open_things) if rank_context.is_main else NullLog()
+            log = self._log(watch, open_things) if rank_context.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
             runner = self._built(recorder, open_things)
             if self.resumed:
