@@ -76,7 +76,8 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
         assert torch.equal(value, before[name])
     server = ForkServer(["torch"])
     try:
-        place = {"path": shared.location.path, "size": shared.location.size, "tensors": shared.location.tensors}
+        found = shared.location
+        place = {"path": found.path, "size": found.size, "tensors": found.tensors}
         process = server.start(
             Call("writer", "tests.benchmarks.test_hogwild_training:double", {"place": place})
         )

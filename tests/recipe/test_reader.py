@@ -99,9 +99,9 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.batch_size=0", "training.batch_size must be a whole number > 0, not 0"),
-        ("training.batch_size=1.5", "training.batch_size must be a whole number > 0, not 1.5"),
-        ("training.batch_size=true", "training.batch_size must be a whole number > 0, not True"),
+        ("training.batch_size=0", "training.batch_size must be an integer > 0, not 0"),
+        ("training.batch_size=1.5", "training.batch_size must be an integer > 0, not 1.5"),
+        ("training.batch_size=true", "training.batch_size must be an integer > 0, not True"),
         ("training.relative_rate=inf", "training.relative_rate must be a number > 0, not inf"),
         ("training.relative_rate=fast", "training.relative_rate must be a number > 0, not 'fast'"),
         ("training.warmup=1.0", "training.warmup must be a number >= 0 and < 1, not 1.0"),
@@ -111,10 +111,10 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ),
         ("data.whiten=1", "data.whiten must be true or false, not 1"),
         ("data.include=a", "data.include must be a list of texts, not 'a'"),
-        ("data.size=[1,2,3]", "data.size must be a whole number > 0 or [height, width], not (1, 2, 3)"),
+        ("data.size=[1,2,3]", "data.size must be an integer > 0 or [height, width], not (1, 2, 3)"),
         (
             "network.stacks.0.field=0",
-            "network.stacks.0.field must be a whole number > 0 or [height, width], not 0",
+            "network.stacks.0.field must be an integer > 0 or [height, width], not 0",
         ),
         ("training=3", "training must be a table, not 3"),
         (
@@ -441,7 +441,7 @@ def test_same_padding_gives_a_block_for_every_stride_of_the_map() -> None:
 
 def test_padding_takes_a_number_or_that_word() -> None:
     assert complaint(TEXT, "network.stacks.0.padding=valid").endswith(
-        "network.stacks.0.padding must be a whole number >= 0 or \"same\", not 'valid'"
+        "network.stacks.0.padding must be an integer >= 0 or \"same\", not 'valid'"
     )
 
 

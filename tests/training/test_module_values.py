@@ -84,7 +84,7 @@ def test_samples_of_a_type_that_the_module_does_not_take_are_named(kind: torch.d
 def test_an_embedding_that_is_given_floats_says_what_it_takes(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2 * FEATURES, CLASSES))
     data = torch.ones(8, FEATURES), torch.zeros(8, dtype=torch.int64)
-    with pytest.raises(UserError, match=r"an embedding of Sequential needs whole numbers.*samples\.long"):
+    with pytest.raises(UserError, match=r"an embedding of Sequential needs integers.*samples\.long"):
         train(opened(tmp_path / "run", module=module, dataset=data))
 
 

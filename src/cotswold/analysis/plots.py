@@ -119,7 +119,7 @@ def draw(
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
     else:
         axes.set_yscale(scale)
-    if x in ("step", "samples"):  # only whole numbers exist
+    if x in ("step", "samples"):  # only integers exist
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
     axes.set_ylim(bottom=bottom, top=top)

@@ -15,8 +15,8 @@ def check_path(what: str, value: object) -> None:
     """Raise UserError for a value that is not a path, such as a tensor instead of a source."""
     if not isinstance(value, str | PathLike):
         raise UserError(
-            f"{what} must be a path, not {_describe_value(value)}; save arrays as .npy or .npz and give the path of "
-            "that file"
+            f"{what} must be a path, not {_describe_value(value)}; save arrays as .npy or .npz and "
+            "give the path of that file"
         )
 
 

@@ -85,8 +85,10 @@ def _train(request: Request, rank_context: RankContext, hearing: RunObservers) -
             began=request.start_time,
         )
     if rank_context.is_main and not job.resumed:
-        for note in [*job.store.notes, *stores.warnings(job.recipe, job.store)]:
-            display.show(note)
+        for note in job.store.notes:
+            (display.show if note in job.store.warnings else display.note)(note)
+        for warning in stores.warnings(job.recipe, job.store):
+            display.show(warning)
     if rank_context.is_main and job.resumed:
         changed = training.source_note(job.run, job.recipe, job.store)
         if changed is not None:

@@ -71,9 +71,9 @@ class Update:
 def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
-    All vectors are flat and of one dtype; `optimizer_state` is None for `add`. The bits are those of one push after the
-    other, for any number of threads. Rows are scaled once, after the last push, even without pushes.
-    ValueError for vectors of other lengths or dtypes, or an incomplete row.
+    All vectors are flat and of one dtype; `optimizer_state` is None for `add`. The bits are those of one push
+    after the other, for any number of threads. Rows are scaled once, after the last push, even without
+    pushes. ValueError for vectors of other lengths or dtypes, or an incomplete row.
 
     >>> weights = torch.tensor([1.0, 2.0])
     >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])

@@ -131,7 +131,8 @@ def _unknown(
         return f"belongs to {_describe_choices(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
-        return f"is not a key; {elsewhere[0]} belongs to {_describe_choices(field, _tables_with_field(elsewhere[0], beside))}"
+        tables = _tables_with_field(elsewhere[0], beside)
+        return f"is not a key; {elsewhere[0]} belongs to {_describe_choices(field, tables)}"
     close = close or [name for name in known if get_close_matches(key, name.split("_"), n=1, cutoff=0.7)]
     close = close or places_of(key, root)
     if close:

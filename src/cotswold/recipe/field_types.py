@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from cotswold.recipe.schema.fields import Section
 from cotswold.recipe.schema.training import STRATEGIES, names_of
 
-_TYPE_NAMES = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+_TYPE_NAMES = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
 
 
 def bare(annotation: Any) -> Any:
@@ -73,7 +73,7 @@ def selector_of(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def kind(field: FieldInfo) -> str:
-    """Return the type of a field in words, such as `a whole number > 0`."""
+    """Return the type of a field in words, such as `an integer > 0`."""
     return _kind(field.annotation, field.metadata)
 
 
@@ -89,11 +89,7 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
     if origin is list:
         inner = get_args(annotation)[0]
         numbers = bare(inner) is int
-        return (
-            "a list of tables"
-            if sections_in(inner)
-            else f"a list of {'whole numbers' if numbers else 'texts'}"
-        )
+        return "a list of tables" if sections_in(inner) else f"a list of {'integers' if numbers else 'texts'}"
     if origin is tuple:
         return "[least, greatest]" if bare(get_args(annotation)[0]) is float else "[height, width]"
     if len(members) > 1:

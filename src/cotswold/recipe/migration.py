@@ -55,11 +55,11 @@ def format_of(values: Mapping[str, object], origin: str) -> int:
     if type(found) is not int or found < 1:
         raise FormatError(
             f"{origin} has format {shorten_value(found, 20)}, which no version of Cotswold writes; "
-            "it must be a whole number from 1 on"
+            "it must be an integer from 1 on"
         )
     if found > FORMAT:
         raise FormatError(
-            f"{origin} was written by a newer version of Cotswold: it has format {shorten_value(found, 20)}, and "
-            f"this version reads up to {FORMAT}; install the newer version"
+            f"{origin} was written by a newer version of Cotswold: it has format {shorten_value(found, 20)}, "
+            f"and this version reads up to {FORMAT}; install the newer version"
         )
     return found

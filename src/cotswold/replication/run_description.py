@@ -168,7 +168,7 @@ def display_name(text: str) -> str:
 
 
 def _are_counts(*values: object) -> bool:
-    """True if all are positive whole numbers, neither fractions nor booleans."""
+    """True if all are positive integers, neither fractions nor booleans."""
     return all(type(each) is int and 0 < each <= _MOST for each in values)
 
 

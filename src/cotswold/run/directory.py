@@ -322,8 +322,8 @@ class RunDirectory:
             return {}
         except (OSError, MalformedError) as error:
             raise MachineError(
-                f"{path} {_describe_error(error)}; remove it to continue without it (the run's store is then searched "
-                "again)"
+                f"{path} {_describe_error(error)}; remove it to continue without it (the run's store is "
+                "then searched again)"
             ) from error
 
 

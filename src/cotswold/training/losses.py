@@ -283,7 +283,7 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if targets.shape != outputs.shape:
         raise UserError(
             f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "
-            "give targets of the outputs' shape, or whole numbers as classes"
+            "give targets of the outputs' shape, or integers as classes"
         )
     return targets.to(outputs.dtype)
 

@@ -33,6 +33,10 @@ class Display(Protocol):
         """Show a message to the user."""
         ...
 
+    def note(self, sentence: str) -> None:
+        """Show a message that only informs, and is neither a warning nor an error."""
+        ...
+
     def count(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show the progress of a job of known size in a `with` block."""
         ...
@@ -71,6 +75,8 @@ class Terminal:
         """Write a line to standard error, and to the log of a rank."""
         write_message(sentence)
 
+    note = show
+
     def count(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show a progress bar."""
         return progress_bar(what, unit)
@@ -90,6 +96,10 @@ class LoggingDisplay:
     def show(self, sentence: str) -> None:
         """Log a warning."""
         LOG.warning("%s", sentence)
+
+    def note(self, sentence: str) -> None:
+        """Log information."""
+        LOG.info("%s", sentence)
 
     @contextmanager
     def count(self, what: str, unit: str) -> Iterator[Progress]:
@@ -113,6 +123,8 @@ class Notebook:
     def show(self, sentence: str) -> None:
         """Add a line to the cell's output."""
         _Output().show([f"<div>{escape(sentence)}</div>"], at_once=True)
+
+    note = show
 
     @contextmanager
     def count(self, what: str, unit: str) -> Iterator[Progress]:

@@ -12,7 +12,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def count(value: float) -> str:
-    """Return a whole number with thin spaces between thousands.
+    """Return an integer with thin spaces between thousands.
 
     >>> count(1234567)
     '1\\u202f234\\u202f567'

@@ -34,9 +34,8 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
             f"{activity.figure(row, 'samples_per_second'):,.0f} samples/s, "
             f"staleness {activity.figure(row, 'staleness'):.1f} (at most {most})"
         )
-        found.append(
-            f"{_readable_name(row, is_here)} {activity.replica_does(row)}, {activity.describe_duration(row)}; {figures}"
-        )
+        does, duration = activity.replica_does(row), activity.describe_duration(row)
+        found.append(f"{_readable_name(row, is_here)} {does}, {duration}; {figures}")
     for row in activity.rows(now, "servers"):
         silent = seconds_in_words(activity.figure(row, "silent_seconds"))
         since = f", for {silent}" if activity.is_silent(row) else ""
@@ -48,9 +47,8 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
         figures += f", {said}" if (said := activity.describe_unsaved(row)) else ""
         found.append(f"{_readable_name(row, is_here)} {activity.server_does(row)}{since}; {figures}")
     for row in activity.rows(now, "evaluators"):
-        found.append(
-            f"{_readable_name(row, is_here)} {activity.describe_evaluator(row)}, {activity.describe_duration(row)}"
-        )
+        does, duration = activity.describe_evaluator(row), activity.describe_duration(row)
+        found.append(f"{_readable_name(row, is_here)} {does}, {duration}")
     return found
 
 

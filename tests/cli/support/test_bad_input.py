@@ -41,14 +41,14 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             'batch_size = "eight"',
-            r"training\.batch_size must be a whole number > 0, not 'eight'",
+            r"training\.batch_size must be an integer > 0, not 'eight'",
         ),
         (
             "batch_size = 8",
             "batch = 8",
             r"training\.batch is not a key; did you mean batch_size\?",
         ),
-        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be an integer > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',

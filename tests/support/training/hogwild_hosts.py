@@ -70,7 +70,9 @@ def regression(
     *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
 ) -> Iterator[HogwildReplica]:
     """What ``"tests.support.training.hogwild_hosts:regression"`` names: a replica's work."""
-    with start_hogwild(Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
+    with start_hogwild(
+        Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes
+    ) as host:
         yield host
 
 

@@ -128,7 +128,7 @@ def test_weights_multiply_the_losses_of_samples() -> None:
 @pytest.mark.parametrize(
     ("third", "said"),
     [
-        (torch.arange(8), "is a whole number .*; omit a sample's index"),
+        (torch.arange(8), "is an integer .*; omit a sample's index"),
         (torch.linspace(-1, 1, 8), "a sample has the weight -1, "),
     ],
 )

@@ -46,7 +46,8 @@ def test_a_run_that_goes_on_warns_once_of_samples_that_are_torn_since_they_are_n
 
 
 def test_refused_and_torn_samples_make_one_sentence() -> None:
-    assert describe_rejections(SampleCounts(refused=7), [counts(stale=1)]) == "servers rejected 7 samples (too stale)"
+    found = describe_rejections(SampleCounts(refused=7), [counts(stale=1)])
+    assert found == "servers rejected 7 samples (too stale)"
     assert describe_rejections(SampleCounts(counted=7), [counts(finite=1)]) == ""
 
 

@@ -152,7 +152,8 @@ def _expected_answers(source: Source | VectorSource, prepared: SampleSpec, name:
     if bool(source.targets) != bool(prepared.targets) or source.targets != prepared.targets:
         raise SourceError(
             f"{name} has {_describe_answers(len(source.classes), source.targets)}, but the run learnt "
-            f"{_describe_answers(len(prepared.classes), prepared.targets)}; give samples with the same kind of labels"
+            f"{_describe_answers(len(prepared.classes), prepared.targets)}; give samples with the same kind "
+            "of labels"
         )
     if source.targets:
         return labels

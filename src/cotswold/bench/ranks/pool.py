@@ -125,8 +125,8 @@ class RankPool:
             ready = wait(list(waiting), max(end - monotonic(), 0))
             if not ready:
                 raise MachineError(
-                    f"{_name_ranks(waiting.values())} gave no answer within {TIMEOUT_SECONDS:.0f} s; keep the "
-                    "machine idle during measurements, or try --quick"
+                    f"{_name_ranks(waiting.values())} gave no answer within {TIMEOUT_SECONDS:.0f} s; keep "
+                    "the machine idle during measurements, or try --quick"
                 )
             for orders in ready:
                 assert isinstance(orders, Connection), "only pipes are in the wait set"

@@ -80,7 +80,8 @@ def _lines(found: Overview) -> Iterator[str]:
     if silent := [each.name for each in idle if each.state == "gone"]:
         yield _spare_servers_line(silent, "silent")
     if drained := [each.name for each in idle if each.state == "drained"]:
-        yield f"{_spare_servers_line(drained, 'drained')}; `cotswold cluster drain NAME --back` takes one back"
+        line = _spare_servers_line(drained, "drained")
+        yield f"{line}; `cotswold cluster drain NAME --back` takes one back"
     yield ""
     if looked.runs:
         rows = [

@@ -122,7 +122,8 @@ class Npz:
             raise
         except Exception as error:  # zip, zlib and format errors of every kind
             raise SourceError(
-                f"{self._path} cannot be read as .npz ({_describe_error(error)}); save it again with numpy.savez"
+                f"{self._path} cannot be read as .npz ({_describe_error(error)}); save it again with "
+                "numpy.savez"
             ) from error
 
 

@@ -135,7 +135,8 @@ class FolderSource(NamedFiles):
         if self._closed:
             found.append(
                 f"{counted(len(self._closed), 'folder')} cannot be read, and "
-                f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: {_name_folders(self._closed)}"
+                f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: "
+                f"{_name_folders(self._closed)}"
             )
         if self._empty:
             found.append(f"folders without images: {_name_folders(self._empty)}")

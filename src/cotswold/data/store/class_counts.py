@@ -20,7 +20,7 @@ _MISSING = ("", "nan", "NaN", "None", "NaT", "<NA>")
 
 
 def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> list[str]:
-    """Return notes on samples per class, and on classes that cannot be learnt or tested.
+    """Return a note on samples per class, then warnings about classes that cannot be learnt or tested.
 
     ``labels`` maps each split to indices into ``classes``.
     """
@@ -63,8 +63,8 @@ def _numbers(classes: Sequence[str], train: NDArray[np.int64]) -> str:
         )
         return f"{counted(len(classes), 'class')}, with samples for training: {named}"
     return (
-        f"{len(classes):,} classes ({_name_classes(classes)}), with {train.min():,} to {train.max():,} samples for "
-        "training each"
+        f"{len(classes):,} classes ({_name_classes(classes)}), with {train.min():,} to {train.max():,} "
+        "samples for training each"
     )
 
 

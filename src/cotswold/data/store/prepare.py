@@ -329,7 +329,8 @@ def _finished(
         **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
         **({} if scale is None else {"target_scale": scale.state()}),
-        "notes": [*notes, *class_notes, *([] if scale is None else scale.notes), *transform.notes],
+        "notes": [*notes, *class_notes[:1], *([] if scale is None else scale.notes), *transform.notes],
+        "warnings": class_notes[1:],
         "broken": {"count": len(reasons), "files": reasons[:_MAX_NAMED_BROKEN]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }
@@ -389,5 +390,5 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
         reused=found,
         seconds=time.monotonic() - begun,
         was_complete=False,
-        notes=tuple(manifest["notes"]),
+        notes=(*manifest["notes"], *manifest["warnings"]),
     )

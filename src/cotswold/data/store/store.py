@@ -163,7 +163,12 @@ class Store:
     @property
     def preparation_notes(self) -> tuple[str, ...]:
         """Sentences on the splits and the conversion to 8 bits."""
-        return tuple(self._manifest["notes"])
+        return (*self._manifest["notes"], *self._manifest["warnings"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes on classes that cannot be learnt or tested, and `broken_note`."""
+        return (*self._manifest["warnings"], *([] if self.broken_note is None else [self.broken_note]))
 
     @property
     def notes(self) -> tuple[str, ...]:

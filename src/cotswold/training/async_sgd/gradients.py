@@ -90,7 +90,9 @@ class ModuleUpdates:
         everything is a gradient. Raises UserError if a layer with factors is applied twice, or cannot have
         the factors that the user requested.
         """
-        chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.push_format == "factors"}
+        chosen = {
+            name: self._layers[name] for name, cost in self.costs.items() if cost.push_format == "factors"
+        }
         wished = {name for name, way in self._wished.items() if way == "gradient"}
         decided = self.costs.keys() | wished
         new = {name: each for name, each in self._layers.items() if self._shards and name not in decided}

@@ -304,7 +304,9 @@ def start_hogwild(
 
 
 @contextmanager
-def build_hogwild_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HogwildReplica]:
+def build_hogwild_replica(
+    recipe: str, store: str, rows: str, pool: str | None = None
+) -> Iterator[HogwildReplica]:
     """Run a recipe's replica on the processes of its `[cluster]`, in the leader."""
     torch.set_num_threads(1)  # a fork has no other threads of its parent
     parsed = recipes.parse(recipe)
@@ -314,7 +316,9 @@ def build_hogwild_replica(recipe: str, store: str, rows: str, pool: str | None =
     if (fed := work.remote_samples) is not None:
         opened = Store(store)
         shape, classes = opened.shape, not torch.from_numpy(opened.labels("train")).is_floating_point()
-        served = RemoteBatches(fed, (shape.channels, shape.height, shape.width), 0 if classes else opened.outputs)
+        served = RemoteBatches(
+            fed, (shape.channels, shape.height, shape.width), 0 if classes else opened.outputs
+        )
     with start_hogwild(work, parsed.cluster.processes, batch, round_of(parsed), served) as host:
         yield host
 

@@ -197,7 +197,8 @@ class ReplicaTask:
 def build_replica_task(recipe: str, store: str, rows: str, pool: str | None = None) -> ReplicaTask:
     """Build the task of a recipe's text.
 
-    ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolLocation` of data servers.
+    ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolLocation` of data
+    servers.
     """
     parsed, opened = recipes.parse(recipe), Store(store)
     training = parsed.training

@@ -53,7 +53,9 @@ class SharedParameters:
             block, self._descriptor = Block.new(0, max(size, 1))
         except (AttributeError, OSError) as error:
             raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
-        self.location = SharedMemoryLocation(f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module))
+        self.location = SharedMemoryLocation(
+            f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module)
+        )
         self._lay(module, block, extra_bytes, keep=True)
 
     @classmethod

@@ -114,7 +114,7 @@ def _check_weights(weights: Tensor) -> None:
     """Raise UserError for negative weights, and for integers, which are probably sample indices."""
     if not weights.is_floating_point() and weights.dtype != torch.bool:
         raise UserError(
-            f"the third part of a sample is its weight, but is a whole number ({weights.dtype}); omit "
+            f"the third part of a sample is its weight, but is an integer ({weights.dtype}); omit "
             "a sample's index, or give a weight as a float"
         )
     if bool((weights < 0).any()):

@@ -277,8 +277,8 @@ def worker_samples(
 ) -> IndexedSamples:
     """Return the training samples for a training process.
 
-    They come from the folder of `write_rows`, or from data servers at a `PoolLocation`, opened with ``token`` or
-    the one in the environment.
+    They come from the folder of `write_rows`, or from data servers at a `PoolLocation`, opened with ``token``
+    or the one in the environment.
     """
     if pool is None:
         return StoreSamples(store, "train", Path(rows), augmentation=augmentation, seed=seed)

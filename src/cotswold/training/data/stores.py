@@ -243,7 +243,7 @@ def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
     if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW_SAMPLES_PER_CLASS * classes:
         return []
     return [
-        f"the labels are whole numbers, and are used as the names of {classes:,} classes; for regression "
+        f"the labels are integers, and are used as the names of {classes:,} classes; for regression "
         "save them as floats"
     ]
 
@@ -293,7 +293,7 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
             raise RecipeError(
                 f'the labels in {store.path} are regression targets, but objective.loss = "{loss}" needs '
                 "classes: set "
-                'it to "squared", or label the samples by whole numbers or texts'
+                'it to "squared", or label the samples by integers or texts'
             )
         return
     if not store.classes:

@@ -264,8 +264,8 @@ def objective_from_recipe(
 ) -> LayerObjective:
     """Return the objective of a recipe over its store.
 
-    ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolLocation` of data servers
-    for the training samples, with their ``token`` (by default from the environment).
+    ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolLocation` of data
+    servers for the training samples, with their ``token`` (by default from the environment).
     """
     held = StoreSamples(store, "validation", rows) if store.splits.get("validation") else None
     network = supervised_network(recipe, store.outputs)
@@ -292,10 +292,14 @@ def work_of(
     return DenseObjective(network, dense, loss, samples, held)
 
 
-def build_objective(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerObjective:
+def build_objective(
+    recipe: str, store: str, rows: str | None = None, pool: str | None = None
+) -> LayerObjective:
     """Build the objective from values that can be sent to another process: a recipe's text, and paths."""
     torch.set_num_threads(1)
-    return objective_from_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool)
+    return objective_from_recipe(
+        recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool
+    )
 
 
 INHERITED_OBJECTIVE = "work"

@@ -17,10 +17,13 @@ def check_state_matches(module: nn.Module, checkpoint: Checkpoint) -> None:
     own = network_tensors(module)
     for name, tensor in own.items():
         if name not in checkpoint.names:
-            raise _mismatch(checkpoint, name, f"{_dtype_and_shape(tensor.dtype, tensor.shape)} here, but missing there")
+            ours = _dtype_and_shape(tensor.dtype, tensor.shape)
+            raise _mismatch(checkpoint, name, f"{ours} here, but missing there")
         there, here = (checkpoint.dtype(name), checkpoint.shape(name)), (tensor.dtype, tuple(tensor.shape))
         if there != here:
-            raise _mismatch(checkpoint, name, f"{_dtype_and_shape(*there)} there, but {_dtype_and_shape(*here)} here")
+            raise _mismatch(
+                checkpoint, name, f"{_dtype_and_shape(*there)} there, but {_dtype_and_shape(*here)} here"
+            )
     for name in checkpoint.names:
         if name.startswith("network.") and name not in own:
             there = checkpoint.dtype(name), checkpoint.shape(name)

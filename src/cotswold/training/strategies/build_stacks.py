@@ -24,7 +24,9 @@ StackKind = type[StackStrategy]
 
 def stack_entry(kind: StackKind) -> StrategyEntry:
     """Return the spec of a strategy that trains stacks, with a builder for each placement."""
-    return StrategyEntry(partial(in_memory, kind), partial(build_offloaded, kind), partial(build_sharded, kind))
+    return StrategyEntry(
+        partial(in_memory, kind), partial(build_offloaded, kind), partial(build_sharded, kind)
+    )
 
 
 def in_memory(kind: StackKind, context: TrainContext) -> SyncTrainer:

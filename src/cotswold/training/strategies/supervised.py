@@ -214,13 +214,13 @@ def explain_dtype_errors(network: nn.Module, batch: Batch) -> Iterator[None]:
         name, said = type(network).__name__, str(error)
         if "'indices'" in said:
             raise UserError(
-                f"an embedding of {name} needs whole numbers as inputs ({said}); give samples.long()"
+                f"an embedding of {name} needs integers as inputs ({said}); give samples.long()"
             ) from error
         for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
             if not own or not isinstance(given, Tensor) or given.dtype in own:
                 continue
             is_whole = not (given.is_floating_point() or given.is_complex())
-            if is_whole and not _OF_TYPES[what].search(said):  # whole numbers may be classes, or indices
+            if is_whole and not _OF_TYPES[what].search(said):  # integers may be classes, or indices
                 continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
@@ -234,7 +234,7 @@ _OF_TYPES = {
     "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
     "targets": re.compile("Found dtype|can't be cast"),
 }
-"""Patterns of torch's errors about whole numbers where it needs floats."""
+"""Patterns of torch's errors about integers where it needs floats."""
 
 
 def require_targets(targets: Tensor | None) -> Tensor:

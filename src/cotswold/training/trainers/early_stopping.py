@@ -54,7 +54,10 @@ class EarlyStopping:
 
     def state(self) -> dict[str, object]:
         """Return the state for a checkpoint."""
-        return {"best_loss": None if self.best_loss == inf else self.best_loss, "without": self.evaluations_without_gain}
+        return {
+            "best_loss": None if self.best_loss == inf else self.best_loss,
+            "without": self.evaluations_without_gain,
+        }
 
     def load(self, state: Mapping[str, object]) -> None:
         """Restore a state that `state` returned."""

@@ -263,7 +263,8 @@ def _notes(
         named = ", ".join(f"{each.name} ({each.package})" for each in missing)
         notes.append(f"typefaces not installed: {named}")
     notes += [
-        f"{family.name} lacks characters ({len(family.missing_classes)}): {''.join(family.missing_classes[:20])}"
+        f"{family.name} lacks characters ({len(family.missing_classes)}): "
+        f"{''.join(family.missing_classes[:20])}"
         for family in found
         if family.missing_classes
     ]

@@ -67,7 +67,10 @@ class Move:
     def __init__(self, stream: RowStream, visits: tuple[Visit, ...], lag: int) -> None:
         rows = [visit.row for visit in visits]
         self._visits, self._lag = visits, lag
-        self._filters, self._momentum = _PrefetchPosition(stream.filters, rows), _PrefetchPosition(stream.momentum, rows)
+        self._filters, self._momentum = (
+            _PrefetchPosition(stream.filters, rows),
+            _PrefetchPosition(stream.momentum, rows),
+        )
 
     def __iter__(self) -> Iterator[Visit]:
         for visit in self._visits:
