@@ -29,7 +29,7 @@ MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 
 
 @pytest.mark.parametrize("road", TRANSPORTS)
-def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Transport) -> None:
+def test_pulled_values_are_the_pushed_ones_on_any_transport(road: Transport) -> None:
     with UnreplicatedServers(forked(), MODEL, [REPLICA], road) as served:
         client = Client(endpoint_on(road, served.token, REPLICA), 1, served.addresses, served.shards)
         client.push(np.arange(MODEL.size, dtype=np.float32))

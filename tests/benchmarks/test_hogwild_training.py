@@ -126,7 +126,7 @@ train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(sampl
 """
 
 
-def test_processes_end_when_whoever_trains_is_killed(tmp_path: Path) -> None:
+def test_processes_end_when_the_trainer_is_killed(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *sys.path])
     driver = subprocess.Popen([*PYTHON, "-c", STARTER, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})

@@ -149,7 +149,7 @@ def test_what_no_result_depends_on_may_change_when_a_run_is_taken_up(
     assert len(list((run / "checkpoints").iterdir())) == 1
 
 
-def test_a_run_remembers_its_store_and_does_without_it_where_it_has_gone(
+def test_a_run_records_its_store_and_continues_without_it(
     images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "link").symlink_to(images)

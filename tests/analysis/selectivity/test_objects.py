@@ -88,7 +88,7 @@ def test_a_control_of_fewer_stacks_competes_in_those_that_it_has(
     assert [layer.layer for layer in row.control] == ["1.pooled"]
 
 
-def test_the_winner_is_whoever_does_best_held_out_and_no_oracle(
+def test_the_best_model_has_the_best_held_out_accuracy_and_is_no_oracle(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
     row = examined(network, noise)

@@ -106,7 +106,7 @@ def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> Non
     assert steps == {"delta": (weights + biases) / 4}
 
 
-def test_each_rank_of_a_gang_has_a_port(tmp_path: Path) -> None:
+def test_each_rank_of_a_replica_has_a_port(tmp_path: Path) -> None:
     away = ["cluster.address=here:1", "cluster.ports=30000-30099"]
     alone, gangs = (
         planned_for(tmp_path, "workers = 2, servers = 2", *away, *more)["ports"]

@@ -118,7 +118,7 @@ def test_what_names_no_port_is_refused_before_anything_starts(store: Path) -> No
         cotswold.serve_data(store, metrics="here")
 
 
-def test_late_servers_are_counted_and_lent_ones_tell_nothing_of_trainers() -> None:
+def test_late_servers_are_counted_and_attached_ones_omit_trainers() -> None:
     lines = (LINE, replace(LINE, name="data-server-2", silent_seconds=0.5))
     status = ServedDataStatus(
         (), lines, WorkTotals.from_reports(lines), 0.0, {"data-server-3": "was killed"}, 1, {}, (), ()

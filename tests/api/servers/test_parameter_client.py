@@ -194,7 +194,7 @@ def test_a_clients_numbers_may_be_of_another_type(shared: ServedParameters) -> N
 
 
 @pytest.mark.slow
-def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_counts_once(
+def test_killed_processes_join_as_new_clients_and_each_push_counts_once(
     tmp_path: Path,
 ) -> None:
     model = make()
@@ -392,7 +392,7 @@ def test_a_name_that_no_message_can_carry_is_told(name: Any) -> None:
         cotswold.data.connect("127.0.0.1:7001", "0" * 64, stream=name)
 
 
-def test_strangers_are_refused_with_a_sentence_and_counted(shared: ServedParameters) -> None:
+def test_unauthenticated_callers_are_refused_with_a_message_and_counted(shared: ServedParameters) -> None:
     before = shared.status.refused.get("strangers", 0)
     with pytest.raises(MachineError, match="refused the token of this process"):
         cotswold.connect(shared.address, "another token, which has 32 letters".replace(" ", "-"))

@@ -318,7 +318,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
     assert words == "Too many open files: this process may open 64 files; raise it (ulimit -n 1024)"
 
 
-def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
+def test_output_to_a_full_disk_is_no_error_of_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: object, **__: object) -> None:

@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def test_what_is_remembered_is_recalled(cache: Path) -> None:
+def test_a_cached_kernel_is_loaded(cache: Path) -> None:
     assert code_cache.load("a.o") is None
     code_cache.save("a.o", b"code")
     assert code_cache.load("a.o") == b"code"
@@ -94,7 +94,7 @@ def aged(file: Path, days: float) -> None:
 EDITION = "0123456789abcdef"
 
 
-def test_what_nobody_has_read_for_long_is_removed_when_something_is_written(cache: Path) -> None:
+def test_long_unread_files_are_removed_at_the_next_write(cache: Path) -> None:
     old, read, young = (f"{name}-float32-8x3-{EDITION}.o" for name in ("old", "read", "young"))
     choice, unfinished = f"old-float32-1-1-1-0-{EDITION}.json", f"{young}.1.01234567.partial"
     for name in (old, read, young, choice, unfinished):
@@ -169,7 +169,7 @@ def test_a_folder_that_others_make_again_after_its_deletion_is_not_read(cache: P
         assert code_cache.load("a.o") is None
 
 
-def test_a_user_without_a_home_is_told_once_and_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_directory_is_warned_once_and_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 

@@ -164,9 +164,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("more", [0, 2], ids=["once", "and twice more while it is waited for"])
-def test_nobody_is_inside_a_kernel_any_more_when_ctrl_c_comes_back_from_it(
-    more: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_thread_is_inside_a_kernel_after_ctrl_c(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Slow(more)
     monkeypatch.setattr(threads, "_openmp", lambda: None)
     monkeypatch.setattr(threads, "_member", lambda address, job: kernel)

@@ -76,7 +76,7 @@ def host() -> Processor:
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_fastest_tile_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_tile_is_chosen_measured_once_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = autotune.candidates(host(), False)
     clock = Clock(tiles[-1], monkeypatch)
     first = autotune.choose(SHAPE, host(), clock)
@@ -259,7 +259,7 @@ def test_a_damaged_object_is_compiled_anew(
     assert len(written) == 3
 
 
-def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
+def test_kernels_work_without_a_writable_cache(cache: Path) -> None:
     cache.write_bytes(b"a file")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -58,7 +58,7 @@ def test_parts_add_up_and_bytes_are_those_of_vectors(travel: Travel, workers: in
     assert found.wire_bytes == (expected * VECTOR if workers > 1 else 0)
 
 
-def test_portions_go_to_whoever_is_free() -> None:
+def test_portions_go_to_free_workers() -> None:
     portion = 10 * SMALL.pattern_flops / 1e9
     assert predict_evaluation(cluster(device=gradient(1.0)), SMALL, 2).parts["portions"] == pytest.approx(
         50 * portion

@@ -70,7 +70,7 @@ def test_where_replicas_cannot_be_is_refused(
         load(str(recipe_of(tmp_path, cluster, device=device)))
 
 
-def test_a_gang_is_not_on_cuda_devices(tmp_path: Path) -> None:
+def test_model_parallel_ranks_are_not_on_cuda_devices(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, device="cuda:1")
     assert load(str(recipe)).training.device == "cuda:1"
     with pytest.raises(RecipeError, match=r"remove cluster\.processes and mesh\.grid"):

@@ -173,7 +173,7 @@ def test_what_is_not_pushed_as_factors_has_the_bits_of_an_ordinary_backward_pass
     assert not any(each._forward_hooks for each in module.modules())
 
 
-def test_the_product_that_somebody_else_computes_is_not_computed_here() -> None:
+def test_a_product_that_another_process_computes_is_not_computed_here() -> None:
     pushing = Pushing(nn.Sequential(nn.Linear(30, 20)), {"0": "factors"})
     loss = partial(square, pushing.flat.module, torch.randn(10, 30))
     flops = []

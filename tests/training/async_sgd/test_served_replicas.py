@@ -184,7 +184,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("in_flight", [1, 2])
-def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
+def test_a_model_parallel_replica_learns_the_same_bits_with_data_servers(
     in_flight: int, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     mesh = f'[mesh]\ngrid = "1x2"\nin_flight = {in_flight}\n'

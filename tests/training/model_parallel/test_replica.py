@@ -87,7 +87,7 @@ def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
         ("3x1", 1, {"rule": "adagrad", "learning_rate": 0.05}),
     ],
 )
-def test_a_gang_gives_what_one_process_gives_to_rounding(
+def test_a_model_parallel_replica_gives_what_one_process_gives_to_rounding(
     grid: str, servers: int, training: dict[str, object], tmp_path: Path
 ) -> None:
     found = []
@@ -113,7 +113,7 @@ def test_a_gang_gives_what_one_process_gives_to_rounding(
     ],
     ids=str,
 )
-def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
+def test_asynchronous_model_parallel_replicas_learn_and_every_sample_is_accounted_for(
     training: dict[str, object], tmp_path: Path
 ) -> None:
     job = job_with(tmp_path, "1x2", "workers = 2, servers = 2", epoch_fraction=1.0, **training)
@@ -124,7 +124,7 @@ def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
 
 
 @pytest.mark.soak
-def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> None:
+def test_model_parallel_replicas_restart_after_any_rank_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill(event: Mapping[str, object]) -> None:
@@ -148,7 +148,7 @@ def gangs() -> list[tuple[int, int]]:
 
 
 @pytest.mark.soak
-def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
+def test_a_run_of_model_parallel_replicas_resumes_on_another_grid(tmp_path: Path) -> None:
     settings: dict[str, object] = {"staleness": 0, "epoch_fraction": 1.0, "rule": "momentum", "epochs": 6}
     settings["learning_rate"] = 0.01
     for name in ("whole", "stopped"):
@@ -178,7 +178,7 @@ def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_traffic_that_is_recorded_has_the_pushes_of_a_gang_as_one(tmp_path: Path) -> None:
+def test_recorded_traffic_has_the_pushes_of_a_model_parallel_replica_as_one(tmp_path: Path) -> None:
     job = job_with(tmp_path, "1x2", "workers = 1, servers = 2", epochs=2, record_traffic=True)
     run = finish(job)
     found = read(run.path)

@@ -150,7 +150,7 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
     assert given[0] - given[1] == ROWS_FRACTION * (1 << 20)
 
 
-def test_where_the_filters_are_is_remembered_until_something_else_is_said(
+def test_the_place_of_filters_is_saved_until_another_is_given(
     in_memory: dict[str, RunDirectory],
     images: Path,
     stores: Path,
