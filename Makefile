@@ -78,7 +78,7 @@ check: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	COTSWOLD_FUZZ=$(FUZZ) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet -n auto tests/geometry tests/kernels tests/ops tests/nn \
-		tests/batch/core tests/paramserver/core tests/replication tests/dataservice/core tests/shards tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/parameters/offload/test_offload_walk.py
+		tests/batch/core tests/paramserver/core tests/replication tests/dataservice/core tests/shards tests/chaos tests/simulate tests/checkpoint/test_checkpoint_ranks.py tests/training/parameters/offload/test_row_order.py
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

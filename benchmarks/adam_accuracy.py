@@ -18,10 +18,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.accuracy.cases import CASES, SYNCHRONOUS, TUNING_SEED, Case, Trained
 from lib.accuracy.page import drawing, page
 from lib.accuracy.summary import check_same, final_key, summary, tuned, tuning_key
@@ -89,7 +89,7 @@ def adam_accuracy(
     json_
         Print JSON.
     """
-    at_least_one(min(seeds, tuning_epochs, epochs or 1), "--seeds, --epochs and --tuning-epochs")
+    require_positive(min(seeds, tuning_epochs, epochs or 1), "--seeds, --epochs and --tuning-epochs")
     cases = _cases(recipe, case, replicas)
     with TemporaryDirectory() as folder:
         trained = {
@@ -103,13 +103,13 @@ def adam_accuracy(
             for each in cases
         }
         found = _run(cases, trained, seeds, tuning_epochs, hours, out)
-    leave(found, NAME, None, json_)
+    write_result(found, NAME, None, json_)
     told: Any = found["summary"]
     if not json_ and told["rows"]:
         table("test samples", rows(told["rows"]))
     if not json_ and told["compared"]:
         table("several replicas compared with one, points", rows(told["compared"]))
-    say(f"the page is {out / NAME}.html")
+    write_message(f"the page is {out / NAME}.html")
 
 
 def _cases(recipe: str | None, names: Sequence[str] | None, replicas: Sequence[int] | None) -> list[Case]:
@@ -125,7 +125,7 @@ def _cases(recipe: str | None, names: Sequence[str] | None, replicas: Sequence[i
         cases = [each for each in CASES if not names or each.name in names]
     if not replicas:
         return cases
-    numbers = tuple(dict.fromkeys(at_least_one(each, "--replicas") for each in replicas))
+    numbers = tuple(dict.fromkeys(require_positive(each, "--replicas") for each in replicas))
     return [replace(each, replicas=numbers) for each in cases]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave, ready, table
+from cotswold.cli.support.tables import create_result_folder, require_positive, table, write_result
 from lib.command import Json, command, main, rows
 from lib.predictions.adam_cluster import simulated
 
@@ -37,9 +37,9 @@ def adam_cluster(*, lives: int = 200, out: Path | None = None, json_: Json = Fal
     json_
         Print JSON.
     """
-    ready(out)
-    found: Any = document("adam-cluster", command(), **simulated(at_least_one(lives, "--lives")))
-    leave(found, "adam-cluster", out, json_)
+    create_result_folder(out)
+    found: Any = document("adam-cluster", command(), **simulated(require_positive(lives, "--lives")))
+    write_result(found, "adam-cluster", out, json_)
     if json_:
         return
     table("62 machines, ten days", rows(found["clusters"]))

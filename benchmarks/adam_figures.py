@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, cores, leave, table
+from cotswold.cli.support.tables import cores, require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Json, main, rows
@@ -72,14 +72,14 @@ def adam_figures(
         growing = Growing(read, store, Path(folder), seconds)
 
         def plan() -> Plan:
-            for turn in range(at_least_one(rounds, "--rounds")):
+            for turn in range(require_positive(rounds, "--rounds")):
                 for count in range(1, cores() + 1):
                     yield f"figure 8; {count}; {turn}", partial(growing.on_one_copy, count)
                     yield f"figure 11; {count}; {turn}", partial(growing.replicas, count)
 
         cells.run(plan())
     found = cells.leave()
-    leave(found, "adam-figures", None, json_)
+    write_result(found, "adam-figures", None, json_)
     told: Any = found["summary"]
     draw_adam_figures(told, out)
     if not json_:

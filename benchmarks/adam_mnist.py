@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Json, Overrides, main, rows
@@ -91,7 +91,7 @@ def adam_mnist(
         recipe, stores, ["training.strategy=downpour", "training.epochs=1000000", *(set or [])]
     )
     cases = [name for name in CASES if case is None or name in case]
-    at_least_one(min(len(cases), seeds, pairs), "--case" if not cases else "--seeds and --pairs")
+    require_positive(min(len(cases), seeds, pairs), "--case" if not cases else "--seeds and --pairs")
     settings = {"rates": rates, "epochs": epochs, "seconds": seconds, "every": every}
     cells = Cells("adam-mnist", out, minutes, summary, recipe=read.name, set=set or [], **settings)
     store = open_store(read, stores)
@@ -122,7 +122,7 @@ def adam_mnist(
 
         cells.run(plan())
     found = cells.leave()
-    leave(found, "adam-mnist", None, json_)
+    write_result(found, "adam-mnist", None, json_)
     told: Any = found["summary"]
     if not json_ and told["rows"]:
         table(f"{read.name}: test samples", rows(told["rows"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.ui.terminal import progress_bar
 from lib.augmentation import augmenting
 from lib.command import Json, command, main, spreads
@@ -40,9 +40,11 @@ def augment(
         Print JSON.
     """
     with progress_bar("measuring", "shapes") as advance:
-        measured = augmenting(at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance)
+        measured = augmenting(
+            require_positive(images, "--images"), require_positive(rounds, "--rounds"), advance
+        )
     found = document("augment", command(), images=images, **measured)
-    leave(found, "augment", out, json_)
+    write_result(found, "augment", out, json_)
     if not json_:
         spreads("images per second", found["samples_per_second"])
         spreads("times SciPy", found["of_scipy"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.ui.terminal import progress_bar
 from lib.block_writing import block_writing
 from lib.command import Json, command, main, spreads
@@ -50,14 +50,14 @@ def block_store(
     with progress_bar("measuring", "rounds") as advance:
         measured = block_writing(
             folder,
-            at_least_one(mib, "--mib") << 20,
-            at_least_one(block_kib, "--block-kib") << 10,
-            at_least_one(group_mib, "--group-mib") << 20,
-            at_least_one(rounds, "--rounds"),
+            require_positive(mib, "--mib") << 20,
+            require_positive(block_kib, "--block-kib") << 10,
+            require_positive(group_mib, "--group-mib") << 20,
+            require_positive(rounds, "--rounds"),
             advance,
         )
     found = document("block-store", command(), **measured)
-    leave(found, "block-store", out, json_)
+    write_result(found, "block-store", out, json_)
     if not json_:
         spreads("MiB per second", found["mib_per_second"])
         spreads("fraction of the file's rate", found["of_file"])

@@ -17,11 +17,11 @@ from typing import Annotated, Any, get_args
 from cyclopts import Parameter
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import ready, table, write
+from cotswold.cli.support.tables import create_result_folder, table, write
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.bunyip.cells import Cell, Experiment, Frequencies, Loss, Method, read
 from lib.bunyip.error_rates import judge
 from lib.bunyip.page import drawing, page
@@ -110,7 +110,7 @@ def bunyip(
             _among("loss", loss, get_args(Loss)),
         )
     ]
-    ready(out)
+    create_result_folder(out)
     experiment = Experiment(sets, run, flops, _settings(set), threads)
     if not page_only:
         # SIGTERM acts like Ctrl-C: the current iteration is dropped, everything is saved
@@ -123,7 +123,7 @@ def bunyip(
         print(json.dumps(found))
     elif found["cells"]:
         table("errors on held-out samples", [row(each) for each in found["cells"]])
-    say(f"the page is {run / 'bunyip.html'}")
+    write_message(f"the page is {run / 'bunyip.html'}")
 
 
 def _turns(experiment: Experiment, cells: list[Cell], turn: float) -> Iterator[tuple[Cell, float]]:
@@ -138,7 +138,7 @@ def _turns(experiment: Experiment, cells: list[Cell], turn: float) -> Iterator[t
 
 
 def _train(experiment: Experiment, cell: Cell, target: float, made: dict[Frequencies, JapaneseSet]) -> None:
-    say(f"{cell.name}: up to {target:.3g} FLOP")
+    write_message(f"{cell.name}: up to {target:.3g} FLOP")
     run = experiment.advance(cell, target)
     if experiment.ended(run):
         judged: dict[str, object] = {

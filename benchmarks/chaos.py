@@ -14,13 +14,13 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.errors import UserError
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, command, main
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.chaos.faults import FAULTS
-from tests.chaos.lives import transcript
 from tests.chaos.run import live_copies
+from tests.chaos.runs import transcript
 
 Names = Annotated[list[str] | None, Parameter(negative=())]
 _LAST = 60
@@ -98,7 +98,7 @@ def chaos(
     these = range(first, first + seeds)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = live_copies(
-        world or [], these, fault=fault, processes=processes or min(cores, seeds), out=out, say=say
+        world or [], these, fault=fault, processes=processes or min(cores, seeds), out=out, say=write_message
     )
     told = {"command": command(), "fault": fault, "worlds": [each.as_json() for each in found]}
     if json_:
@@ -117,7 +117,7 @@ def chaos(
             number = first if each.broken is None else each.broken.seed
             path = out / f"chaos-{each.world.replace(' ', '-')}-{number}.txt"
             path.write_text("\n".join(lines) + "\n")
-            say(f"{path} has the life of seed {number}, step by step")
+            write_message(f"{path} has the life of seed {number}, step by step")
         if each.broken is not None and not json_:
             print(*lines[-_LAST:], sep="\n")
             again = f"python benchmarks/chaos.py --world '{each.world}' --first {each.broken.seed} --seeds 1"

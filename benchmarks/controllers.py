@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.ui.terminal import progress_bar
 from lib.command import Json, command, main
 from lib.controller import BEATS_A_SECOND, BUCKETS_A_SERVER, COPIES, STATE_SECONDS, lives, summary
@@ -48,11 +48,11 @@ def controllers(
     json_
         Print JSON.
     """
-    sizes = [at_least_one(each, "--servers") for each in servers or SERVERS]
+    sizes = [require_positive(each, "--servers") for each in servers or SERVERS]
     found = []
     with progress_bar("measuring", "sizes") as advance:
         for number, size in enumerate(sizes, 1):
-            found.append(lives(size, at_least_one(seconds, "--seconds")))
+            found.append(lives(size, require_positive(seconds, "--seconds")))
             advance(number, len(sizes))
     measured: dict[str, Any] = {
         "copies": COPIES,
@@ -63,7 +63,7 @@ def controllers(
         **summary(found),
     }
     result = document("controllers", command(), **measured)
-    leave(result, "controllers", out, json_)
+    write_result(result, "controllers", out, json_)
     if out is not None:
         draw(result, out / "controllers.svg")
     if not json_:

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.errors import UserError
 from cotswold.files import replace_file
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.cells import Cells, Plan
 from lib.command import Json, main
 from lib.data_servers.cache import cached
@@ -88,7 +88,7 @@ def data_servers(
     json_
         Print JSON.
     """
-    at_least_one(rounds, "--rounds")
+    require_positive(rounds, "--rounds")
     names = subject or list(SUBJECTS)
     if unknown := sorted(set(names) - set(SUBJECTS)):
         raise UserError(f"--subject {', '.join(unknown)} is unknown; choose from {', '.join(SUBJECTS)}")
@@ -98,17 +98,17 @@ def data_servers(
     is_whole = cells.run(_plan(cells, bench, names, whos, rounds, kills))
     found = cells.leave()
     replace_file(out / f"{NAME}.svg", drawing(found).encode())
-    leave(found, NAME, None, json_)
+    write_result(found, NAME, None, json_)
     if not json_:
         _show(found)
     if not is_whole:
-        say("some cells are not measured yet")
+        write_message("some cells are not measured yet")
 
 
 def _is_here(bench: Bench, who: str) -> bool:
     why = bench.lacks(who)
     if why:
-        say(f"{who} is left out: {why}")
+        write_message(f"{who} is left out: {why}")
     return not why
 
 

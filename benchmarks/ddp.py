@@ -18,7 +18,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, Plan, number
 from lib.command import Json, Overrides, check_unvaried, main, rows
@@ -98,7 +98,7 @@ def ddp(
         "ddp", out, minutes, summary, recipe=read.name, set=set or [], accuracy=accuracy, **settings
     )
     store = open_store(read, stores)
-    at_least_one(seeds, "--seeds")
+    require_positive(seeds, "--seeds")
 
     with TemporaryDirectory() as folder:
 
@@ -121,7 +121,7 @@ def ddp(
 
         cells.run(plan())
     found = cells.leave()
-    leave(found, "ddp", None, json_)
+    write_result(found, "ddp", None, json_)
     told = found["summary"]
     assert isinstance(told, dict)
     if not json_ and told["rows"]:

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Json, Overrides, main, rows
@@ -81,7 +81,7 @@ def distbelief_images(
         Print JSON.
     """
     rates = rate or list(RATES)
-    at_least_one(seeds, "--seeds")
+    require_positive(seeds, "--seeds")
     read = recipes.load(recipe, set or [])
     settings = {"rates": rates, "epochs": epochs, "filter_epochs": filter_epochs, "set": set or []}
     cells = Cells("distbelief-images", out, minutes, summary, recipe=read.name, filters=filters, **settings)
@@ -104,7 +104,7 @@ def distbelief_images(
 
     cells.run(plan())
     found = cells.leave()
-    leave(found, "distbelief-images", None, json_)
+    write_result(found, "distbelief-images", None, json_)
     told: Any = found["summary"]
     draw_images(found, out)
     report(found, out)

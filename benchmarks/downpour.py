@@ -14,7 +14,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, number
 from lib.command import Json, Overrides, main
@@ -81,7 +81,7 @@ def downpour(
         "downpour", out, minutes, summary, recipe=read.name, set=set or [], seconds=seconds, every=every
     )
     cases = [name for name in BARS if case is None or name in case]
-    at_least_one(len(cases), "--case")
+    require_positive(len(cases), "--case")
     speeds = Speeds(read, open_store(read, stores))
     measures: dict[str, Callable[[], Document]] = {
         "two": lambda: speeds.two(seconds),
@@ -90,14 +90,14 @@ def downpour(
     }
 
     def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
-        for turn in range(at_least_one(rounds, "--rounds")):
+        for turn in range(require_positive(rounds, "--rounds")):
             for name in cases:
                 yield f"{name} {turn}", measures[name]
 
     with speeds:
         cells.run(plan())
     found = cells.leave()
-    leave(found, "downpour", None, json_)
+    write_result(found, "downpour", None, json_)
     if not json_:
         table("samples per second", rows(found))
 

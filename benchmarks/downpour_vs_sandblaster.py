@@ -14,7 +14,7 @@ from typing import Any
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.recipe import dump
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
@@ -80,7 +80,7 @@ def downpour_vs_sandblaster(
         Print JSON.
     """
     read = recipes.load(recipe, set or [])
-    at_least_one(seeds, "--seeds")
+    require_positive(seeds, "--seeds")
     lengths = {"seconds": seconds, "warm_samples": warm_samples, "simulated_epochs": simulated_epochs}
     name = "downpour-vs-sandblaster"
     cells = Cells(name, out, minutes, summary, recipe=read.name, set=set or [], **lengths)
@@ -112,7 +112,7 @@ def downpour_vs_sandblaster(
 
         cells.run(plan())
     found = cells.leave()
-    leave(found, name, None, json_)
+    write_result(found, name, None, json_)
     draw_figure_4(found, out)
     told: Any = found["summary"]
     if not json_ and told["rows"]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.recipe import load
 from lib.command import Json, Overrides, check_stacks, command, main, spreads
 from lib.passes import evaluation_passes
@@ -57,10 +57,10 @@ def evaluate(
     check_stacks(chosen)
     use_threads(threads, chosen)
     measured = evaluation_passes(
-        chosen, part, at_least_one(images, "--images"), at_least_one(rounds, "--rounds")
+        chosen, part, require_positive(images, "--images"), require_positive(rounds, "--rounds")
     )
     found = document("evaluate", command(), **measured)
-    leave(found, "evaluate", out, json_)
+    write_result(found, "evaluate", out, json_)
     if not json_:
         spreads("images per second", found["samples_per_second"])
         spreads("fraction of the forward pass alone", found["of_forward"])

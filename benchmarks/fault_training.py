@@ -16,11 +16,11 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave, ready, table
+from cotswold.cli.support.tables import create_result_folder, require_positive, table, write_result
 from cotswold.errors import MachineError, UserError
 from cotswold.files import replace_file
 from cotswold.testing import why_no_disks, why_not
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Overrides, command, main, rows
 from lib.fault_training.plan import Places, named
 from lib.fault_training.plots import drawing
@@ -104,13 +104,13 @@ def fault_training(
         raise UserError(f"--minutes {minutes:g} is too short for a fault every {interval:g} s; increase it")
     for reason in filter(None, (why_not(), why_no_disks())):
         raise MachineError(reason)
-    ready(out)
+    create_result_folder(out)
     trainings: list[dict[str, Any]] = []
     with _folder(keep) as folder:
         stores.mkdir(parents=True, exist_ok=True)
         given = [*_OVERRIDES, *(set or [])]
         data = source(stores).absolute()
-        for number in range(at_least_one(rounds, "--rounds")):
+        for number in range(require_positive(rounds, "--rounds")):
             kinds = [True]
             if not only_faults:
                 kinds = [False, True] if quiet_first or number % 2 == 0 else [True, False]
@@ -150,7 +150,7 @@ def _leave(
         verdicts=told,
         failovers=failovers(disturbed),
     )
-    leave(found, "fault-training", out, json_)
+    write_result(found, "fault-training", out, json_)
     replace_file(out / "fault-training.svg", drawing(found).encode())
     if not json_:
         table("faults and their results", rows(found["failovers"]))
@@ -158,7 +158,7 @@ def _leave(
 
 
 def _sayer(name: str) -> Callable[[str], None]:
-    return lambda words: say(f"{name}: {words}")
+    return lambda words: write_message(f"{name}: {words}")
 
 
 @contextmanager

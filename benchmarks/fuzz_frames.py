@@ -19,7 +19,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.fuzz.controller import ControllerVictim
 from lib.fuzz.endpoint import EndpointVictim
 from lib.fuzz.parameter_server import KeeperVictim
@@ -76,7 +76,7 @@ def hunts(kinds: list[str], seconds: float, seed: int, out: Path) -> int:
         if now - said >= _SAY_SECONDS:
             said = now
             seen = f"{messages.total():,} messages, {resident_mib():.0f} MiB"
-            say(f"{now - began:.0f} of {seconds:.0f} s: {seen}")
+            write_message(f"{now - began:.0f} of {seconds:.0f} s: {seen}")
     for kind in kinds:
         print(f"{kind}: {lives[kind]} targets, {messages[kind]} messages; refused:")
         for reason, count in sorted(refused[kind].items()):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from cotswold.training.strategies.supervised import supervised_training
 from lib.command import Json, check_unvaried, command, main, rows, spreads
@@ -65,7 +65,7 @@ def hogwild(
     accurate = Steps(accuracy_samples, batch, rate, "cosine") if accuracy_samples else None
     for each in (steps, accurate):
         if each is not None:
-            each.count(at_least_one(processes, "--processes"))
+            each.count(require_positive(processes, "--processes"))
     found = document(
         "hogwild",
         command(),
@@ -76,11 +76,11 @@ def hogwild(
             steps,
             accurate,
             processes,
-            at_least_one(rounds, "--rounds"),
-            at_least_one(seeds, "--seeds"),
+            require_positive(rounds, "--rounds"),
+            require_positive(seeds, "--seeds"),
         ),
     )
-    leave(found, "hogwild", out, json_)
+    write_result(found, "hogwild", out, json_)
     if json_:
         return
     spreads("samples per second", found["spread_samples_a_second"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from lib.command import Json, command, main, spreads
 from lib.import_time import import_times
 
@@ -27,8 +27,8 @@ def import_time(*, rounds: int = 15, out: Path | None = None, json_: Json = Fals
     json_
         Print JSON.
     """
-    found = document("import-time", command(), **import_times(at_least_one(rounds, "--rounds")))
-    leave(found, "import-time", out, json_)
+    found = document("import-time", command(), **import_times(require_positive(rounds, "--rounds")))
+    write_result(found, "import-time", out, json_)
     if not json_:
         spreads("seconds", found["spread_seconds"])
         print(f"import cotswold imports torch: {'yes' if found['imports_torch'] else 'no'}")

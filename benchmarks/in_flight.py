@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from lib.command import Json, command, main, spreads
 from lib.in_flight import Subject, measured
 
@@ -44,9 +44,9 @@ def in_flight(
     json_
         Print JSON.
     """
-    subject = Subject(grid, rate, at_least_one(images, "--images"), at_least_one(rounds, "--rounds"))
+    subject = Subject(grid, rate, require_positive(images, "--images"), require_positive(rounds, "--rounds"))
     found = document("in_flight", command(), grid=grid, rate=rate, **measured(subject, (1, 2, 4)))
-    leave(found, "in_flight", out, json_)
+    write_result(found, "in_flight", out, json_)
     if json_:
         return
     spreads("images per second, by micro-batches in flight", found["spread_images_a_second"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.bench.measure import Spread, document
-from cotswold.cli.support.tables import at_least_one, cores, leave
+from cotswold.cli.support.tables import cores, require_positive, write_result
 from cotswold.data import VectorPreparation, open_vectors, prepare
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
@@ -63,22 +63,22 @@ def rates(
     first = made.originals
     cases: dict[str, tuple[int, Callable[[], object]]] = {
         "scans, one core": (_SCANS, lambda: Printer(faces[:1], 0).scans(task)),
-        "patterns, one core": (_PATTERNS, lambda: made.patterns(np.arange(first, first + _PATTERNS))),
+        "patterns, one core": (_PATTERNS, lambda: made.samples(np.arange(first, first + _PATTERNS))),
         f"stored patterns, {cores()} cores": (
             stored,
-            lambda: _store(folder, at_least_one(stored, "--stored")),
+            lambda: _store(folder, require_positive(stored, "--stored")),
         ),
     }
     found: dict[str, list[float]] = {name: [] for name in cases}
-    for turn in range(at_least_one(rounds, "--rounds") + 1):
+    for turn in range(require_positive(rounds, "--rounds") + 1):
         for name, (count, case) in cases.items():
             begun = time.perf_counter()
             case()
             if turn:
                 found[name].append(count / (time.perf_counter() - begun))
-    measured = {name: Spread.of(samples).as_dict() for name, samples in found.items()}
+    measured = {name: Spread.from_samples(samples).as_dict() for name, samples in found.items()}
     result = document("japanese_ocr", command(), rates_per_second=measured, stored=stored)
-    leave(result, "japanese_ocr", out, json_)
+    write_result(result, "japanese_ocr", out, json_)
     if not json_:
         spreads("per second", measured)
 

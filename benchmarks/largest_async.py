@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.errors import UserError
 from lib.cells import Cells, Plan, number
 from lib.command import Json, main, rows
@@ -81,9 +81,9 @@ def largest_async(
     """
     if gigabytes < LEAST_GIGABYTES:
         raise UserError(f"--gigabytes {gigabytes:g} is too little memory; give {LEAST_GIGABYTES:g} or more")
-    at_least_one(min(steps, batch), "--steps and --batch")
+    require_positive(min(steps, batch), "--steps and --batch")
     forms = [name for name in FORMS if sends is None or name in sends]
-    at_least_one(len(forms), "--sends")
+    require_positive(len(forms), "--sends")
     settings = {"gigabytes": gigabytes, "steps": steps, "batch": batch, "networks": NETWORKS}
     cells = Cells("largest-async", out, minutes, summary, **settings)
 
@@ -99,7 +99,7 @@ def largest_async(
 
     cells.run(plan())
     found = cells.leave()
-    leave(found, "largest-async", None, json_)
+    write_result(found, "largest-async", None, json_)
     told: Any = found["summary"]
     if not json_ and told["rows"]:
         shown = (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cotswold.api.threads import use_threads
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.recipe import load
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Overrides, check_stacks, command, listed, main
 from lib.offload.measure import SHARE, OffloadCase, largest_rows, part_of
 from lib.offload.measure import offload as measured
@@ -74,13 +74,19 @@ def offload(
     use_threads(threads, chosen)
     geometry = part_of(chosen, stack, largest_rows(chosen, stack, folder, 2) if largest else rows)
     case = OffloadCase(
-        geometry, at_least_one(batch, "--batch"), None, at_least_one(rounds, "--rounds"), saved=largest
+        geometry,
+        require_positive(batch, "--batch"),
+        None,
+        require_positive(rounds, "--rounds"),
+        saved=largest,
     )
     if not largest:
         gigabytes = limit if limit is not None else case.stack_bytes / SHARE / 1e9
         case = replace(case, limit_bytes=int(gigabytes * 1e9))
-    found = document("offload", command(), recipe=recipe, stack=stack, **measured(case, folder, say))
-    leave(found, "offload-largest" if largest else "offload", out, json_)
+    found = document(
+        "offload", command(), recipe=recipe, stack=stack, **measured(case, folder, write_message)
+    )
+    write_result(found, "offload-largest" if largest else "offload", out, json_)
     if not json_:
         listed({name: value for name, value in found.items() if name not in ("machine", "load")})
 

@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from cotswold.cli.support.tables import ready, table
+from cotswold.cli.support.tables import create_result_folder, table
 from cotswold.errors import MachineError, UserError
 from cotswold.files import disk_errors, replace_file
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, command, main
 from lib.papers.aberdeen2000 import PAPER as ABERDEEN
 from lib.papers.chilimbi2014 import PAPER as CHILIMBI
@@ -78,7 +78,7 @@ def papers(
         raise UserError(f"--only {unknown[0]} is not a result of {paper}; use {', '.join(sorted(needed))}")
     size = size_of(hours) if hours else _largest(out / paper, needed)
     folder = out / paper / size
-    ready(folder)
+    create_result_folder(folder)
     running = Running(folder, folder / "work", size, hours)
     folders = [folder] if no_earlier else [folder, earlier]
 
@@ -110,7 +110,7 @@ def papers(
         )
     else:
         table(chosen.title, [{name: each[name] for name in ("part", "title", "is")} for each in parts])
-    say(f"the page is {folder / f'{paper}.html'}")
+    write_message(f"the page is {folder / f'{paper}.html'}")
 
 
 def _largest(folder: Path, needed: Sequence[str]) -> Size:

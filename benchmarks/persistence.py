@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.bench.measure import Document, Spread
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.errors import UserError
 from cotswold.files import replace_file
 from cotswold.training import open_store
@@ -82,7 +82,7 @@ def persistence(
         *(f"cluster.workers={workers}", f"cluster.servers={servers}", *(set or [])),
     ]
     read = recipe_here(recipe, stores, overrides)
-    counts = [at_least_one(int(each), "--copies") for each in copies.split(",")]
+    counts = [require_positive(int(each), "--copies") for each in copies.split(",")]
     settings: Document = {"recipe": read.name, "set": set or [], "seconds": seconds, "flush_seconds": flush}
     cells = Cells(NAME, out, minutes, summary, **settings, servers=servers, workers=workers)
     if folder is not None and not folder.is_dir():
@@ -91,13 +91,13 @@ def persistence(
 
         def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
             for count in counts:
-                for turn in range(at_least_one(rounds, "--rounds")):
+                for turn in range(require_positive(rounds, "--rounds")):
                     yield f"{count} {turn}", lambda count=count: persisting.cell(count, seconds)  # type: ignore[misc]  # mypy and defaults
 
         cells.run(plan())
     found = cells.leave()
     replace_file(out / f"{NAME}.svg", drawing(found).encode())
-    leave(found, NAME, None, json_)
+    write_result(found, NAME, None, json_)
     if not json_:
         table("samples per second", rows(found))
 
@@ -108,7 +108,7 @@ def summary(cells: dict[str, Document]) -> Document:
     for copies in sorted({int(number(cell, "copies")) for cell in cells.values()}):
         own = [cell for cell in cells.values() if cell["copies"] == copies]
         spreads = {
-            name: Spread.of([number(cell, name) for cell in own]).as_dict()
+            name: Spread.from_samples([number(cell, name) for cell in own]).as_dict()
             for name in ("with", "without", "ratio", "longest_window_seconds")
         }
         found[str(copies)] = {**spreads, "bar": LEAST_WANTED, "rounds": len(own)}

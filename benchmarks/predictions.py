@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave, ready, table
+from cotswold.cli.support.tables import create_result_folder, require_positive, table, write_result
 from cotswold.host import available_bytes
 from lib.command import Json, command, main
 from lib.predictions.comparison import MEDIAN_MOST, WORST_MOST
@@ -32,11 +32,11 @@ def predictions(*, rounds: int = 5, out: Path | None = None, json_: Json = False
     json_
         Print JSON.
     """
-    ready(out)
+    create_result_folder(out)
     found = document(
-        "predictions", command(), **measured(at_least_one(rounds, "--rounds"), available_bytes())
+        "predictions", command(), **measured(require_positive(rounds, "--rounds"), available_bytes())
     )
-    leave(found, "predictions", out, json_)
+    write_result(found, "predictions", out, json_)
     if json_:
         return
     shown = ("network", "grid", "link", "measured_seconds", "predicted_seconds", "error")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, cores, leave
+from cotswold.cli.support.tables import cores, require_positive, write_result
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
 from lib.command import Json, command, main, spreads
@@ -51,14 +51,14 @@ def prepare(
     with progress_bar("measuring", "rounds") as advance:
         measured = preparing(
             open_source(source),
-            (at_least_one(size, "--size"),) * 2,
-            cores() if jobs is None else at_least_one(jobs, "--jobs"),
+            (require_positive(size, "--size"),) * 2,
+            cores() if jobs is None else require_positive(jobs, "--jobs"),
             limit,
-            at_least_one(rounds, "--rounds"),
+            require_positive(rounds, "--rounds"),
             advance,
         )
     found = document("prepare", command(), **measured)
-    leave(found, "prepare", out, json_)
+    write_result(found, "prepare", out, json_)
     if not json_:
         spreads("images per second", found["samples_per_second"])
         spreads("prepare", {"fraction of Pillow alone": found["of_pillow"]})

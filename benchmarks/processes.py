@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import at_least_one, leave
+from cotswold.cli.support.tables import require_positive, write_result
 from lib.command import Json, command, main, spreads
 from lib.processes import processes as measured
 
@@ -27,8 +27,8 @@ def processes(*, rounds: int = 15, out: Path | None = None, json_: Json = False)
     json_
         Print JSON.
     """
-    found = document("processes", command(), **measured(at_least_one(rounds, "--rounds")))
-    leave(found, "processes", out, json_)
+    found = document("processes", command(), **measured(require_positive(rounds, "--rounds")))
+    write_result(found, "processes", out, json_)
     if not json_:
         spreads("seconds", found["spread_seconds"])
 

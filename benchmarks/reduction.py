@@ -41,13 +41,13 @@ def ways(network: Network) -> dict[str, dict[str, object]]:
     tree = plans["binomial tree over all ranks"]
 
     def plan(one: ReductionPlan, setting: str = "plain", pieces: int = PIECES) -> dict[str, object]:
-        everywhere = one.root is None or not any(step.adds for step in one.steps)
+        everywhere = one.root is None or not any(step.is_sum for step in one.steps)
         return {
             "plan": one.as_numbers(),
             "setting": setting,
             "pieces": pieces,
             "all": everywhere,
-            "broadcast": not any(step.adds for step in one.steps),
+            "broadcast": not any(step.is_sum for step in one.steps),
             "predicted": predicted_seconds(one, network, 4, pieces),
         }
 

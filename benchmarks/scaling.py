@@ -8,11 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cotswold.bench.case import some
+from cotswold.bench.case import select_cases
 from cotswold.bench.measure import Document
-from cotswold.bench.row import OURS
-from cotswold.cli.support.tables import leave, ready, table, write
-from cotswold.ui.terminal import say
+from cotswold.bench.row import COTSWOLD
+from cotswold.cli.support.tables import create_result_folder, table, write, write_result
+from cotswold.ui.terminal import write_message
 from lib.command import Flag, Json, Only, command, main
 from lib.scaling.cases import GROUPS, cases, quick_cases
 from lib.scaling.cases import scaling as measured
@@ -55,10 +55,10 @@ def scaling(
         Print JSON.
     """
 
-    ready(out)
-    chosen = some(quick_cases() if quick else cases(), only or [], match, GROUPS)
-    found = measured(chosen, quick, command(), say, lambda so_far: write(so_far, "scaling", out))
-    leave(found, "scaling", out, json_)
+    create_result_folder(out)
+    chosen = select_cases(quick_cases() if quick else cases(), only or [], match, GROUPS)
+    found = measured(chosen, quick, command(), write_message, lambda so_far: write(so_far, "scaling", out))
+    write_result(found, "scaling", out, json_)
     if out is not None:
         for name, draw in PLOTS.items():
             draw(found, out / name)
@@ -91,7 +91,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "group": row["group"],
         "shape": row["shape"],
         "operation": row["operation"],
-        "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
+        "ours": f"{_figure(figures[COTSWOLD]['median'])} {row['unit']}",
         "reference": f"{verdict['against']} {_figure(theirs['median'])}" if theirs else verdict["against"],
         "ratio": _with_quartiles(ratio),
         "bar": bar,

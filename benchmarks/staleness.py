@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from cotswold import recipe as recipes
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import at_least_one, leave, table
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
@@ -116,7 +116,7 @@ def staleness(
     overrides = ["training.strategy=downpour", "training.epochs=1"]
     read = recipes.parse(text) if text is not None else recipes.load(str(recipe), overrides)
     rules = [name for name in RULES if rule is None or name in rule]
-    at_least_one(min(len(rules), seeds), "--rule" if not rules else "--seeds")
+    require_positive(min(len(rules), seeds), "--rule" if not rules else "--seeds")
     paces = {"pull_every": pull_every, "push_every": push_every, "no_overlap": no_overlap}
     times = {"speeds": speeds, "jitter": jitter, "travel": travel}
     settings = {"epochs": epochs, "warm_start": warm_start, **paces, **times}
@@ -147,7 +147,7 @@ def staleness(
 
         cells.run(plan())
     found = cells.leave()
-    leave(found, "staleness", None, json_)
+    write_result(found, "staleness", None, json_)
     told: Any = found["summary"]
     draw_staleness(told, read.name, out)
     if not json_ and told["rows"]:

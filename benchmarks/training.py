@@ -9,10 +9,10 @@ from pathlib import Path
 
 from cotswold.api.threads import threads_override, use_threads
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import leave, table
+from cotswold.cli.support.tables import table, write_result
 from cotswold.recipe import load
 from cotswold.training import open_store
-from cotswold.ui.terminal import progress_bar, say
+from cotswold.ui.terminal import progress_bar, write_message
 from cotswold.ui.training_display import TrainingDisplay
 from lib.command import Json, Overrides, check_stacks, command, listed, main, rows
 from lib.training.loop import loop_share
@@ -51,7 +51,7 @@ def training(
         Print JSON.
     """
     overrides = [*(set or []), *threads_override(threads)]
-    chosen = load(recipe, overrides, say)
+    chosen = load(recipe, overrides, write_message)
     check_stacks(chosen)
     use_threads(None, chosen)
     with progress_bar("preparing", "images") as advance:
@@ -60,7 +60,7 @@ def training(
     with TrainingDisplay() as display:
         loop = loop_share(recipe, overrides, stores, display)
     found = document("training", command(), recipe=recipe, loop=loop, memory=memory)
-    leave(found, "training", out, json_)
+    write_result(found, "training", out, json_)
     if not json_:
         listed({name: value for name, value in loop.items() if name != "stacks"})
         table("a step in the loop and alone", rows(loop["stacks"]))

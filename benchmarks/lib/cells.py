@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cotswold.bench.measure import Document, document
-from cotswold.cli.support.tables import ready, write
+from cotswold.cli.support.tables import create_result_folder, write
 from cotswold.errors import UserError
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.command import command
 
 Plan = Iterable[tuple[str, Callable[[], Document]]]
@@ -33,7 +33,7 @@ class Cells:
         """
         if minutes <= 0:
             raise UserError(f"--minutes {minutes:g} leaves no time to measure; give more than 0")
-        ready(out)
+        create_result_folder(out)
         self.found: dict[str, Document] = {}
         """Result of each finished cell."""
         self._name, self._out, self._summary = name, out, summary
@@ -61,10 +61,10 @@ class Cells:
                 continue
             left = self._until - time.monotonic()
             if not is_first and left < self._longest:
-                say(f"{max(left, 0):.0f} s left, too few for a cell; the same command resumes")
+                write_message(f"{max(left, 0):.0f} s left, too few for a cell; the same command resumes")
                 return False
             began, is_first = time.monotonic(), False
-            say(f"{name} ...")
+            write_message(f"{name} ...")
             self.found[name] = measure()
             self._longest = max(self._longest, time.monotonic() - began)
             self.leave()

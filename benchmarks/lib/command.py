@@ -20,7 +20,7 @@ from cotswold.cli.support.tables import table
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import waiting_settings
 from cotswold.recipe import Recipe
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
@@ -48,13 +48,13 @@ def _run(app: App, words: Sequence[str] | None) -> int:
     try:
         app(words, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
-        say(str(error))
+        write_message(str(error))
         return 2
     except CotswoldError as error:
-        say(str(error))
+        write_message(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        say("stopped")
+        write_message("stopped")
         return 130
     return 0
 

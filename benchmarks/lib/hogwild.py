@@ -21,7 +21,7 @@ from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
 from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
 from cotswold.recipe import Recipe, dump
-from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
+from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, SharedParameters
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.losses import loss_of
 from lib.hogwild_training import (
@@ -69,7 +69,9 @@ class Bench:
         }
         return {
             "samples_a_second": {name: rounded_all(each) for name, each in found.items()},
-            "spread_samples_a_second": {name: Spread.of(each).as_dict() for name, each in found.items()},
+            "spread_samples_a_second": {
+                name: Spread.from_samples(each).as_dict() for name, each in found.items()
+            },
             "ratio": beside,
         }
 
@@ -102,7 +104,7 @@ class Bench:
                     Call(
                         f"process {number}",
                         "lib.hogwild:compute",
-                        {**words, "place": asdict(shared.place), "number": number, "core": core},
+                        {**words, "place": asdict(shared.location), "number": number, "core": core},
                     )
                 )
                 for number, core in enumerate(dealt_cores(self.processes))
@@ -151,7 +153,7 @@ def compute(
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict
-    shared = SharedParameters.join(nn.Identity(), Place(**place))  # type: ignore[arg-type]  # the same
+    shared = SharedParameters.join(nn.Identity(), SharedMemoryLocation(**place))  # type: ignore[arg-type]  # the same
     board = Board(shared, processes)
     weights = list(learner.module.parameters())
     torch.autograd.grad(learner.loss(plan.numbers(number, learner.samples)), weights)

@@ -41,10 +41,10 @@ from cotswold.host import (
 from cotswold.host.processes import import_function
 from cotswold.optim.schedule import Schedule, rate_at
 from cotswold.shards.runtime.work import FedWork
-from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES, Place, SharedParameters
+from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES, SharedMemoryLocation, SharedParameters
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples
-from cotswold.training.data.remote import PoolPlace, RemoteSamples, WorkerSamples
+from cotswold.training.data.remote import PoolLocation, RemoteSamples, WorkerSamples
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.strategies.supervised import require_targets
@@ -154,7 +154,7 @@ def train(
                         "factory": factory,
                         "arguments": dict(arguments),
                         "steps": asdict(steps),
-                        "place": asdict(shared.place),
+                        "place": asdict(shared.location),
                         "number": number,
                         "processes": processes,
                         "core": core,
@@ -188,7 +188,7 @@ def learn(
     # on a private copy of the weights: preparation and compilation at first use precede the clock
     learner.loss(plan.numbers(number, learner.samples)).backward()  # type: ignore[no-untyped-call]  # torch
     learner.module.zero_grad()
-    shared = SharedParameters.join(learner.module, Place(**place))  # type: ignore[arg-type]  # the same
+    shared = SharedParameters.join(learner.module, SharedMemoryLocation(**place))  # type: ignore[arg-type]  # the same
     board = Board(shared, processes)
     weights = [each for each in learner.module.parameters() if each.requires_grad]
     count = plan.count(processes)
@@ -320,7 +320,7 @@ def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None
     """Make the learner from a recipe's text and its store.
 
     ``rows`` is a folder of samples written by `patterns.write_rows`, of which all processes share one copy;
-    ``pool`` is the `PoolPlace` of data servers instead, opened with the token in the environment.
+    ``pool`` is the `PoolLocation` of data servers instead, opened with the token in the environment.
     """
     read, opened = recipes.parse(recipe), Store(store)
     if augmentation_of(read, opened) is not None:
@@ -332,5 +332,5 @@ def of_recipe(recipe: str, store: str, rows: str | None = None, pool: str | None
     if pool is None:
         samples = StoreSamples(opened, "train", None if rows is None else Path(rows))
     else:
-        samples = RemoteSamples(opened, PoolPlace.parsed(pool))
+        samples = RemoteSamples(opened, PoolLocation.parsed(pool))
     return RecipeLearner(supervised_network(read, opened.outputs), samples, loss_of(read))

@@ -27,7 +27,7 @@ def import_times(rounds: int) -> Document:
     return {
         "imports_torch": answer.strip() == "True",
         "most_accepted_seconds": {"cotswold --help": HELP_SECONDS_MOST},
-        "spread_seconds": {name: Spread.of(taken).as_dict() for name, taken in samples.items()},
+        "spread_seconds": {name: Spread.from_samples(taken).as_dict() for name, taken in samples.items()},
         "of_python_alone": {
             name: ratios(taken, samples["python alone"]).as_dict() for name, taken in samples.items()
         },

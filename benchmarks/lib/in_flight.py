@@ -53,12 +53,12 @@ def network() -> nn.Sequential:
 
 def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
     """Partition the network, once for each number of micro-batches."""
-    rank.kept.update(
+    rank.cache.update(
         {str(each): ConcurrentMicrobatches(network(), Grid.parse(subject.grid), each) for each in counts}
     )
     numbers = torch.Generator().manual_seed(1)
-    rank.kept["images"] = torch.randn(subject.images, 1, 28, 28, generator=numbers)
-    rank.kept["classes"] = torch.randint(10, (subject.images,), generator=numbers)
+    rank.cache["images"] = torch.randn(subject.images, 1, 28, 28, generator=numbers)
+    rank.cache["classes"] = torch.randint(10, (subject.images,), generator=numbers)
 
 
 def batch(rank: Rank, count: int) -> tuple[float, float]:
@@ -66,8 +66,8 @@ def batch(rank: Rank, count: int) -> tuple[float, float]:
 
     Return the seconds, and the processor seconds of this rank, including system time.
     """
-    copies: ConcurrentMicrobatches = rank.kept[str(count)]
-    images, classes = rank.kept["images"], rank.kept["classes"]
+    copies: ConcurrentMicrobatches = rank.cache[str(count)]
+    images, classes = rank.cache["images"], rank.cache["classes"]
 
     def compute(part: Sequence[int], copy: nn.Module) -> None:
         chosen = torch.tensor(part)
@@ -100,6 +100,6 @@ def measured(subject: Subject, counts: Sequence[int]) -> Document:
     rates = {name: [subject.images / one for one in each] for name, each in seconds.items()}
     return {
         "images_a_second": {name: rounded_all(each) for name, each in rates.items()},
-        "spread_images_a_second": {name: Spread.of(each).as_dict() for name, each in rates.items()},
-        "idle": {name: rounded(Spread.of(each).median) for name, each in idle.items()},
+        "spread_images_a_second": {name: Spread.from_samples(each).as_dict() for name, each in rates.items()},
+        "idle": {name: rounded(Spread.from_samples(each).median) for name, each in idle.items()},
     }

@@ -41,7 +41,7 @@ def processes(rounds: int) -> Document:
     finally:
         server.close()
     return {
-        "spread_seconds": {name: Spread.of(taken).as_dict() for name, taken in samples.items()},
+        "spread_seconds": {name: Spread.from_samples(taken).as_dict() for name, taken in samples.items()},
         "seconds": {name: rounded_all(taken) for name, taken in samples.items()},
     }
 

@@ -108,7 +108,7 @@ class SimulatedReplicas:
         """Histogram of applied pushes by the number of other pushes between pull and push."""
         self._work, self._machines, self._learning = work, machines, learning
         self._weights: Vector = work.parameters.numpy().copy()
-        self._kept = [np.zeros_like(self._weights) for _ in learning.rule.keeps]
+        self._kept = [np.zeros_like(self._weights) for _ in learning.rule.state_names]
         self._arithmetic = NumpyArithmetic(str(self._weights.dtype))
         self._loop = VirtualTimeLoop()
         self._chance = np.random.default_rng(machines.seed)
@@ -177,9 +177,9 @@ class SimulatedReplicas:
 
         def arrive() -> None:
             version, weights = self._pulled()
-            self._loop.after(travel, lambda: give(version, weights))
+            self._loop.schedule(travel, lambda: give(version, weights))
 
-        self._loop.after(travel, arrive)
+        self._loop.schedule(travel, arrive)
 
     def _push(self, push: _Push, done: Callable[[], None]) -> None:
         machines, loop = self._machines, self._loop
@@ -187,15 +187,15 @@ class SimulatedReplicas:
         def arrive() -> None:
             self._server_free = max(loop.now, self._server_free) + machines.apply_seconds
             if self._server_free > loop.now:
-                loop.after(self._server_free - loop.now, apply)
+                loop.schedule(self._server_free - loop.now, apply)
             else:
                 apply()
 
         def apply() -> None:
             self._applied(push)
-            loop.after(machines.travel_seconds, done)
+            loop.schedule(machines.travel_seconds, done)
 
-        loop.after(machines.travel_seconds, arrive)
+        loop.schedule(machines.travel_seconds, arrive)
 
     def _batch(self) -> tuple[int, int]:
         """Return the places of the next samples, within one epoch."""
@@ -274,7 +274,7 @@ class _Replica:
         if self._sum is None:
             self._sum = _Push(version, places[0], np.zeros_like(weights))
         seconds = self._simulation._seconds(self._number)
-        self._simulation._loop.after(seconds, lambda: self._stepped(places, weights))
+        self._simulation._loop.schedule(seconds, lambda: self._stepped(places, weights))
 
     def _stepped(self, places: tuple[int, int], weights: Vector) -> None:
         assert self._sum is not None, "a step is accumulated"

@@ -73,7 +73,7 @@ class UnlabelledError(SourceError):
     def __init__(self, said: str, remedy: str) -> None:
         """Create the error; ``remedy`` is a phrase that tells how to provide labels."""
         super().__init__(f'{said}; {remedy} or use labels = "none"')
-        self.needing_labels = f"{said}; {remedy.removesuffix(',')}"
+        self.message_with_remedy = f"{said}; {remedy.removesuffix(',')}"
         """Message for tasks that cannot run without labels."""
 
 
@@ -176,7 +176,7 @@ class MissingExtraError(MachineError, ImportError):
     """An optional dependency that is not installed; the message names the extra to install."""
 
 
-def place_of(error: BaseException, module: str) -> str:
+def frame_of(error: BaseException, module: str) -> str:
     """Describe the innermost frame of a package in a traceback: `in package/file.py, line 3, function`.
 
     ``module`` is a module of that package. Empty if the traceback has none of its frames.
@@ -190,7 +190,7 @@ def place_of(error: BaseException, module: str) -> str:
     return ""
 
 
-def own_place_of(error: BaseException, package: str) -> str:
+def user_frame_of(error: BaseException, package: str) -> str:
     """Describe the innermost user frame, called by ``package``, in a traceback; empty without one.
 
     The form is `in FILE, line 3, function`. Installed packages and Python's library are not the user's code.
@@ -205,14 +205,14 @@ def own_place_of(error: BaseException, package: str) -> str:
     return ""
 
 
-def told(error: BaseException, module: str = "") -> str:
+def describe_exception(error: BaseException, module: str = "") -> str:
     """Describe an exception: type, text, notes, and location.
 
     The location is in user code called by the package of ``module``, otherwise in that package.
     """
     words = f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
     package = module.partition(".")[0]
-    place = (package and own_place_of(error, package)) or place_of(error, module)
+    place = (package and user_frame_of(error, package)) or frame_of(error, module)
     return ", ".join(filter(None, [words, *getattr(error, "__notes__", ()), place]))
 
 

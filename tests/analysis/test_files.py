@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from cotswold.analysis.classification import Classification, classify
-from cotswold.analysis.features import Named, write_features
+from cotswold.analysis.features import NamedBatch, write_features
 from cotswold.errors import DiskFullError, RunError, SourceError, UserError
 
 
-def batches() -> list[Named]:
+def batches() -> list[NamedBatch]:
     images = torch.arange(14.0).reshape(7, 2, 1, 1)
     return [(images[:4], list("abcd"), [0, 1, 0, 1]), (images[4:], list("efg"), [1, 1, -1])]
 
@@ -74,7 +74,7 @@ def test_a_classification_counts_answers_and_survives_its_file(tmp_path: Path) -
     found = classify(lambda x: outputs, [(images, labels)], ["cat", "dog"], step=3, split="test")
     assert found.confusion == ((1, 0), (1, 1))
     assert found.accuracy == pytest.approx(2 / 3)
-    assert (found.wrong[0].truth, found.wrong[0].answer) == ("dog", "cat")
+    assert (found.wrong_examples[0].truth, found.wrong_examples[0].predicted) == ("dog", "cat")
     (tmp_path / "c.json").write_text(found.to_json())
     assert Classification.read(tmp_path / "c.json") == found
     assert Classification.read(tmp_path / "none.json") is None

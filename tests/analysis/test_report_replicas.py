@@ -11,7 +11,7 @@ from cotswold.analysis.plots import Line, plot
 from cotswold.analysis.report import build_report
 from cotswold.recipe import dump, parse
 from cotswold.run import EventLog, RunDirectory
-from cotswold.ui.format import plain
+from cotswold.ui.format import three_figures
 
 RECIPE = """
 name = "x"
@@ -153,8 +153,12 @@ def test_the_account_names_who_sent_the_bytes(run: RunDirectory) -> None:
 
 
 def test_a_loss_that_has_grown_beyond_all_bounds_is_a_figure_that_can_be_read() -> None:
-    assert [plain(value) for value in (8.17e35, -1e15, 123456.0)] == ["8.2e+35", "-1.0e+15", "123\u202f456"]
-    assert [plain(float(value)) for value in ("inf", "nan")] == ["inf", "nan"]
+    assert [three_figures(value) for value in (8.17e35, -1e15, 123456.0)] == [
+        "8.2e+35",
+        "-1.0e+15",
+        "123\u202f456",
+    ]
+    assert [three_figures(float(value)) for value in ("inf", "nan")] == ["inf", "nan"]
 
 
 def test_the_axis_of_learning_is_samples_for_replicas_have_no_step_in_common(run: RunDirectory) -> None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from cotswold.api.signals import catch_sigint, graceful_exit, words_for
+from cotswold.api.signals import catch_sigint, graceful_exit, stop_message
 from cotswold.run import Stop
 
 
@@ -29,7 +29,7 @@ def test_the_words_are_those_of_the_strategy(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     stop = Stop()
-    with listening(stop, words_for(strategy)):
+    with listening(stop, stop_message(strategy)):
         os.kill(os.getpid(), signal.SIGINT)
     assert stop.signal == signal.SIGINT
     assert capfd.readouterr().err.startswith(f"\n{said}")

@@ -187,7 +187,7 @@ def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Des
     assert torch.equal(torch.get_rng_state(), random)
 
 
-def test_training_is_quiet_where_nobody_looks_and_speaks_where_it_is_told_to(
+def test_training_shows_progress_only_on_a_terminal_or_on_request(
     desk: Desk, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     trained(desk, tmp_path / "quiet", overrides={"training.epochs": 0.5})

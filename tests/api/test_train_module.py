@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import cotswold
-from cotswold.api.servers.parameter_server import made_by
+from cotswold.api.servers.parameter_server import build_module
 from cotswold.api.train_module import CLUSTER_FIELDS
 from cotswold.errors import MachineError, RecipeError, RunError, UserError
 from cotswold.recipe.schema import Cluster, SupervisedTraining
@@ -254,7 +254,7 @@ def test_a_run_that_never_took_a_step_gives_place_to_the_corrected_one(tmp_path:
 @pytest.mark.parametrize("factory", ["tests.support.api.digits", "tests.support.api.digits:", ":network"])
 def test_what_names_no_function_is_told_how_one_is_named(factory: str) -> None:
     with pytest.raises(UserError, match=r"names no function; use the form package\.module:function"):
-        made_by(factory)
+        build_module(factory)
 
 
 @pytest.mark.parametrize(

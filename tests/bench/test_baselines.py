@@ -12,16 +12,16 @@ from cotswold.bench.kernels.baselines import (
     BOTH,
     FORWARD,
     Operands,
-    by_place,
+    by_position,
     conventional_filters,
-    our_passes,
+    cotswold_passes,
     unfolded,
     unfolded_passes,
 )
 from cotswold.bench.kernels.ceilings import NUMPY, TORCH_MM, dense_flops, dense_products
-from cotswold.bench.kernels.perceptron import our_gradient, plain_gradient
+from cotswold.bench.kernels.perceptron import cotswold_gradient, plain_gradient
 from cotswold.bench.kernels.shapes import Perceptron
-from cotswold.bench.kernels.stacks import our_products
+from cotswold.bench.kernels.stacks import cotswold_products
 
 
 @pytest.fixture(autouse=True)
@@ -38,17 +38,17 @@ def _torched(values: object) -> torch.Tensor:
 
 def test_unfold_and_einsum_compute_what_we_compute() -> None:
     operands = Operands.random(LAYER, 5)
-    baseline, ours = unfolded(operands), our_products(operands)
+    baseline, ours = unfolded(operands), cotswold_products(operands)
     product, outer = ours["Wx"](), ours["δx'"]()
     assert isinstance(product, torch.Tensor) and isinstance(outer, torch.Tensor)
-    torch.testing.assert_close(baseline["Wx"](), by_place(product, LAYER))
+    torch.testing.assert_close(baseline["Wx"](), by_position(product, LAYER))
     torch.testing.assert_close(baseline["W'x"](), ours["W'x"]())
     torch.testing.assert_close(baseline["δx'"](), conventional_filters(outer, LAYER))
 
 
 def test_an_untied_layer_by_unfold_has_our_output_and_gradients() -> None:
     operands = Operands.random(UNTIED, 5)
-    ours: Any = our_passes(operands)
+    ours: Any = cotswold_passes(operands)
     theirs: Any = unfolded_passes(operands)
     torch.testing.assert_close(theirs[FORWARD](), ours[FORWARD]())
     (y, to_x, to_filters), (their_y, their_x, their_filters) = ours[BOTH](), theirs[BOTH]()
@@ -57,7 +57,7 @@ def test_an_untied_layer_by_unfold_has_our_output_and_gradients() -> None:
 
 
 def test_maps_of_a_foreign_model_come_back_contiguous() -> None:
-    passes: Any = our_passes(Operands.random(UNTIED, 3))
+    passes: Any = cotswold_passes(Operands.random(UNTIED, 3))
     y, to_x, _ = passes[BOTH]()
     assert passes[FORWARD]().is_contiguous() and y.is_contiguous() and to_x.is_contiguous()
 
@@ -75,7 +75,7 @@ def test_jax_computes_the_product_of_blocks_that_we_compute() -> None:
 def test_an_untied_layer_by_jax_has_our_output_and_gradients() -> None:
     pytest.importorskip("jax")
     operands = Operands.random(UNTIED, 3)
-    ours: Any = our_passes(operands)
+    ours: Any = cotswold_passes(operands)
     theirs: Any = jax_passes(operands)
     torch.testing.assert_close(_torched(theirs[FORWARD]()), ours[FORWARD]())
     y, to_x, to_filters = ours[BOTH]()
@@ -92,7 +92,7 @@ def test_without_jax_it_is_no_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bunyips_network_has_the_same_value_and_gradient_in_plain_pytorch() -> None:
     network = Perceptron(7, 5, 9, 6)
-    ours: Any = our_gradient(network)()
+    ours: Any = cotswold_gradient(network)()
     theirs: Any = plain_gradient(network)()
     for mine, plain in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, plain)
@@ -118,5 +118,5 @@ def test_a_product_is_counted_as_two_flops_a_term() -> None:
 
 
 def test_the_images_of_our_operands_are_last_so_that_nothing_is_transposed() -> None:
-    product: Any = our_products(Operands.random(LAYER, 5))["Wx"]()
+    product: Any = cotswold_products(Operands.random(LAYER, 5))["Wx"]()
     assert ops.images_last(product) is product

@@ -22,7 +22,7 @@ def test_what_is_no_layer_is_refused(words: str) -> None:
 
 def test_torch_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(available.VARIABLE, "torch")
-    assert (backend().name, backend().why) == ("torch", f"{available.VARIABLE} says so")
+    assert (backend().name, backend().reason) == ("torch", f"{available.VARIABLE} says so")
     assert {one.kind for one in explained(small_layer())} == {"torch.bmm"}
 
 
@@ -37,7 +37,7 @@ def test_a_small_shape_has_a_tile_without_a_measurement() -> None:
     torch.set_num_threads(1)
     found = explained(small_layer())
     assert [one.product for one in found] == ["Wx", "W'x", "δx'"]
-    assert all(one.tile and one.why == "too little work to measure" for one in found)
+    assert all(one.tile and one.reason == "too little work to measure" for one in found)
 
 
 @pytest.mark.skipif(available.backend() != "llvm", reason="no kernels of our own here")
@@ -45,6 +45,6 @@ def test_a_large_shape_has_the_times_of_its_candidates() -> None:
     torch.set_num_threads(1)
     found = explained(described("16,20,20,5,1,1,1,32", 32))
     for one in found:
-        assert one.why in ("measured now", "measured before")
+        assert one.reason in ("measured now", "measured before")
         # the default stays where another tile gains hardly anything
         assert one.milliseconds[one.tile] <= 1.001 * MIN_SPEEDUP * min(one.milliseconds.values())

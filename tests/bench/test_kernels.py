@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.support.bench.small_cases import SMALLEST, lethal, small_layer, small_stack
 
-from cotswold.bench.case import Case, some
+from cotswold.bench.case import Case, select_cases
 from cotswold.bench.kernels import extra, first_use, layers, narrow, perceptron, smoothing, stacks
 from cotswold.bench.kernels.baseline_jax import JAX
 from cotswold.bench.kernels.baselines import AUTOGRAD, UNFOLD
@@ -16,7 +16,7 @@ from cotswold.bench.kernels.cases import GROUPS, cases, explainable, quick_cases
 from cotswold.bench.kernels.run import kernels
 from cotswold.bench.kernels.shapes import Perceptron, Shape, paper_shapes, untied_shapes
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Row
+from cotswold.bench.row import COTSWOLD, Row
 from cotswold.errors import MachineError, UserError
 from cotswold.geometry import Smoothing
 
@@ -32,7 +32,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _bars(rows: list[Row]) -> dict[str, list[float | None]]:
-    return {row.place.operation: [verdict.bar for verdict in row.verdicts] for row in rows if row.verdicts}
+    return {row.key.operation: [verdict.bar for verdict in row.verdicts] for row in rows if row.verdicts}
 
 
 def test_the_products_and_the_step_of_a_stack_have_their_shares_of_the_dense_product() -> None:
@@ -49,7 +49,7 @@ def test_a_share_is_our_rate_over_that_of_the_fastest_dense_product() -> None:
     shares = [
         ours / most
         for ours, most in zip(
-            (small_stack().flops / taken for taken in row.samples[OURS]),
+            (small_stack().flops / taken for taken in row.samples[COTSWOLD]),
             (2 * 32**3 / taken for taken in dense.samples[verdict.against]),
             strict=True,
         )
@@ -58,7 +58,7 @@ def test_a_share_is_our_rate_over_that_of_the_fastest_dense_product() -> None:
 
 
 def test_a_step_is_counted_as_five_products() -> None:
-    rows = {row.place.operation: row for row in stacks.measured(small_stack(), SMALLEST)}
+    rows = {row.key.operation: row for row in stacks.measured(small_stack(), SMALLEST)}
     assert rows["stack_step"].facts["work"] == 5 * rows["Wx"].facts["work"]  # type: ignore[operator]  # a count
 
 
@@ -68,7 +68,9 @@ def test_untied_layers_are_four_times_as_fast_as_the_better_baseline_and_few_ima
     forward, both = rows
     assert both.facts["work"] == 3 * forward.facts["work"]  # type: ignore[operator]  # a count
     baselines = {by: taken for by, taken in forward.samples.items() if by in (UNFOLD, JAX)}
-    assert forward.verdicts[0].against == min(baselines, key=lambda by: Spread.of(baselines[by]).median)
+    assert forward.verdicts[0].against == min(
+        baselines, key=lambda by: Spread.from_samples(baselines[by]).median
+    )
     few = layers.measured(replace(small_layer(), group="few", images=1), SMALLEST)
     assert _bars(few) == {"forward": [1.0], "forward + backward": [1.0]}
 
@@ -79,7 +81,7 @@ def test_bunyips_network_is_never_slower_than_autograd_and_has_its_share_of_the_
         "value and gradient": [0.85, 1.0],
         "value and gradient, deterministic": [0.8, 1.0],
     }
-    value = next(row for row in rows if row.place.operation == "value and gradient")
+    value = next(row for row in rows if row.key.operation == "value and gradient")
     assert {verdict.against for verdict in value.verdicts} == {AUTOGRAD, *_ceilings(value)}
 
 
@@ -89,7 +91,7 @@ def _ceilings(row: Row) -> set[str]:
 
 def test_the_curve_has_every_library_and_no_bar() -> None:
     (row,) = perceptron.curve(16, SMALLEST)
-    assert {OURS, "torch.mm", "NumPy"} <= set(row.figures)
+    assert {COTSWOLD, "torch.mm", "NumPy"} <= set(row.figures)
     assert [verdict.bar for verdict in row.verdicts] == [None]
     assert row.facts["work"] == 2 * 16**3
 
@@ -109,13 +111,13 @@ def test_a_stack_without_normalisation_measures_none() -> None:
     shape = small_stack()
     assert shape.stack is not None
     plain = replace(shape, stack=replace(shape.stack, norm=Smoothing(1)))
-    assert "contrast normalisation" not in {one.name for one in smoothing.passes(plain)}
+    assert "contrast normalisation" not in {one.name for one in smoothing.memory_passes(plain)}
 
 
 def test_bytes_of_a_pass_are_its_maps_in_and_out() -> None:
     shape = small_stack()
     assert shape.stack is not None
-    forward, backward = smoothing.passes(shape)[2:4]
+    forward, backward = smoothing.memory_passes(shape)[2:4]
     maps = 4 * 4 * (shape.stack.responses.size + shape.stack.pooled.size)
     assert forward.bytes == maps
     assert backward.bytes == maps + 4 * 4 * shape.stack.responses.size
@@ -170,7 +172,7 @@ def test_a_first_use_is_measured_compiled_tuned_and_loaded(monkeypatch: pytest.M
     monkeypatch.setattr(first_use, "_in_new_process", told)
     monkeypatch.setattr(first_use, "backend", lambda: "llvm")
     rows = first_use.measured(("Wx",), SMALLEST)
-    assert [(row.place.shape, row.verdicts[0].met) for row in rows if row.verdicts[0].bar] == [
+    assert [(row.key.shape, row.verdicts[0].meets_bar) for row in rows if row.verdicts[0].bar] == [
         ("compile", True),
         ("compile and measure tiles", True),
         ("load", False),
@@ -183,7 +185,7 @@ def test_a_first_use_is_measured_compiled_tuned_and_loaded(monkeypatch: pytest.M
 def test_the_result_is_left_whenever_there_is_more(tmp_path: Path) -> None:
     small: list[Case[Any]] = [
         Case("curve", "8 x 8", perceptron.curve, 8),
-        Case("curve", "9 x 9", perceptron.curve, 9, once=True),
+        Case("curve", "9 x 9", perceptron.curve, 9, is_measured_once=True),
     ]
     said: list[str] = []
     left: list[str] = []
@@ -202,7 +204,7 @@ def test_the_result_is_left_whenever_there_is_more(tmp_path: Path) -> None:
     assert last["rows"] == json.loads(json.dumps(found))["rows"]
     assert last["machine"]["versions"]["torch"] and "512 MiB" in last["allocator"]
     seconds = last["rows"][0]["seconds"]
-    assert min(map(min, seconds.values())) > 0 and len(seconds[OURS]) == 2
+    assert min(map(min, seconds.values())) > 0 and len(seconds[COTSWOLD]) == 2
 
 
 def test_a_measurement_that_kills_its_process_is_named() -> None:
@@ -237,12 +239,12 @@ def test_the_shapes_are_the_promised_ones() -> None:
 
 def test_a_part_is_named_by_group_and_text() -> None:
     every = cases()
-    assert {one.group for one in some(every, ["few", "curve"], "", GROUPS)} == {"few", "curve"}
-    assert [one.name for one in some(every, ["curve"], "2048", GROUPS)] == ["2048 x 2048"]
+    assert {one.group for one in select_cases(every, ["few", "curve"], "", GROUPS)} == {"few", "curve"}
+    assert [one.name for one in select_cases(every, ["curve"], "2048", GROUPS)] == ["2048 x 2048"]
     with pytest.raises(UserError, match="groups are paper, recipe"):
-        some(every, ["fast"], "", GROUPS)
+        select_cases(every, ["fast"], "", GROUPS)
     with pytest.raises(UserError, match="another --match"):
-        some(every, [], "nobody's", GROUPS)
+        select_cases(every, [], "nobody's", GROUPS)
 
 
 def test_every_shape_of_the_table_can_be_explained() -> None:

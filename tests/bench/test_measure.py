@@ -40,38 +40,38 @@ def test_what_is_short_is_repeated_within_a_sample() -> None:
 @pytest.mark.parametrize(("seconds", "rounds"), [(10.0, 5), (2.5, 3), (0.0, 2)])
 def test_rounds_end_with_limits_but_not_before_the_least(seconds: float, rounds: int) -> None:
     clock = _Clock()
-    limits = Rounds(most=5, least=2, seconds=seconds)
+    limits = Rounds(max_rounds=5, min_rounds=2, seconds=seconds)
     assert len(interleaved({"a": lambda: clock.act("a", 1.0)}, limits, clock)["a"]) == rounds
 
 
 def test_what_is_too_slow_for_the_rounds_has_one_sample() -> None:
     clock = _Clock()
     actions = {"a": lambda: clock.act("a", 1.0), "slow": lambda: clock.act("slow", 9.0)}
-    found = interleaved(actions, Rounds(most=3, slow_seconds=2.0), clock)
+    found = interleaved(actions, Rounds(max_rounds=3, slow_seconds=2.0), clock)
     assert found == {"a": [1.0] * 3, "slow": [9.0]}
     assert clock.calls.count("slow") == 2  # one that warms, one that counts
 
 
 def test_a_spread_holds_least_quartiles_and_greatest() -> None:
-    assert Spread.of([5, 1, 4, 2, 3]) == Spread(1, 2, 3, 4, 5)
+    assert Spread.from_samples([5, 1, 4, 2, 3]) == Spread(1, 2, 3, 4, 5)
 
 
 def test_one_sample_is_its_own_spread() -> None:
-    assert Spread.of([7.0]) == Spread(7, 7, 7, 7, 7)
+    assert Spread.from_samples([7.0]) == Spread(7, 7, 7, 7, 7)
 
 
 def test_ratios_are_taken_round_by_round() -> None:
     # both slow down by ten in the second round: the ratio does not
-    assert ratios([1, 10, 2], [2, 20, 4]) == Spread.of([0.5, 0.5, 0.5])
+    assert ratios([1, 10, 2], [2, 20, 4]) == Spread.from_samples([0.5, 0.5, 0.5])
 
 
 def test_one_sample_stands_for_every_round() -> None:
-    assert ratios([6], [2, 3]) == Spread.of([3, 2])
-    assert ratios([2, 3], [6]) == Spread.of([1 / 3, 1 / 2])
+    assert ratios([6], [2, 3]) == Spread.from_samples([3, 2])
+    assert ratios([2, 3], [6]) == Spread.from_samples([1 / 3, 1 / 2])
 
 
 def test_a_rate_is_work_over_seconds() -> None:
-    assert rates(6, [1, 2, 3]) == Spread.of([6, 3, 2])
+    assert rates(6, [1, 2, 3]) == Spread.from_samples([6, 3, 2])
 
 
 def test_figures_are_rounded_to_five_digits() -> None:

@@ -17,7 +17,7 @@ def _result(rows: list[Row], threads: int = 1) -> Document:
 def test_the_image_names_every_shape_everybody_and_the_ceiling(tmp_path: Path) -> None:
     rows = layers.measured(small_layer(), SMALLEST)
     paper = [
-        replace(row, place=replace(row.place, group="paper", shape="a stack"))
+        replace(row, key=replace(row.key, group="paper", shape="a stack"))
         for row in stacks.measured(small_stack(), SMALLEST)
     ]
     dense = perceptron.measured(Perceptron(3, 4, 5, 6), SMALLEST)

@@ -18,7 +18,7 @@ def stack(*, side: int, field: int, step: int = 1, block: int = 1, maps: int = 1
 def test_a_batch_that_is_larger_than_memory_is_measured_by_some_of_its_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(probe, "BYTES_MOST", 1 << 22)
+    monkeypatch.setattr(probe, "MAX_PIECE_BYTES", 1 << 22)
     found = update_seconds(stack(side=16, field=4), 100_000_000)
     assert found is not None and found > 0
 

@@ -9,14 +9,14 @@ from tests.support.bench.small_cases import SMALLEST
 
 from cotswold.bench.case import groups_of
 from cotswold.bench.kernels.ceilings import ADDED
-from cotswold.bench.row import OURS
-from cotswold.bench.server import applying, draining, factors, links
-from cotswold.bench.server.applying import MEMORY, Applying
+from cotswold.bench.row import COTSWOLD
+from cotswold.bench.server import factors, links, queue_drain, update_application
 from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 from cotswold.bench.server.factors import Factors
 from cotswold.bench.server.links import Links
 from cotswold.bench.server.plots import draw
-from cotswold.bench.server.served import Model
+from cotswold.bench.server.unreplicated_servers import Model
+from cotswold.bench.server.update_application import MEMORY, UpdateCase
 from cotswold.cli.main import main
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.testing import why_not
@@ -24,20 +24,20 @@ from cotswold.testing import why_not
 
 @pytest.mark.parametrize(("rule", "one"), [(Sgd(), 3), (Momentum(0.9), 5), (Adagrad(), 5)])
 def test_a_rule_has_its_transfers_and_one_more_for_each_further_push(rule: Rule, one: int) -> None:
-    rows = applying.measured(Applying(rule, 256, 1024), SMALLEST)
+    rows = update_application.measured(UpdateCase(rule, 256, 1024), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (one + more) for more in (0, 3, 15)]
     assert [[verdict.bar for verdict in row.verdicts] for row in rows] == [[0.8, 0.8]] * 3
-    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {OURS, ADDED, MEMORY}
+    assert {row.unit for row in rows} == {"GB/s"} and set(rows[0].figures) == {COTSWOLD, ADDED, MEMORY}
 
 
 def test_the_memory_limit_is_the_rate_of_y_plus_x() -> None:
-    row = applying.measured(Applying(Sgd(), 256, 1024), SMALLEST)[0]
-    shares = [a / b for a, b in zip(row.samples[ADDED], row.samples[OURS], strict=True)]
+    row = update_application.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST)[0]
+    shares = [a / b for a, b in zip(row.samples[ADDED], row.samples[COTSWOLD], strict=True)]
     assert row.verdicts[0].ratio.least == pytest.approx(min(shares))
 
 
 def test_memory_allows_no_more_than_y_plus_x_nor_than_reads() -> None:
-    for row in applying.measured(Applying(Sgd(), 256, 1024), SMALLEST):
+    for row in update_application.measured(UpdateCase(Sgd(), 256, 1024), SMALLEST):
         assert all(a <= b for a, b in zip(row.samples[ADDED], row.samples[MEMORY], strict=True))
 
 
@@ -52,7 +52,7 @@ def test_factors_say_how_many_weights_they_write() -> None:
 
 
 def test_all_updates_of_a_queue_are_applied_and_only_longer_queues_are_fewer_passes() -> None:
-    rows = draining.measured(draining.Draining(Adagrad(), 256, 4), SMALLEST)
+    rows = queue_drain.measured(queue_drain.Draining(Adagrad(), 256, 4), SMALLEST)
     assert [row.facts["work"] for row in rows] == [4 * 1024 * (48 + 4 * passes) for passes in (16, 4, 1)]
     assert [row.verdicts[0].bar for row in rows] == [None] * 3
 
@@ -101,7 +101,7 @@ def test_copies_and_deaths_are_measured_named_and_drawn(
     assert "no copies: processor time" in said and "1 copy: pulls" in said and "a primary is killed" in said
     found = json.loads((tmp_path / "server-copies.json").read_text())
     assert {row["operation"] for row in found["rows"] if row["group"] == "copies"} == {"1 copy", "2 copies"}
-    assert all(0 < each < 20 for row in found["rows"] for each in row.get("seconds", {}).get(OURS, ()))
+    assert all(0 < each < 20 for row in found["rows"] for each in row.get("seconds", {}).get(COTSWOLD, ()))
     assert "s until pushes count again" in (tmp_path / "server-copies.svg").read_text()
     assert not (tmp_path / "server.json").exists()
     linked = {row["operation"]: row for row in found["rows"] if row["group"] == "links"}
@@ -125,19 +125,19 @@ def test_slow_links_have_bars_for_three_copies_by_star_and_by_chain(monkeypatch:
 
     monkeypatch.setattr(links, "why_not", lambda: None)
     monkeypatch.setattr(links, "Hosts", lambda *_, **__: nullcontext(SimpleNamespace(control_congestion=id)))
-    monkeypatch.setattr(links._Crowd, "of", lambda *_: Crowd())
+    monkeypatch.setattr(links._ClientProcesses, "start", lambda *_: Crowd())
     rows = links.measured(Links(200, Model((("w", 4, 4),), 64), counts=(3, 2)), SMALLEST)
-    found = {row.place.operation: row.verdicts[0] for row in rows}
+    found = {row.key.operation: row.verdicts[0] for row in rows}
     assert list(found)[:2] == ["pushes, 2 copies by star", "pushes, 2 copies by chain"]
     star, chain = found["pushes, 3 copies by star"], found["pushes, 3 copies by chain"]
-    assert (star.bar, star.met) == (0.45, True) and (chain.bar, chain.met) == (0.9, False)
+    assert (star.bar, star.meets_bar) == (0.45, True) and (chain.bar, chain.meets_bar) == (0.9, False)
     assert chain.ratio.median == pytest.approx(0.85)
     assert {each.bar for name, each in found.items() if "3 copies" not in name} == {None}
-    pulls = {(each.bar, each.met) for name, each in found.items() if "pulls, 3 copies" in name}
+    pulls = {(each.bar, each.meets_bar) for name, each in found.items() if "pulls, 3 copies" in name}
     assert pulls == {(0.95, True)}
 
 
 def test_where_no_hosts_can_be_made_a_row_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "why_not", lambda: "this user is not root")
     (row,) = links.measured(Links(200, Model((("w", 4, 4),), 64)), SMALLEST)
-    assert row.place.operation == "not measured" and row.note == "this user is not root" and not row.verdicts
+    assert row.key.operation == "not measured" and row.note == "this user is not root" and not row.verdicts

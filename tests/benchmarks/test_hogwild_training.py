@@ -19,7 +19,7 @@ from cotswold.host import Call, ForkServer
 from cotswold.host.ipc.shared_memory import is_supported
 from cotswold.testing.processes import ended
 from cotswold.testing.signals import is_running, wait_until
-from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
+from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, SharedParameters
 from lib.hogwild_training import Done, Steps, take_step, train
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="no shared memory without a name")
@@ -29,7 +29,8 @@ STEPS = Steps(samples=64 * 8, batch=8, rate=0.05, schedule="linear")
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """Compute with one thread, like a learner's process: sums of several threads may differ in the last bit.
+    """Compute with one thread, like a learner's process: sums of several threads may differ in the
+    last bit.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -77,7 +78,8 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
         assert torch.equal(value, before[name])
     server = ForkServer(["torch"])
     try:
-        place = {"path": shared.place.path, "size": shared.place.size, "tensors": shared.place.tensors}
+        found = shared.location
+        place = {"path": found.path, "size": found.size, "tensors": found.tensors}
         process = server.start(
             Call("writer", "tests.benchmarks.test_hogwild_training:double", {"place": place})
         )
@@ -89,12 +91,12 @@ def test_what_another_process_writes_is_read_here_and_its_own_values_are_dropped
     assert bytes(shared.extra) == b"x" * 64
     shared.close()
     with pytest.raises(MachineError, match="are lost"):
-        SharedParameters.join(module, shared.place)
+        SharedParameters.join(module, shared.location)
 
 
 def double(place: dict[str, object]) -> None:
     module = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
-    shared = SharedParameters.join(module, Place(**place))  # type: ignore[arg-type]  # as above
+    shared = SharedParameters.join(module, SharedMemoryLocation(**place))  # type: ignore[arg-type]  # as above
     with torch.no_grad():
         for each in (*module.parameters(), *module.buffers()):
             each.mul_(2)
@@ -126,7 +128,7 @@ train("{LEARNERS}:Endless", {{"folder": __import__("sys").argv[1]}}, Steps(sampl
 """
 
 
-def test_processes_end_when_whoever_trains_is_killed(tmp_path: Path) -> None:
+def test_processes_end_when_the_trainer_is_killed(tmp_path: Path) -> None:
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *sys.path])
     driver = subprocess.Popen([*PYTHON, "-c", STARTER, str(tmp_path)], env={**os.environ, "PYTHONPATH": path})

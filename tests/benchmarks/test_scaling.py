@@ -10,11 +10,11 @@ import pytest
 import torch.distributed as dist
 from tests.support.bench.small_cases import SMALLEST
 
-from cotswold.bench.case import Case, some
+from cotswold.bench.case import Case, select_cases
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh.transport.connect import SOCKETS_SWITCH, SWITCH
@@ -96,8 +96,8 @@ def test_efficiency_on_the_same_map_is_half_the_time_of_one_process_over_that_of
     for row in speed(Speed("strong", LITTLE, "1x2"), SMALLEST):
         beside_one, beside_two = row.verdicts
         assert (beside_one.against, beside_one.bar, beside_two.against) == (ONE, 0.9, TWO_APART)
-        ratios = [a / 2 / b for a, b in zip(row.samples[ONE], row.samples[OURS], strict=True)]
-        assert beside_one.ratio.median == pytest.approx(Spread.of(ratios).median)
+        ratios = [a / 2 / b for a, b in zip(row.samples[ONE], row.samples[COTSWOLD], strict=True)]
+        assert beside_one.ratio.median == pytest.approx(Spread.from_samples(ratios).median)
 
 
 @pytest.mark.parametrize("fields", PAPER, ids=lambda fields: fields.name)
@@ -119,7 +119,7 @@ def test_ranks_have_as_many_blocks_each_and_all_fit_the_memory(fields: Fields, g
 
 def test_a_grid_of_one_rank_stands_beside_the_plain_module() -> None:
     rows = alone(Alone(LITTLE, 1), SMALLEST)
-    assert [row.place.operation for row in rows] == ["step", "forward", "local layer, forward"]
+    assert [row.key.operation for row in rows] == ["step", "forward", "local layer, forward"]
     verdicts = [verdict for row in rows for verdict in row.verdicts]
     assert {(one.against, one.bar, one.sense) for one in verdicts} == {("plain module", 1.02, "at most")}
 
@@ -129,10 +129,10 @@ def lethal(subject: str, effort: Any) -> list[Row]:
 
 
 def told(subject: str, effort: Any) -> list[Row]:
-    spread = Spread.of([0.5, 1.0, 1.5])
+    spread = Spread.from_samples([0.5, 1.0, 1.5])
     where = RowKey(subject, "a shape", "an operation", 4)
     verdicts = [Comparison(ONE, spread, 0.9), Comparison("another", spread)]
-    return [Row(where, "ms", {OURS: spread}, {OURS: [1.0]}, "seconds", verdicts)]
+    return [Row(where, "ms", {COTSWOLD: spread}, {COTSWOLD: [1.0]}, "seconds", verdicts)]
 
 
 def test_what_needs_hosts_is_left_out_with_a_word_where_none_can_be_made(
@@ -160,7 +160,7 @@ def test_every_group_has_something_quick_and_something_whole() -> None:
     for cases in (scaling.cases(), scaling.quick_cases()):
         assert {one.group for one in cases} == set(scaling.GROUPS)
     with pytest.raises(UserError, match="the groups are weak, strong"):
-        some(scaling.cases(), ["paper"], "", scaling.GROUPS)
+        select_cases(scaling.cases(), ["paper"], "", scaling.GROUPS)
 
 
 def test_a_map_that_does_not_divide_is_refused() -> None:

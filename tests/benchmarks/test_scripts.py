@@ -126,7 +126,7 @@ def test_help_shows_an_example(name: str, capsys: pytest.CaptureFixture[str]) ->
     assert f"python benchmarks/{name}.py" in capsys.readouterr().out
 
 
-def test_the_tests_of_lives_are_found_from_anywhere(tmp_path: Path) -> None:
+def test_the_tests_of_seeded_runs_are_found_from_anywhere(tmp_path: Path) -> None:
     words = [sys.executable, str(FOLDER / "chaos.py"), "--faults"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "any-term" in done.stdout

@@ -36,7 +36,8 @@ def sent_bytes(work: StackWork, grid: Grid) -> int:
 
 
 def sent_by_convolutions(grid: Grid) -> int:
-    """Return the bytes that all ranks send for the gradients of two convolutions, as counted on every rank.
+    """Return the bytes that all ranks send for the gradients of two convolutions, as counted on
+    every rank.
     """
     torch.manual_seed(0)
     layers = [nn.Conv2d(count, 8, 3, padding=1, bias=False) for count in (3, 8)]

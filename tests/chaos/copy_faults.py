@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, never
+from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.sessions import Session, Sessions
 from cotswold.replication.replica.bucket_replica import BucketReplica

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, never
+from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import Durability
@@ -82,7 +82,7 @@ def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def sound(self: SimulatedDisk, bucket: str) -> SavedBucket | None:
-        saved = self.has.get(bucket)
+        saved = self.contents.get(bucket)
         if saved is None or bucket not in self.damaged:
             return saved
         key = min(saved.numbers)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.lives import Broken, Lives, lived
+from tests.chaos.runs import Broken, Lives, lived
 from tests.chaos.worlds import WORLDS
 
 import cotswold

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chaos.telling import Told
+from tests.chaos.trace import Told
 from tests.chaos.worlds import WORLDS
 
 from cotswold.wire import BucketEnvelope, Prepare, Send, Update
@@ -33,12 +33,12 @@ def failover() -> str:
             victim = cast.server(sender)
             assert victim is not None, "it speaks"
             told.life.network.on_send = None
-            cast.loop.after(0.0, lambda: cast.kill(victim, seen_after=0.05, again_after=0.6))
+            cast.loop.schedule(0.0, lambda: cast.kill(victim, seen_after=0.05, again_after=0.6))
 
     def begin() -> None:
         told.life.network.on_send = watch
 
-    cast.loop.after(SINCE, begin)
+    cast.loop.schedule(SINCE, begin)
     told.life.live()
     died = next(float(each.split()[0]) for each in told.transcript if "is killed" in each)
     lines = [each for each in told.transcript if -BEFORE <= float(each.split()[0]) - died <= AFTER]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.chaos.cast import SHARD
+from tests.chaos.cluster_setup import SHARD
 from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
 from tests.chaos.world import World
 
@@ -49,7 +49,7 @@ class Reader:
             for bucket, numbers in self._shards.items()
         ]
         self._network.send(self.name, pulls)
-        self._network.loop.after(_READ_SECONDS, self._tick)
+        self._network.loop.schedule(_READ_SECONDS, self._tick)
 
 
 class Training:

@@ -17,8 +17,8 @@ from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replication.replica.lease import DRIFT
 from cotswold.simulate.protocols.network import Faults
 
-_BAD = Faults(lost=0.02, twice=0.02, late=0.05, late_seconds=0.5)
-_WORST = Faults(lost=0.03, twice=0.05, late=0.1, late_seconds=4.0)
+_BAD = Faults(lost_fraction=0.02, duplicated_fraction=0.02, delayed_fraction=0.05, late_seconds=0.5)
+_WORST = Faults(lost_fraction=0.03, duplicated_fraction=0.05, delayed_fraction=0.1, late_seconds=4.0)
 _MOST_DRIFT = DRIFT / (2 - DRIFT)
 """Drift of a clock at which two clocks differ by the allowed maximum over a lease."""
 _FAILOVER_SECONDS = 3.5
@@ -33,7 +33,10 @@ WORLDS: Mapping[str, World] = {
     "one of two": World(
         servers=4, copies=2, epochs=12, speeds=(0.1, 0.2), single=10.0, waits_seconds=_FAILOVER_SECONDS
     ),
-    "network": World(faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0), checkpoints=0.3),
+    "network": World(
+        faults=Faults(lost_fraction=0.05, duplicated_fraction=0.05, delayed_fraction=0.1, late_seconds=1.0),
+        checkpoints=0.3,
+    ),
     "deaths": World(kills=0.6, replica_faults=0.1, checkpoints=0.3),
     "pauses": World(faults=_WORST, kills=0.3, pauses=1.2, cuts=1.2),
     "cuts": World(faults=_BAD, cuts=0.8, checkpoints=0.3),

@@ -127,7 +127,7 @@ def test_hanging_up_saves_and_a_second_signal_says_one_thing(desk: Desk, tmp_pat
     assert said.count("stopped and saved") + said.count("left at once") == 1, said
 
 
-def test_a_rank_that_hangs_is_given_up_and_nobody_is_left(desk: Desk, tmp_path: Path) -> None:
+def test_a_hung_rank_is_ended_and_no_process_remains(desk: Desk, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ("train", desk.stacks_recipe, "--run", run, "--stores", desk.stores, "--grid", "2x1", *LONG)
     process = begun(*COMMAND, *words, *TIMEOUT)

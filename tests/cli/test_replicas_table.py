@@ -148,7 +148,7 @@ def test_the_time_left_is_that_of_samples_and_not_of_steps() -> None:
     shown = TrainingDisplay(stream)
     shown(STEP)
     for at in (960, 1440, 1920, 2400):
-        left = shown._left({**STEP, "phase_step": at})
+        left = shown._time_left({**STEP, "phase_step": at})
     assert left == pytest.approx((4800 - 2400) / 100)
     assert (describe(STEP, left) or "").endswith("0:00:24 left")
 

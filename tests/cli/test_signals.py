@@ -219,7 +219,7 @@ def test_a_run_under_nohup_does_not_hear_the_terminal_close(
 
 
 @pytest.mark.parametrize("how", ["unread", "closed"])
-def test_a_run_that_nobody_listens_to_goes_on_to_its_end(
+def test_a_run_without_a_reader_of_its_output_continues_to_its_end(
     disturbed: tuple[Path, dict[str, Any]], desk: Desk, how: str
 ) -> None:
     folder, report = disturbed

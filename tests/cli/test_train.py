@@ -214,6 +214,6 @@ def test_an_interrupt_before_training_is_answered_with_a_word(monkeypatch: pytes
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cotswold.api.ranks.wanted_recipe", interrupt)
+    monkeypatch.setattr("cotswold.api.ranks.requested_recipe", interrupt)
     said = cotswold("train", "demo")
     assert said.status == 130 and said.error == "stopped"

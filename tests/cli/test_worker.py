@@ -29,7 +29,7 @@ from cotswold.errors import UserError
         ),
     ],
 )
-def test_a_machine_that_cannot_be_lent_is_told_why(
+def test_a_machine_that_cannot_join_is_told_why(
     words: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COTSWOLD_TOKEN", raising=False)
@@ -79,7 +79,7 @@ def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None
     assert str(plan(recipe, overrides=[*away, "cluster.servers=1"])["ports"]).startswith(f"3{words[1:]}")
 
 
-def test_a_dry_run_counts_the_ranks_of_gangs(recipe: Path) -> None:
+def test_a_dry_run_counts_the_ranks_of_replicas(recipe: Path) -> None:
     assert plan(recipe, overrides=["mesh.grid=1x2"])["processes"] == 1 + 1 + 2
     assert plan(recipe, overrides=["mesh.grid=1x2", "cluster.workers=3"])["processes"] == 1 + 1 + 3 * 2
 

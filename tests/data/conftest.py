@@ -104,7 +104,8 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def store(photographs: Path, tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Make a whitened, labelled store of 24 x 32 pixels: 210 for training, 60 for validation, 30 for testing.
+    """Make a whitened, labelled store of 24 x 32 pixels: 210 for training, 60 for validation, 30
+    for testing.
     """
     path = tmp_path_factory.mktemp("stores") / "store"
     source = open_source(photographs, labels="folders")

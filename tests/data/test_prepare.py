@@ -15,8 +15,8 @@ from PIL import Image
 from tests.data.conftest import KILLED, files, photograph, write_photographs
 from tests.warm import PYTHON
 
-from cotswold.data import Preparation, Store, of_images, open_source, prepare
-from cotswold.data.store.splits import Request, assigned
+from cotswold.data import Preparation, Store, as_image_transform, open_source, prepare
+from cotswold.data.store.splits import Request, assign_splits
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
 SMALL = Preparation((16, 20))
@@ -25,7 +25,7 @@ SMALL = Preparation((16, 20))
 def test_a_store_holds_every_image_once_as_its_transform_makes_it(photographs: Path, store: Store) -> None:
     source = open_source(photographs)
     assert store.splits == {"train": 210, "validation": 60, "test": 30}
-    transform = of_images(store.transform)
+    transform = as_image_transform(store.transform)
     expected = {
         i: transform.restored(transform.stored(transform(source.read(i))[None]))[0]
         for i in range(len(source))
@@ -42,7 +42,7 @@ def test_a_store_holds_every_image_once_as_its_transform_makes_it(photographs: P
 def test_labels_follow_their_images(photographs: Path, store: Store) -> None:
     source = open_source(photographs, labels="folders")
     request = Request(source.identity, True, store.transform.preparation, "random", 0.2, 0.1, 0, None)
-    for split, order in assigned(source, request).items():
+    for split, order in assign_splits(source, request).items():
         assert store.labels(split).tolist() == [source.label(int(i)) for i in order]
     assert store.classes == ("hills", "lakes")
 
@@ -118,7 +118,7 @@ def test_a_source_that_goes_away_leaves_what_was_prepared(
     plain = Preparation((16, 20), whiten=False)
     with pytest.raises(SourceError, match="cannot be read"):
         prepare(source, tmp_path / "s", plain, jobs=1)
-    assert prepare(open_source(photographs), tmp_path / "s", plain, jobs=1).found == 6 * 16
+    assert prepare(open_source(photographs), tmp_path / "s", plain, jobs=1).reused == 6 * 16
 
 
 def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
@@ -135,7 +135,7 @@ def test_a_shard_that_changed_since_it_was_finished_is_made_anew(
     with (tmp_path / "s" / ".preparing" / "shards.jsonl").open("a") as file:
         file.write('{"key": "train/pic')  # cut short by the kill
     resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
-    assert resumed.found == 6 * 16
+    assert resumed.reused == 6 * 16
     assert resumed.identity == whole.identity
 
 
@@ -159,7 +159,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
     monkeypatch.undo()
     monkeypatch.setattr("cotswold.data.store.layout._SHARD_IMAGES_MAX", 16)
     resumed = prepare(source, tmp_path / "s", SMALL, jobs=1)
-    assert resumed.found == 5 * 16
+    assert resumed.reused == 5 * 16
     assert resumed.identity == prepare(source, tmp_path / "whole", SMALL, jobs=1).identity
 
 
@@ -205,7 +205,7 @@ def test_preparing_again_does_nothing_and_preparing_otherwise_is_refused(
     first = prepare(source, tmp_path / "s", SMALL, jobs=1)
     before = files(tmp_path / "s")
     again = prepare(source, tmp_path / "s", SMALL, jobs=1)
-    assert again.identity == first.identity and again.found == 300
+    assert again.identity == first.identity and again.reused == 300
     for other, says in (
         ({"preparation": Preparation((16, 24))}, r"size \(\[16, 20\], not \[16, 24\]\)"),
         ({"seed": 1}, r"seed \(0, not 1\)"),

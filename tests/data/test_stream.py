@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from tests.data.conftest import photograph, write_photographs
 
-from cotswold.data import Store, of_images, open_source, stream
+from cotswold.data import Store, as_image_transform, open_source, stream
 from cotswold.errors import SourceError, UserError
 
 
@@ -19,7 +19,7 @@ def test_a_stream_hands_out_what_the_transform_makes_in_order(photographs: Path,
     assert torch.cat([indices for _, indices in batches]).tolist() == list(range(300))
     images = batches[1][0]
     assert images.shape == (64, 3, 24, 32) and images.stride()[0] == 1
-    np.testing.assert_array_equal(images[5].numpy(), of_images(store.transform)(source.read(69)))
+    np.testing.assert_array_equal(images[5].numpy(), as_image_transform(store.transform)(source.read(69)))
 
 
 def test_a_part_of_a_source_can_be_streamed_again_and_again(photographs: Path, store: Store) -> None:

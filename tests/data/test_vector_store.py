@@ -283,7 +283,7 @@ def test_a_preparation_that_was_interrupted_goes_on_with_the_same_transform(
     monkeypatch.undo()
     monkeypatch.setattr("cotswold.data.store.layout._SHARD_VECTORS_MAX", 64)
     again = prepare(source, tmp_path / "s", VectorPreparation(4), jobs=1)
-    assert again.found == 3 * 64 and again.identity == whole.identity
+    assert again.reused == 3 * 64 and again.identity == whole.identity
     assert files(tmp_path / "s") == files(tmp_path / "whole")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.cli.test_words import parses
+from tests.cli.test_help_texts import parses
 from tests.support.training.runs import bits
 from tests.support.training.served_runs import serving
 

@@ -13,7 +13,7 @@ from typing import TypeGuard
 import pytest
 import torch.nn
 from cyclopts import MissingArgumentError
-from tests.cli.test_words import examples, parses
+from tests.cli.test_help_texts import examples, parses
 
 import cotswold
 from cotswold.recipe import Recipe

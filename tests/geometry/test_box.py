@@ -37,7 +37,7 @@ def test_shifting_moves_every_point(box: Box, dy: int, dx: int) -> None:
 
 
 def test_a_box_within_another_begins_where_it_lies_in_it() -> None:
-    assert Box((4, 7), (5, 9)).within(Box((3, 5), (9, 9))) == Box((1, 2), (2, 4))
+    assert Box((4, 7), (5, 9)).relative_to(Box((3, 5), (9, 9))) == Box((1, 2), (2, 4))
 
 
 def test_slices_select_the_box() -> None:

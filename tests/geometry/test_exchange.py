@@ -57,7 +57,7 @@ def _exchanged(plan: ExchangePlan, written: list[np.ndarray]) -> list[np.ndarray
     windows = []
     for rank, box in enumerate(plan.reads):
         window = np.zeros(box.shape)
-        kept = plan.kept(rank)
+        kept = plan.local_box(rank)
         if kept.size:
             window[_within(kept, box)] += written[rank][_within(kept, plan.writes[rank])]
         for transfer in plan.receives(rank):
@@ -119,7 +119,7 @@ def test_a_pair_of_ranks_has_one_message_of_exactly_what_the_one_wrote_and_the_o
                 assert set(sent.get((source, target), Box((0, 0), (0, 0))).points()) == common
             else:
                 assert (source, target) not in sent
-                assert set(plan.kept(source).points()) == common
+                assert set(plan.local_box(source).points()) == common
 
 
 @settings(max_examples=200, deadline=None)

@@ -29,7 +29,8 @@ Contents = list[list["Counter[int]"]]
 
 
 def carried_out(plan: ReductionPlan, given: Contents) -> Contents:
-    """Return the final contents of all ranks: within a stage, each step sends the sender's earlier contents.
+    """Return the final contents of all ranks: within a stage, each step sends the sender's earlier
+    contents.
     """
     now = [[Counter(value) for value in vector] for vector in given]
     for stage in range(plan.stages):
@@ -39,7 +40,7 @@ def carried_out(plan: ReductionPlan, given: Contents) -> Contents:
                 continue
             for element in range(step.begin, step.end):
                 came = before[step.sender][element]
-                if step.adds:
+                if step.is_sum:
                     now[step.receiver][element].update(came)
                 else:
                     now[step.receiver][element] = Counter(came)
@@ -195,4 +196,4 @@ def test_an_order_that_is_none_is_refused() -> None:
 
 def test_plans_of_other_ranks_do_not_follow_each_other() -> None:
     with pytest.raises(GeometryError, match="consecutive plans"):
-        ReductionPlan(2, 0, 4, ()).followed_by(ReductionPlan(3, 0, 4, (Step(0, 1, 0, 0, 4),)))
+        ReductionPlan(2, 0, 4, ()).then(ReductionPlan(3, 0, 4, (Step(0, 1, 0, 0, 4),)))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cotswold.errors import GeometryError
 from cotswold.geometry import Host, Network, NetworkCard, best_all_reduce, best_plan
 from cotswold.geometry.reduction_plans import binomial_tree, chain, reduction, star
-from cotswold.geometry.reduction_time import bound_seconds, candidates, predicted_seconds, without_ranks
+from cotswold.geometry.reduction_time import bound_seconds, candidates, predicted_seconds, remove_ranks
 
 COUNT = 1_000_000
 RATE = 100_000_000
@@ -97,7 +97,7 @@ def test_one_rank_has_nothing_to_send() -> None:
 
 
 def test_without_those_that_are_gone_ranks_are_numbered_anew() -> None:
-    left, numbers = without_ranks(network(INTERLEAVED), [1, 5, 6])
+    left, numbers = remove_ranks(network(INTERLEAVED), [1, 5, 6])
     assert numbers == [0, 2, 3, 4, 7] and left.ranks == 5
     assert [host.ranks for host in left.hosts] == [(0, 3), (1,), (2, 4)]
     assert best_plan(left, COUNT, 4, 0)[1].ranks == 5

@@ -47,14 +47,14 @@ def test_every_output_reads_at_least_one_real_input(window: Window, extent: int)
 
 @given(st.integers(1, 9), st.integers(1, 30))
 def test_a_same_window_keeps_the_extent(size: int, extent: int) -> None:
-    assert Window.same(size).outputs(extent) == extent
+    assert Window.same_padding(size).outputs(extent) == extent
 
 
 @given(st.integers(1, 20), st.integers(1, 9), st.integers(1, 60))
 def test_a_same_window_has_an_output_for_every_stride_with_no_more_zeros_than_that_takes(
     size: int, stride: int, extent: int
 ) -> None:
-    window = Window.same(size, stride, over=extent)
+    window = Window.same_padding(size, stride, over=extent)
     assert window.outputs(extent) == -(-extent // stride)
     assert window.pad_after - window.pad_before in (0, 1)
     fewer = window.pad_before + window.pad_after - 1

@@ -38,13 +38,13 @@ def _asked_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the kernels of our own that were used."""
     found: list[str] = []
-    usual = kernels._ready
+    usual = kernels._prepare_tuned
 
     def noted(kind: ProductKind, *rest: object, **named: object) -> PreparedProduct:
         found.append(kind.name)
         return usual(kind, *rest, **named)  # type: ignore[arg-type]  # handed on
 
-    monkeypatch.setattr(kernels, "_ready", noted)
+    monkeypatch.setattr(kernels, "_prepare_tuned", noted)
     return found
 
 
@@ -115,7 +115,7 @@ def test_where_llvm_cannot_compile_torch_computes(called: list[str], monkeypatch
 def test_where_llvm_compiles_wrongly_torch_computes(
     called: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "call_for_integer", lambda address: 41)
+    monkeypatch.setattr(engine, "call_integer_function", lambda address: 41)
     falls_back_once(called, "compiles wrongly")
 
 

@@ -28,7 +28,7 @@ from cotswold.errors import GeometryError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import cuda
 from cotswold.kernels.cuda import launch, tiles
-from cotswold.kernels.cuda.launch import interpreting
+from cotswold.kernels.cuda.launch import is_interpreted
 from cotswold.ops import images_last
 from cotswold.ops.layout import empty_map
 
@@ -258,7 +258,7 @@ def test_naming_a_kernel_does_not_import_triton() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT, cwd=ROOT, timeout=120)
 
 
-@pytest.mark.skipif(torch.cuda.is_available() or interpreting(), reason="there is something to run them on")
+@pytest.mark.skipif(torch.cuda.is_available() or is_interpreted(), reason="there is something to run them on")
 def test_without_device_and_interpreter_kernels_are_not_available_and_say_so() -> None:
     assert not cuda.available()
     x, filters, out = operands(ODD, "product", 3)
@@ -297,7 +297,7 @@ def compiled(name: str, element: str, sides: dict[str, int], warps: int, stages:
 
 
 @NO_TRITON
-@pytest.mark.skipif(interpreting(), reason="the interpreter compiles nothing")
+@pytest.mark.skipif(is_interpreted(), reason="the interpreter compiles nothing")
 @pytest.mark.parametrize("ones", [False, True])
 @pytest.mark.parametrize("name", ["product", "adjoint", "outer"])
 def test_programs_compile_for_a_device_that_is_not_there(name: str, ones: bool) -> None:
@@ -336,9 +336,9 @@ def test_the_adjoint_of_the_papers_stack_takes_cells_of_one_step() -> None:
 
 
 def test_tiles_much_larger_than_a_layer_are_not_tried() -> None:
-    chosen = tiles.fitting(tiles.PRODUCT, {"NEURONS": 20, "IMAGES": 500})
+    chosen = tiles.fitting_tiles(tiles.PRODUCT, {"NEURONS": 20, "IMAGES": 500})
     assert {tile.sides["NEURONS"] for tile in chosen} == {16, 32}
-    assert tiles.fitting(tiles.PRODUCT, {"NEURONS": 1, "IMAGES": 1}) == tiles.PRODUCT[-1:]
+    assert tiles.fitting_tiles(tiles.PRODUCT, {"NEURONS": 1, "IMAGES": 1}) == tiles.PRODUCT[-1:]
     assert all(a.sides["NEURONS"] >= b.sides["NEURONS"] for a, b in pairwise(tiles.PRODUCT))
 
 

@@ -17,7 +17,7 @@ from cotswold import nn
 from cotswold.errors import UserError
 from cotswold.kernels.available import backend
 from cotswold.kernels.cuda.launch import TunedKernel
-from cotswold.kernels.operands import check_on_device, pointer_of
+from cotswold.kernels.operands import check_cuda_tensor, pointer_of
 from cotswold.ops import products
 from cotswold.ops.updates import Update, apply_pushes
 
@@ -81,7 +81,7 @@ def test_no_program_for_cuda_gets_a_tensor_that_it_cannot_read(
 @pytest.mark.parametrize("values", [torch.ones(2, 3), torch.ones(2, 3)[1:, 1:], torch.ones(0, 3)])
 def test_a_tensor_with_memory_is_read_where_it_lies(values: Tensor) -> None:
     assert pointer_of(values) == values.data_ptr()
-    check_on_device(values)
+    check_cuda_tensor(values)
 
 
 @pytest.mark.skipif(backend() != "llvm", reason="kernels of this package are not used here")

@@ -170,7 +170,7 @@ def test_steps_of_one_job_and_jobs_that_are_queued_again_have_names_of_their_own
     [
         ({"COTSWOLD_RANK": "0", "COTSWOLD_MASTER": "a:1"}, "COTSWOLD_RANKS is not set"),
         ({**OWN, "COTSWOLD_MASTER": "10.0.0.1"}, "COTSWOLD_MASTER must be host:port, .*got '10.0.0.1'"),
-        ({**OWN, "COTSWOLD_RANK": "one"}, "COTSWOLD_RANK must be a whole number, got 'one'"),
+        ({**OWN, "COTSWOLD_RANK": "one"}, "COTSWOLD_RANK must be an integer, got 'one'"),
         ({**OWN, "COTSWOLD_RANK": "2"}, "rank 2 of 2"),
         ({**TORCHRUN, "MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
         ({name: SRUN[name] for name in SRUN if name != "SLURM_LOCALID"}, "SLURM_LOCALID is not set"),

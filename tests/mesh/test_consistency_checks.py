@@ -251,7 +251,8 @@ def test_sizes_are_compared_at_every_call_between_hosts() -> None:
 
 
 def _harmless(grid: str) -> int:
-    """Return the calls that accept unused generators in different states, and batches with another rounding.
+    """Return the calls that accept unused generators in different states, and batches with another
+    rounding.
     """
     partitioned = _conv(grid)
     torch.manual_seed(dist.get_rank())

@@ -130,7 +130,7 @@ def _wrong_of(mesh: Mesh) -> list[int]:
         parts = [_values(10 * seed + rank, box, torch.float64) for rank, box in enumerate(windows)]
         part, own = parts[mesh.rank].clone(), cuts[mesh.rank]
         if own.size:
-            rows, columns = own.within(windows[mesh.rank]).slices
+            rows, columns = own.relative_to(windows[mesh.rank]).slices
             into = part[:, :, rows, columns]
         else:
             into = part.new_empty((3, 2, *own.shape))

@@ -19,14 +19,15 @@ SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
 
 
 def _work(rank: Rank) -> tuple[int, int]:
-    """Return the bytes counted by the mesh for sums, maxima, gathering, and a module's calls and gradients.
+    """Return the bytes counted by the mesh for sums, maxima, gathering, and a module's calls and
+    gradients.
     """
-    if "partitioned" not in rank.kept:
+    if "partitioned" not in rank.cache:
         torch.manual_seed(0)
-        rank.kept["partitioned"] = partition(
+        rank.cache["partitioned"] = partition(
             nn.Sequential(nn.Conv2d(4, 64, 3, padding=1), nn.Conv2d(64, 64, 3)), "1x3"
         )
-    mesh, partitioned = Mesh.of("1x3"), rank.kept["partitioned"]
+    mesh, partitioned = Mesh.of("1x3"), rank.cache["partitioned"]
     mesh.take_bytes_sent()
     for _ in range(CALLS):
         mesh.sum_in_place(torch.ones(SUMMED))

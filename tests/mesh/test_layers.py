@@ -363,7 +363,8 @@ def _second_derivatives(grid: str) -> float:
 
 
 def _twice(module: nn.Module, grid: str) -> float:
-    """Return the largest difference between the second derivatives of a partitioned module and of its module.
+    """Return the largest difference between the second derivatives of a partitioned module and of
+    its module.
     """
     partitioned = partition(module, grid)
     found: list[list[Any]] = []

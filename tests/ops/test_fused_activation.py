@@ -97,7 +97,7 @@ def test_a_fully_connected_layer_equals_torchs(
         for i, shape in enumerate([(images, 700), (700, 37), (37,)])
     )
     x, weights = x / 8, weights / 8
-    found = ops.fully_connected(x, weights, biases, activation)
+    found = ops.fused_linear(x, weights, biases, activation)
     expected = APPLIED[activation](x.double() @ weights.double() + biases.double())
     assert found.shape == (images, 37) and found.T.is_contiguous()
     tight = 1e-13 if dtype == torch.float64 else 2e-6
@@ -183,9 +183,9 @@ def test_a_pattern_has_the_same_bits_alone_and_in_any_batch(
 ) -> None:
     x, weights = torch.randn(40, 300, dtype=dtype), torch.randn(300, 33, dtype=dtype) / 10
     biases = torch.randn(33, dtype=dtype)
-    whole = ops.fully_connected(x, weights, biases, activation)
+    whole = ops.fused_linear(x, weights, biases, activation)
     for first, end in PLACES:
-        found = ops.fully_connected(x[first:end], weights, biases, activation)
+        found = ops.fused_linear(x[first:end], weights, biases, activation)
         assert torch.equal(found, whole[first:end]), (first, end)
 
 
@@ -210,11 +210,11 @@ def test_operands_in_any_memory_give_the_same_bits(activation: Activation, image
 @pytest.mark.parametrize("activation", APPLIED)
 def test_weights_and_patterns_in_any_memory_give_the_same_bits(activation: Activation) -> None:
     x, weights, biases = torch.randn(20, 30), torch.randn(30, 7), torch.randn(1).expand(7)
-    expected = ops.fully_connected(x, weights, biases.contiguous(), activation)
-    assert torch.equal(ops.fully_connected(x, weights.T.contiguous().T, biases, activation), expected)
-    assert torch.equal(ops.fully_connected(x.T.contiguous().T, weights, biases, activation), expected)
+    expected = ops.fused_linear(x, weights, biases.contiguous(), activation)
+    assert torch.equal(ops.fused_linear(x, weights.T.contiguous().T, biases, activation), expected)
+    assert torch.equal(ops.fused_linear(x.T.contiguous().T, weights, biases, activation), expected)
     strided = torch.stack([x, x.neg()], 1)[:, 0]
-    assert torch.equal(ops.fully_connected(strided, weights, biases, activation), expected)
+    assert torch.equal(ops.fused_linear(strided, weights, biases, activation), expected)
 
 
 @pytest.mark.parametrize("activation", APPLIED)
@@ -239,7 +239,7 @@ def test_derivatives_of_full_connections_are_right_once_and_twice(activation: Ac
     )
 
     def layer(x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-        return ops.fully_connected(x, weights, biases, activation)
+        return ops.fused_linear(x, weights, biases, activation)
 
     assert gradcheck(layer, operands)
     assert gradgradcheck(layer, operands)
@@ -302,7 +302,7 @@ def test_no_images_give_empty_results_and_gradients_of_zero(
     for gradient in torch.autograd.grad(y.sum(), (filters, biases)):
         assert torch.equal(gradient, torch.zeros_like(gradient))
     weights, one_each = torch.ones(6, 4, dtype=dtype), torch.ones(4, dtype=dtype)
-    assert ops.fully_connected(torch.ones(0, 6, dtype=dtype), weights, one_each, activation).shape == (0, 4)
+    assert ops.fused_linear(torch.ones(0, 6, dtype=dtype), weights, one_each, activation).shape == (0, 4)
 
 
 @pytest.mark.parametrize(
@@ -319,27 +319,27 @@ def test_no_images_give_empty_results_and_gradients_of_zero(
         (lambda x, f, b: ops.local_layer(x, f.double(), b, ODD), UserError, "one dtype"),
         (lambda x, f, b: ops.local_layer(x, f, b.double(), ODD), UserError, "one dtype"),
         (
-            lambda x, f, b: ops.fully_connected(x, f, b),
+            lambda x, f, b: ops.fused_linear(x, f, b),
             GeometryError,
             r"inputs \(image, in\) and weights \(in, out\)",
         ),
         (
-            lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(4, 5), torch.ones(5)),
+            lambda x, f, b: ops.fused_linear(torch.ones(2, 3), torch.ones(4, 5), torch.ones(5)),
             GeometryError,
             r"got \(2, 3\) and \(4, 5\)",
         ),
         (
-            lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(3, 0), torch.ones(0)),
+            lambda x, f, b: ops.fused_linear(torch.ones(2, 3), torch.ones(3, 0), torch.ones(0)),
             GeometryError,
             r"\(3, 0\)",
         ),
         (
-            lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(3, 5), torch.ones(4)),
+            lambda x, f, b: ops.fused_linear(torch.ones(2, 3), torch.ones(3, 5), torch.ones(4)),
             GeometryError,
             "biases",
         ),
         (
-            lambda x, f, b: ops.fully_connected(torch.ones(2, 3), torch.ones(3, 5).double(), torch.ones(5)),
+            lambda x, f, b: ops.fused_linear(torch.ones(2, 3), torch.ones(3, 5).double(), torch.ones(5)),
             UserError,
             "one dtype",
         ),

@@ -15,7 +15,7 @@ from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
-from cotswold.ops.products import in_bands
+from cotswold.ops.products import for_each_band
 
 MERGED = BlockLocal(MapShape(1, 12, 11), Window(5), Window(3), rows=1, columns=1, depth=2)
 """A layer so narrow that field rows are merged."""
@@ -180,7 +180,7 @@ def test_a_tall_map_in_torchs_order_gives_the_same_bits(images: int, dtype: torc
     x, filters = random_map(TALL.input, images, dtype=dtype), random_weights(TALL, dtype=dtype)
     biases = torch.randn(TALL.norms_shape, dtype=dtype)
     bands: list[slice] = []
-    in_bands(x, TALL, lambda *band: bands.append(band[2]))
+    for_each_band(x, TALL, lambda *band: bands.append(band[2]))
     assert len(bands) > 1
     found, last = ops.local_product(x, filters, TALL), ops.images_last(x)
     assert torch.equal(found, ops.local_product(last, filters, TALL)) and map_strides(found) is not None

@@ -317,20 +317,20 @@ def test_narrow_filters_learn_as_wide_ones_do_though_each_step_is_below_their_pr
 ) -> None:
     rule, batch = ops.StepRule(2e-4, momentum=0.0), random_map(PLAIN.input, 5)
     narrow, wide = new_state(PLAIN, dtype), new_state(PLAIN, torch.float32)
-    assert narrow.masters is not None
+    assert narrow.master_filters is not None
     wide.filters.copy_(narrow.filters)
     wide.norms.copy_(narrow.norms)
-    first = narrow.masters.clone()
+    first = narrow.master_filters.clone()
     for _ in range(40):
         ops.stack_step(narrow, batch.to(dtype), PLAIN, OBJECTIVE, rule)
         ops.stack_step(wide, batch.float(), PLAIN, OBJECTIVE, rule)
     moved = (wide.filters - first).norm()
-    assert (narrow.masters - wide.filters).norm() < 0.2 * moved
-    assert torch.equal(narrow.filters, narrow.masters.to(dtype))
+    assert (narrow.master_filters - wide.filters).norm() < 0.2 * moved
+    assert torch.equal(narrow.filters, narrow.master_filters.to(dtype))
 
 
 def test_narrow_filters_without_wide_copies_are_refused() -> None:
     state = new_state(PLAIN, torch.bfloat16)
-    state.masters = None
+    state.master_filters = None
     with pytest.raises(UserError, match=r"steps are smaller than their precision.*masters=filters.float"):
         ops.stack_step(state, random_map(PLAIN.input, 5).bfloat16(), PLAIN, OBJECTIVE, STILL)

@@ -62,7 +62,7 @@ def test_no_slow_valley_is_taken_for_the_end(name: str, dtype: torch.dtype, prob
         found = method.step()
         rule.update(found)
         values.append(value(vectors["x"][0].double()).item())  # where it stands, without float32's rounding
-        at = len(values) if at is None and rule.reached else at
+        at = len(values) if at is None and rule.is_converged else at
         if found.failure is not None:
             break
     method.flush()
@@ -76,7 +76,7 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
     method = METHODS[name](vectors, Patterns(vectors))
     rule = Convergence(vectors.epsilon, STALL)
     values: list[float] = []
-    while not rule.reached and len(values) < 200:
+    while not rule.is_converged and len(values) < 200:
         found = method.step()
         rule.update(found)
         values.append(found.value)
@@ -100,21 +100,21 @@ def test_each_kind_of_progress_is_enough(progress: Callable[[int], dict[str, flo
     for number in range(60):
         rule.update(replace(STILL, **progress(number)))  # type: ignore[arg-type]  # names of floats alone
         other.update(STILL)
-    assert not rule.reached and other.reached
+    assert not rule.is_converged and other.is_converged
 
 
 def test_promises_that_take_each_other_back_are_none() -> None:
     rule = Convergence(2.0**-23, STALL)
     for number in range(60):
-        rule.update(replace(STILL, promised=1e-10 * (-1) ** number))
-    assert rule.reached
+        rule.update(replace(STILL, predicted_decrease=1e-10 * (-1) ** number))
+    assert rule.is_converged
 
 
 def test_0_iterations_never_converge() -> None:
     rule = Convergence(2.0**-23, 0)
     for _ in range(1000):
         rule.update(STILL)
-    assert not rule.reached
+    assert not rule.is_converged
 
 
 def test_a_later_process_counts_on() -> None:
@@ -123,6 +123,6 @@ def test_a_later_process_counts_on() -> None:
         rule.update(STILL)
     later.load(json.loads(json.dumps(rule.state())))
     for _ in range(5):
-        assert not later.reached
+        assert not later.is_converged
         later.update(STILL)
-    assert later.reached
+    assert later.is_converged

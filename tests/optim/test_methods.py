@@ -185,7 +185,7 @@ def test_all_evaluations_of_a_cycle_count_one_set_and_each_cycle_draws_anew(name
     objective = Patterns(vectors, fraction=0.6)
     method = MAKES[name](vectors, objective, 3)
     iterations = [method.step() for _ in range(9)]
-    sets = [iteration.patterns for iteration in iterations]
+    sets = [iteration.sample_set for iteration in iterations]
     assert sets == [f"{cycle} 0.6" for cycle in range(3) for _ in range(3)]
     drawn = [asked.split()[0] for asked in objective.asked]
     assert drawn == sorted(drawn)  # and no evaluation of a cycle after the next has begun
@@ -214,7 +214,9 @@ def test_lbfgs_keeps_its_pairs_over_a_draw_and_makes_none_across() -> None:
         slots = method.state().values["slots"]
         assert isinstance(slots, list) and len(slots) == number + 1  # none was forgotten
         points.append(vectors["x"][0].clone())
-        after, before = (objective.value(point, iteration.patterns)[1] for point in (points[-1], points[-2]))
+        after, before = (
+            objective.value(point, iteration.sample_set)[1] for point in (points[-1], points[-2])
+        )
         assert torch.allclose(vectors[f"y{slots[-1]}"][0], after - before, atol=1e-12)
         checked += iteration.restart is None
     assert checked == 8
@@ -231,7 +233,7 @@ def test_an_evaluation_over_other_patterns_is_skipped_counted_and_the_method_goe
     objective.lies = 1
     iteration = method.step()
     assert iteration.skipped is not None and "used sample set 1 1.0, expected 0 1.0" in iteration.skipped
-    assert iteration.step == 0 and iteration.failure is None and iteration.patterns == "2 1.0"
+    assert iteration.step == 0 and iteration.failure is None and iteration.sample_set == "2 1.0"
     method.flush()
     assert torch.equal(vectors["x"][0], where)
     assert min(method.step().value for _ in range(30)) == pytest.approx(least(), rel=1e-9)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotswold.optim import ApproximateWolfe, BunyipSearch, RoundedWolfe, Search, StrongWolfe
-from cotswold.optim.search import Ask, Outcome, Start, Trial
+from cotswold.optim.search import Outcome, Start, Trial, TrialRequest
 
 Line = Callable[[float], tuple[float, float]]
 SEARCHES: dict[str, Search] = {
@@ -31,11 +31,11 @@ LINES: dict[str, Line] = {
 }
 
 
-def search(kind: Search, line: Line, first: float) -> tuple[Outcome, list[Ask]]:
+def search(kind: Search, line: Line, first: float) -> tuple[Outcome, list[TrialRequest]]:
     """Return the outcome of the search and its requests, at most 100."""
     value, slope = line(0.0)
-    asking = kind.along(Start(value, slope, first))
-    asked: list[Ask] = []
+    asking = kind.find_step(Start(value, slope, first))
+    asked: list[TrialRequest] = []
     try:
         ask = next(asking)
         while len(asked) < 100:
@@ -126,7 +126,7 @@ def test_bunyips_search_asks_for_signs_on_part_and_for_all_patterns_once() -> No
 
 def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
     """The minimum of the part is at 8, that of all patterns at 1."""
-    asking = BunyipSearch().along(Start(0.0, -2.0, 4.0))
+    asking = BunyipSearch().find_step(Start(0.0, -2.0, 4.0))
     ask, steps = next(asking), []
     for _ in range(3):
         steps.append(a := ask.step)
@@ -139,11 +139,11 @@ def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
 
 def test_bunyips_search_asks_for_all_patterns_where_the_part_has_no_lower_step() -> None:
     """By the part's slopes, the line rises at once."""
-    asking = BunyipSearch().along(Start(1.0, -1.0, 1.0))
+    asking = BunyipSearch().find_step(Start(1.0, -1.0, 1.0))
     ask = next(asking)
     parts: list[float | None] = []
 
-    def answered(ask: Ask) -> Trial:
+    def answered(ask: TrialRequest) -> Trial:
         parts.append(ask.part)
         value = (ask.step - 1e-2) ** 2 + 0.9999 if ask.step > 1e-5 else 1.0  # smaller steps are rounded away
         return Trial(ask.step, value, 1.0 if ask.part else 2 * (ask.step - 1e-2))
@@ -163,7 +163,7 @@ def test_the_approximate_conditions_accept_a_value_that_rounding_raised() -> Non
 
     assert search(ApproximateWolfe(), line, 1.0)[0] == Outcome(1.0)
     assert search(StrongWolfe(), line, 1.0)[0].step is None
-    assert search(SEARCHES["rounded"], line, 1.0) == (Outcome(1.0), [Ask(1.0)])
+    assert search(SEARCHES["rounded"], line, 1.0) == (Outcome(1.0), [TrialRequest(1.0)])
 
 
 def test_the_approximate_search_follows_where_rounding_hid_a_decrease_that_was_promised() -> None:

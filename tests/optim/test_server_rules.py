@@ -8,7 +8,7 @@ RULES: list[Rule] = [AddUpdate(), Sgd(), Momentum(0.9), Adagrad()]
 
 
 def test_rules_say_their_names_and_what_they_keep() -> None:
-    assert {rule.name: rule.keeps for rule in RULES} == {
+    assert {rule.name: rule.state_names for rule in RULES} == {
         "deltas": (),
         "sgd": (),
         "momentum": ("velocity",),

@@ -82,5 +82,5 @@ def test_another_strategy_takes_whole_epochs_however_they_are_written() -> None:
     training = parse(f"{text}{layers}10.0\n", overrides=["training.strategy=downpour"]).training
     assert isinstance(training, DownpourTraining)
     assert training.epochs == 10 and isinstance(training.epochs, int)
-    with pytest.raises(RecipeError, match=r"epochs must be a whole number > 0, not 2\.5"):
+    with pytest.raises(RecipeError, match=r"epochs must be an integer > 0, not 2\.5"):
         parse(f"{text}{layers}2.5\n", overrides=["training.strategy=downpour"])

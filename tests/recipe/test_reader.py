@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
 from cotswold.geometry import MapShape
-from cotswold.recipe import Recipe, expand, load, parse, shipped
+from cotswold.recipe import Recipe, expand, load, parse, shipped_names
 from cotswold.recipe.schema import (
     GivenData,
     ImageData,
@@ -68,7 +68,7 @@ def test_a_file_goes_before_the_shipped_recipe_of_its_name(
 def test_a_missing_file_lists_the_shipped_recipes_and_guesses() -> None:
     with pytest.raises(RecipeError, match=r"'coates2013-12b'; did you mean coates2013-11b\?") as caught:
         load("coates2013-12b")
-    assert all(name in str(caught.value) for name in shipped())
+    assert all(name in str(caught.value) for name in shipped_names())
 
 
 def test_a_folder_and_a_file_of_another_kind_are_no_recipes(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("training.batch_size=0", "training.batch_size must be a whole number > 0, not 0"),
-        ("training.batch_size=1.5", "training.batch_size must be a whole number > 0, not 1.5"),
-        ("training.batch_size=true", "training.batch_size must be a whole number > 0, not True"),
+        ("training.batch_size=0", "training.batch_size must be an integer > 0, not 0"),
+        ("training.batch_size=1.5", "training.batch_size must be an integer > 0, not 1.5"),
+        ("training.batch_size=true", "training.batch_size must be an integer > 0, not True"),
         ("training.relative_rate=inf", "training.relative_rate must be a number > 0, not inf"),
         ("training.relative_rate=fast", "training.relative_rate must be a number > 0, not 'fast'"),
         ("training.warmup=1.0", "training.warmup must be a number >= 0 and < 1, not 1.0"),
@@ -111,10 +111,10 @@ def test_an_unknown_key_like_no_other_brings_the_list() -> None:
         ),
         ("data.whiten=1", "data.whiten must be true or false, not 1"),
         ("data.include=a", "data.include must be a list of texts, not 'a'"),
-        ("data.size=[1,2,3]", "data.size must be a whole number > 0 or [height, width], not (1, 2, 3)"),
+        ("data.size=[1,2,3]", "data.size must be an integer > 0 or [height, width], not (1, 2, 3)"),
         (
             "network.stacks.0.kernel_size=0",
-            "network.stacks.0.kernel_size must be a whole number > 0 or [height, width], not 0",
+            "network.stacks.0.kernel_size must be an integer > 0 or [height, width], not 0",
         ),
         ("training=3", "training must be a table, not 3"),
         (
@@ -232,7 +232,7 @@ def test_nothing_in_a_recipe_is_executed() -> None:
     assert expand(str(recipe.data.source)) == "$(touch here) {0} %s `x`"
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", shipped_names())
 def test_every_shipped_recipe_is_sound_and_bears_its_own_name(name: str) -> None:
     assert load(name).name == name
 
@@ -442,7 +442,7 @@ def test_same_padding_gives_a_block_for_every_stride_of_the_map() -> None:
 
 def test_padding_takes_a_number_or_that_word() -> None:
     assert complaint(TEXT, "network.stacks.0.padding=valid").endswith(
-        "network.stacks.0.padding must be a whole number >= 0 or \"same\", not 'valid'"
+        "network.stacks.0.padding must be an integer >= 0 or \"same\", not 'valid'"
     )
 
 

@@ -40,9 +40,9 @@ def test_the_form_of_an_explanation_is_this() -> None:
         in explain()
     )
     assert "\n[[network.stacks]]  # One stack: " in explain()
-    assert "kernel_size = a whole number > 0 or [height, width]; required\n" in explain()
+    assert "kernel_size = an integer > 0 or [height, width]; required\n" in explain()
     assert 'schedule = "constant", "linear" or "cosine"; default "cosine"\n' in explain()
-    assert "threads = a whole number > 0; optional\n" in explain()
+    assert "threads = an integer > 0; optional\n" in explain()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_word_chooses_a_table_a_kind_or_a_field(word: str, headings: list[str]
 
 def test_a_field_that_is_asked_for_comes_alone_and_a_strategy_whole() -> None:
     assert explain("momentum").count(" = ") == 4  # strategy, and the field, of steps and of replicas
-    assert "batch_size = a whole number > 0; default 96\n" in explain("supervised")
+    assert "batch_size = an integer > 0; default 96\n" in explain("supervised")
     assert "relative_rate = " not in explain("supervised")
 
 

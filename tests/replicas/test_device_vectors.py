@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tests.support.replicas.remote_places import Places
+from tests.support.replicas.fake_device_memory import Places
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
@@ -161,7 +161,7 @@ def test_parameters_that_were_moved_are_no_memory_of_messages() -> None:
     network = dict(apart.work.network.named_parameters())
     assert all(
         torch.equal(part, network[name])
-        for name, part in apart.work.flat.named(torch.from_numpy(vector)).items()
+        for name, part in apart.work.flat.by_name(torch.from_numpy(vector)).items()
     )
 
 

@@ -114,11 +114,11 @@ def test_a_lock_is_free_again_after_its_block(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_step_gives_place_to_another_and_is_not_taken_for_it(tmp_path: Path) -> None:
-    first = RunDirectory.begin(tmp_path, "a = 1", {"threads": 1})
+    first = RunDirectory.create_or_replace(tmp_path, "a = 1", {"threads": 1})
     with EventLog(first.events) as log:
         log.write("start_failed", reason="nobody answers")
     (tmp_path / "logs").mkdir()
-    second = RunDirectory.begin(tmp_path, "a = 2", {"threads": 2})
+    second = RunDirectory.create_or_replace(tmp_path, "a = 2", {"threads": 2})
     assert second.recipe.read_text() == "a = 2" and second.environment() == {"threads": 2}
     assert not second.events.exists()
     second.check_known()
@@ -127,13 +127,13 @@ def test_a_run_without_a_step_gives_place_to_another_and_is_not_taken_for_it(tmp
 
 
 def test_a_run_with_a_step_or_that_is_being_trained_keeps_its_place(tmp_path: Path) -> None:
-    run = RunDirectory.begin(tmp_path, "a = 1", {})
+    run = RunDirectory.create_or_replace(tmp_path, "a = 1", {})
     with run.lock(), pytest.raises(BusyError):
-        RunDirectory.begin(tmp_path, "a = 2", {})
+        RunDirectory.create_or_replace(tmp_path, "a = 2", {})
     with EventLog(run.events) as log:
         log.write("step", step=1)
     with pytest.raises(RunError, match="already holds a run"):
-        RunDirectory.begin(tmp_path, "a = 2", {})
+        RunDirectory.create_or_replace(tmp_path, "a = 2", {})
     run.check_known()
     assert run.recipe.read_text() == "a = 1"
 
@@ -141,5 +141,5 @@ def test_a_run_with_a_step_or_that_is_being_trained_keeps_its_place(tmp_path: Pa
 def test_a_recipe_of_somebodys_own_is_no_run_that_gives_place(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text("a = 1")
     with pytest.raises(RunError, match="already holds a run"):
-        RunDirectory.begin(tmp_path, "a = 2", {})
+        RunDirectory.create_or_replace(tmp_path, "a = 2", {})
     assert (tmp_path / "recipe.toml").read_text() == "a = 1"

@@ -72,14 +72,14 @@ def test_a_checkpoint_is_due_once_its_time_has_passed_since_the_last(tmp_path: P
         recorder = recorder_in(tmp_path, log, clock)
         clock.now += 1000
         recorder.start()
-        due = [recorder.save_due]
+        due = [recorder.is_save_due]
         clock.now += 61
-        due.append(recorder.save_due)
+        due.append(recorder.is_save_due)
         recorder.save(12_345, values(1), {"ledger": [1, 2]}, "12345 samples")
-        due.append(recorder.save_due)
+        due.append(recorder.is_save_due)
         clock.now += 61
         recorder.save_best(12_345, values(1), {}, "12345 samples")  # another kind, which does not count
-        due.append(recorder.save_due)
+        due.append(recorder.is_save_due)
     assert due == [False, True, False, True]
 
 
@@ -88,7 +88,7 @@ def saves_of(recorder: Recorder, clock: Clock, seconds: int, takes: float = 0.0)
     began, found = clock.now, []
     while clock.now - began < seconds:
         clock.now += 1
-        if recorder.save_due:
+        if recorder.is_save_due:
             found.append(clock.now - began)
             recorder.save(len(found), values(1), {}, "now")
             recorder._save_seconds["checkpoints"] = takes
@@ -254,7 +254,7 @@ def test_infinities_from_before_training_are_saved_and_new_ones_are_not(tmp_path
     mask = torch.tensor([-math.inf, 0.0])
     with EventLog(tmp_path / "events.jsonl") as log:
         recorder = recorder_in(tmp_path, log, clock)
-        recorder.begin_with({"mask": mask})
+        recorder.allow_nonfinite({"mask": mask})
         assert recorder.save(1, [TensorChunk("mask", mask)], {}, "step 1").is_dir()
         with pytest.raises(DivergedError, match="mask has"):
             recorder.save(2, [TensorChunk("mask", torch.tensor([math.nan, 0.0]))], {}, "step 2")

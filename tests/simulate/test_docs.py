@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tests.cli.test_words import examples, parses
+from tests.cli.test_help_texts import examples, parses
 
 from cotswold.simulate import parse_cluster, shipped_clusters
 

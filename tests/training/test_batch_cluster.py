@@ -96,9 +96,7 @@ def test_in_float64_too_one_process_and_a_cluster_have_the_same_bits(data: Data,
 
 
 @pytest.mark.soak
-def test_deterministic_sums_have_the_bits_of_one_process_whoever_is_killed(
-    data: Data, tmp_path: Path
-) -> None:
+def test_deterministic_sums_have_the_bits_of_one_process_after_any_kill(data: Data, tmp_path: Path) -> None:
     alone = trained(data, tmp_path / "alone", deterministic=True, max_iterations=12)
     killed: list[int] = []
 

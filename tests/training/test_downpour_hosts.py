@@ -88,7 +88,9 @@ def with_grid(
 
 
 @pytest.mark.soak
-def test_a_gang_gives_what_a_replica_of_one_process_gives_to_rounding(tmp_path: Path) -> None:
+def test_a_model_parallel_replica_gives_what_a_single_process_replica_gives_to_rounding(
+    tmp_path: Path,
+) -> None:
     found = []
     for grid, in_flight in (("1x1", 1), ("1x2", 2)):
         (tmp_path / grid).mkdir()

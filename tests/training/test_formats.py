@@ -82,8 +82,8 @@ def test_a_recipe_without_a_format_is_current(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(migration, "FORMAT", 3)
     monkeypatch.setitem(migration.RECIPE_STEPS, 2, step)
     given = {"format": 1, "name": "x"}
-    assert migration.migrated(given, "here") == {"name": "migrated x"} and given["name"] == "x"
-    assert migration.migrated({"name": "x"}, "here") == {"name": "x"}
+    assert migration.migrate(given, "here") == {"name": "migrated x"} and given["name"] == "x"
+    assert migration.migrate({"name": "x"}, "here") == {"name": "x"}
 
 
 def test_what_a_newer_version_wrote_is_refused_by_name(images: Path, stores: Path, tmp_path: Path) -> None:

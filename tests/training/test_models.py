@@ -7,7 +7,7 @@ from torch.nn import functional
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import MapShape
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.training.losses import bce_with_logits, named_loss, sum_squared_error
+from cotswold.training.losses import bce_with_logits, loss_by_name, sum_squared_error
 from cotswold.training.models import build_layers, build_stacks, layer_names, planned_layers
 
 
@@ -151,7 +151,7 @@ def test_logistic_is_the_sum_of_logistic_losses() -> None:
             p = torch.sigmoid(score)
             by_hand -= float(torch.log(p if k == label else 1 - p))
     assert float(bce_with_logits(scores, labels)) == pytest.approx(by_hand / 2)
-    assert named_loss("bce_with_logits") is bce_with_logits
+    assert loss_by_name("bce_with_logits") is bce_with_logits
 
 
 def test_squared_error_is_against_one_for_the_class_or_against_given_values() -> None:
@@ -164,7 +164,7 @@ def test_squared_error_is_against_one_for_the_class_or_against_given_values() ->
 
 def test_a_loss_that_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(RecipeError, match="bce_with_logits, cross_entropy, squared_error"):
-        named_loss("hinge")
+        loss_by_name("hinge")
 
 
 def test_stacks_of_a_recipe_follow_one_another() -> None:

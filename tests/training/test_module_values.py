@@ -23,7 +23,7 @@ from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Samples
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.objective import ModuleObjective, check_repeatable
-from cotswold.training.jobs.module_checks import on_its_device
+from cotswold.training.jobs.module_checks import with_module_device
 from cotswold.training.losses import CustomLoss, Loss, cross_entropy, is_sum, sum_squared_error
 
 FEATURES, CLASSES = 6, 3
@@ -51,11 +51,11 @@ def test_a_mask_of_infinities_is_no_divergence(tmp_path: Path) -> None:
 
 def test_a_module_is_trained_on_the_device_on_which_it_is() -> None:
     elsewhere = nn.Linear(2, 2, device="meta")  # any that is not the CPU
-    assert on_its_device(elsewhere, settings()).device == "meta"
-    assert on_its_device(elsewhere, settings(device="cpu")).device == "cpu"
-    assert on_its_device(nn.Linear(2, 2), settings()).device == "cpu"
+    assert with_module_device(elsewhere, settings()).device == "meta"
+    assert with_module_device(elsewhere, settings(device="cpu")).device == "cpu"
+    assert with_module_device(nn.Linear(2, 2), settings()).device == "cpu"
     with pytest.raises(UserError, match="has tensors on cpu and meta; give device="):
-        on_its_device(nn.Sequential(nn.Linear(2, 2), elsewhere), settings())
+        with_module_device(nn.Sequential(nn.Linear(2, 2), elsewhere), settings())
 
 
 def test_a_module_without_values_or_that_cannot_learn_is_refused(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_samples_of_a_type_that_the_module_does_not_take_are_named(kind: torch.d
 def test_an_embedding_that_is_given_floats_says_what_it_takes(tmp_path: Path) -> None:
     module = nn.Sequential(nn.Embedding(4, 2), nn.Flatten(), nn.Linear(2 * FEATURES, CLASSES))
     data = torch.ones(8, FEATURES), torch.zeros(8, dtype=torch.int64)
-    with pytest.raises(UserError, match=r"an embedding of Sequential needs whole numbers.*samples\.long"):
+    with pytest.raises(UserError, match=r"an embedding of Sequential needs integers.*samples\.long"):
         train(opened(tmp_path / "run", module=module, dataset=data))
 
 

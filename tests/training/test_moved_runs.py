@@ -166,10 +166,10 @@ def test_samples_that_changed_in_their_place_are_noted_where_a_run_goes_on_witho
 def test_a_source_that_takes_long_to_read_is_compared_by_sizes_times_and_inodes(
     unmoved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_stores, "_QUICK_BYTES", 10)
+    monkeypatch.setattr(run_stores, "_READ_LIMIT_BYTES", 10)
     assert note_of(unmoved) is None, "it was never read here"
     with monkeypatch.context() as patch:
-        patch.setattr(run_stores, "_QUICK_BYTES", 1 << 20)
+        patch.setattr(run_stores, "_READ_LIMIT_BYTES", 1 << 20)
         assert note_of(unmoved) is None
     assert note_of(unmoved) is None, "nothing is to be read"
     np.save("old/x.npy", np.load("old/x.npy"))

@@ -24,7 +24,7 @@ from cotswold.training.losses import (
     Loss,
     bce_with_logits,
     cross_entropy,
-    named_loss,
+    loss_by_name,
     sum_squared_error,
 )
 from cotswold.training.scores import score
@@ -35,7 +35,7 @@ SCORES = torch.tensor([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 4.0]])
 @pytest.mark.parametrize(
     ("loss", "ignored"),
     [
-        (named_loss("cross_entropy"), -100),
+        (loss_by_name("cross_entropy"), -100),
         (CustomLoss(functional.cross_entropy), -100),
         (CustomLoss(nn.CrossEntropyLoss(ignore_index=7)), 7),
         (CustomLoss(partial(functional.cross_entropy, ignore_index=7)), 7),
@@ -46,12 +46,12 @@ def test_a_target_that_the_loss_leaves_out_is_neither_right_nor_wrong(loss: Loss
     found = score(loss, SCORES, torch.tensor([0, 1, 1, ignored]))
     if ignored == 7:  # no class of these outputs: also a class may be ignored
         found = score(loss, torch.cat([SCORES, torch.zeros(4, 6)], 1), torch.tensor([0, 1, 1, ignored]))
-    assert (found.right, found.judged, found.accuracy, found.weight) == (2, 3, 2 / 3, 3.0)
+    assert (found.correct, found.scored, found.accuracy, found.weight) == (2, 3, 2 / 3, 3.0)
 
 
 def test_a_class_that_is_left_out_need_not_be_one_of_the_outputs() -> None:
     found = score(CustomLoss(nn.CrossEntropyLoss(ignore_index=7)), SCORES, torch.tensor([0, 1, 1, 7]))
-    assert (found.right, found.judged, found.accuracy, found.sums["right"]) == (2, 3, 2 / 3, 2.0)
+    assert (found.correct, found.scored, found.accuracy, found.sums["right"]) == (2, 3, 2 / 3, 2.0)
 
 
 def test_a_batch_that_cannot_be_judged_counts_neither_as_right_nor_as_wrong() -> None:

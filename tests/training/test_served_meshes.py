@@ -1,4 +1,5 @@
-"""Ranks that partition the network and read windows from data servers: the bits of ranks that read the store.
+"""Ranks that partition the network and read windows from data servers: the bits of ranks that read
+the store.
 """
 
 from __future__ import annotations

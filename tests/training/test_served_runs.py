@@ -103,8 +103,7 @@ def test_ranks_that_the_command_starts_take_from_a_pool(
     with serving(recipe, "--stores", stores, "--servers", 1, folder=tmp_path) as command:
         took = f"data.servers={command.address}"
         words = ("--run", tmp_path / "ranks", "--stores", stores, "--grid", "1x2", "--set", took, "--quiet")
-        note = "2 classes, with samples for training: level 24, upright 24\n"
-        assert trained_by_command(recipe, *words) == (0, note)
+        assert trained_by_command(recipe, *words) == (0, "")
         assert "0 trainers, 1 server, " in command.stopped()
     assert losses(RunDirectory.open(tmp_path / "ranks")) == pytest.approx(losses(alone), rel=1e-4)
 
@@ -207,7 +206,7 @@ def test_machines_whose_samples_or_token_are_others_do_not_join(
         head.stopped()
 
 
-def test_the_end_of_a_pool_is_that_of_lent_servers(recipe: Path, stores: Path, tmp_path: Path) -> None:
+def test_the_end_of_a_pool_ends_attached_servers(recipe: Path, stores: Path, tmp_path: Path) -> None:
     words = (recipe, "--stores", stores, "--servers", 1)
     with (
         serving(*words, folder=tmp_path) as head,
@@ -219,7 +218,7 @@ def test_the_end_of_a_pool_is_that_of_lent_servers(recipe: Path, stores: Path, t
         lent.until(r"the pool at \S+ has ended")
 
 
-def test_a_head_that_is_killed_is_told_by_the_run_and_by_whoever_lends(
+def test_the_run_and_attached_servers_report_a_killed_head(
     recipe: Path, stores: Path, tmp_path: Path
 ) -> None:
     recipe.write_text(recipe.read_text().replace("epochs = 4", "epochs = 1000"))  # it outlives the head
@@ -397,7 +396,9 @@ def test_the_command_says_where_metrics_are(recipe: Path, stores: Path, tmp_path
         command.stopped()
 
 
-def test_nobody_at_an_address_is_said_within_seconds(recipe: Path, stores: Path, tmp_path: Path) -> None:
+def test_an_address_without_a_server_is_reported_within_seconds(
+    recipe: Path, stores: Path, tmp_path: Path
+) -> None:
     with serving(recipe, "--stores", stores, "--join", "127.0.0.1:9", folder=tmp_path) as command:
         assert command.ended() == 1
         command.until("the pool of data servers at 127.0.0.1:9 cannot be joined: ")

@@ -28,7 +28,7 @@ from torch import nn
 
 import cotswold
 from cotswold import wire as m
-from cotswold.api.servers.parameter_server import Served
+from cotswold.api.servers.parameter_server import ServedParameters
 from cotswold.host import Token
 from cotswold.replicas.client import Client
 from cotswold.transport import Endpoint, Message
@@ -47,7 +47,7 @@ SECONDS = 10.0
 class Mallory:
     """A client that knows the token, like a faulty program, and talks to a server."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedParameters) -> None:
         host, _, port = served.address.rpartition(":")
         self.client = Client(host, int(port), Token(served.token))
         self.admitted = self.client._machine._session.admitted  # type: ignore[union-attr]  # it is here
@@ -113,20 +113,20 @@ def make() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[Served]:
+def served() -> Iterator[ServedParameters]:
     with cotswold.serve(make(), servers=2, learning_rate=1.0, shard_bytes=64) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def mallory(served: Served) -> Iterator[Mallory]:
+def mallory(served: ServedParameters) -> Iterator[Mallory]:
     found = Mallory(served)
     yield found
     found.close()
 
 
 @pytest.fixture
-def unharmed(served: Served) -> Iterator[None]:
+def unharmed(served: ServedParameters) -> Iterator[None]:
     """Check that a client finds everything unchanged, and that its pushes count."""
     before = dict(served.processes)
     module = make()
@@ -146,7 +146,7 @@ def unharmed(served: Served) -> Iterator[None]:
         os.kill(pid, 0)
 
 
-def refused(served: Served, reason: str, more_than: int) -> None:
+def refused(served: ServedParameters, reason: str, more_than: int) -> None:
     """Wait until a refusal is counted."""
     deadline = time.monotonic() + SECONDS
     while served.status.refused.get(reason, 0) <= more_than:
@@ -218,7 +218,7 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
 @pytest.mark.usefixtures("unharmed")
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_update_is_refused_with_its_reason_and_counted(
-    served: Served, mallory: Mallory, what: str
+    served: ServedParameters, mallory: Mallory, what: str
 ) -> None:
     kind, change = WRONG[what]
     before = served.status.refused.get(kind, 0)
@@ -228,7 +228,7 @@ def test_a_wrong_update_is_refused_with_its_reason_and_counted(
 
 @pytest.mark.usefixtures("unharmed")
 def test_an_update_of_another_run_or_of_a_session_that_is_not_ones_own_is_refused(
-    served: Served, mallory: Mallory
+    served: ServedParameters, mallory: Mallory
 ) -> None:
     for kind, change in MISTAKES.items():
         before = served.status.refused.get(kind, 0)
@@ -240,7 +240,7 @@ def test_an_update_of_another_run_or_of_a_session_that_is_not_ones_own_is_refuse
 
 @pytest.mark.usefixtures("unharmed")
 def test_an_update_that_comes_twice_counts_once_and_is_answered_again(
-    served: Served, mallory: Mallory
+    served: ServedParameters, mallory: Mallory
 ) -> None:
     client = mallory.client
     client.pull()
@@ -336,7 +336,7 @@ def test_whatever_a_holder_of_the_token_sends_disturbs_nobody(mallory: Mallory, 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_message_that_is_cut_short_is_counted_and_passed_over(
-    served: Served, mallory: Mallory, data: st.DataObject
+    served: ServedParameters, mallory: Mallory, data: st.DataObject
 ) -> None:
     header, buffers = encode(mallory.update)
     sizes = [memoryview(each).nbytes for each in buffers]
@@ -352,7 +352,7 @@ def test_a_message_that_is_cut_short_is_counted_and_passed_over(
 
 
 @pytest.mark.usefixtures("unharmed")
-def test_a_gigantic_length_that_is_announced_is_refused(served: Served, mallory: Mallory) -> None:
+def test_a_gigantic_length_that_is_announced_is_refused(served: ServedParameters, mallory: Mallory) -> None:
     before = served.status.refused.get("oversized", 0)
     header, _ = encode(mallory.update)
     mallory.send_frames([HEAD + b"\x92" + header + msgpack.packb([1 << 62])])
@@ -363,7 +363,9 @@ def test_a_gigantic_length_that_is_announced_is_refused(served: Served, mallory:
 @pytest.mark.usefixtures("unharmed")
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(garbage=st.binary(max_size=200), greets=st.booleans())
-def test_bytes_of_strangers_at_the_port_do_no_harm(served: Served, garbage: bytes, greets: bool) -> None:
+def test_bytes_of_strangers_at_the_port_do_no_harm(
+    served: ServedParameters, garbage: bytes, greets: bool
+) -> None:
     host, _, port = served.address.rpartition(":")
     greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL".ljust(22, b"\0") + bytes(33)
     with socket.create_connection((host, int(port)), timeout=SECONDS) as caller:
@@ -372,7 +374,7 @@ def test_bytes_of_strangers_at_the_port_do_no_harm(served: Served, garbage: byte
             caller.sendall(b"\x02" + struct.pack(">Q", 1 << 62) + garbage)  # a frame of that many bytes
 
 
-def test_a_stranger_without_the_token_is_not_heard(served: Served) -> None:
+def test_a_stranger_without_the_token_is_not_heard(served: ServedParameters) -> None:
     before = served.status.refused.get("strangers", 0)
     context = zmq.Context()
     socket_ = context.socket(zmq.DEALER)

@@ -79,7 +79,7 @@ def test_a_death_is_told_once_and_one_that_was_given_up_before_it_ended_as_both(
     assert len(heard(clock, found, *given_up)) == 2
 
 
-def test_many_that_die_are_a_few_lines_and_nobody_is_forgotten() -> None:
+def test_many_deaths_are_a_few_lines_and_none_is_omitted() -> None:
     found = EventSummary(clock := Clock())
     lines: list[str] = []
     for number in range(1000):

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cotswold.ui.screen import Screen, watching
+from cotswold.ui.screen import Screen, refresh
 
 LINES = ["a" * 20, "", "b" * 81, "c", "d"]
 
@@ -33,6 +33,6 @@ def test_no_more_is_shown_than_a_terminal_has_room_for_and_all_where_it_has_no_s
         heard.append(screen)
         return LINES
 
-    watching(lines)
+    refresh(lines)
     assert capsys.readouterr().out == "\x1b[2J\x1b[H" + "\n".join(LINES[:shown]) + "\n"
     assert heard == [Screen(max(0, rows - 1) or None, columns or None)]

@@ -56,7 +56,7 @@ def concluded(*rows: Event) -> list[str]:
     return waiting.diagnose({"replicas": replicas, "servers": servers}, is_here=False)
 
 
-def test_where_all_compute_nobody_is_blamed() -> None:
+def test_no_process_is_named_if_all_compute() -> None:
     found = concluded(replica(1), replica(2, "pushing", "server-0", seconds=0.5), server(0))
     assert found == ["no process has waited for long"]
 
@@ -97,7 +97,7 @@ def test_a_stopped_replica_is_not_said_to_wait_for_a_server() -> None:
 
 
 @pytest.mark.parametrize("silent", [0.0, 6.0])
-def test_at_the_end_of_an_epoch_whoever_has_samples_left_is_waited_for(silent: float) -> None:
+def test_at_the_end_of_an_epoch_the_replicas_with_samples_are_waited_for(silent: float) -> None:
     idle = [replica(each, "idle", "coordinator", seconds=9.0, in_flight=0) for each in (1, 3)]
     found = concluded(*idle, replica(2, seconds=9.0, silent=silent, in_flight=32), server(0))
     said = "replica-1 and replica-3 wait for replica-2"
@@ -178,8 +178,8 @@ def test_an_evaluator_has_a_line_and_one_that_is_silent_is_named() -> None:
     silent = JUDGING | {"silent_seconds": 8.0, "pid": 0}
     (said,) = waiting.diagnose({"evaluators": [silent]}, is_here=False)
     assert said.startswith("evaluator-1 sent no message for 8.0 s")
-    assert activity.evaluator_does(silent).startswith("is silent; at its last message it evaluated")
-    assert activity.evaluator_does({"activity": "idle"}) == "waits for parameters to evaluate"
+    assert activity.describe_evaluator(silent).startswith("is silent; at its last message it evaluated")
+    assert activity.describe_evaluator({"activity": "idle"}) == "waits for parameters to evaluate"
 
 
 def test_where_buckets_have_too_few_copies_a_server_says_so() -> None:

@@ -23,7 +23,7 @@ from cotswold.recipe import Recipe, dump, load, parse
 from cotswold.recipe.schema import SourcedData, SupervisedTraining
 from cotswold.training import open_store
 from cotswold.ui.format import duration
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.accuracy.served import learn
 from lib.cells import number
 from lib.downpour.simulation import Simulating
@@ -172,7 +172,7 @@ class Trained:
         def tell(entry: Document) -> None:
             done, seconds = number(entry, "samples") / learning.samples, time.monotonic() - began
             if done:
-                say(
+                write_message(
                     f"  {min(done, 1):.0%}, validation {number(entry, 'accuracy'):.2%}, "
                     f"{duration(max(0.0, seconds / done - seconds))} left"
                 )
@@ -191,7 +191,7 @@ class Trained:
         place = self._stores / "runs" / f"{self.case.name}-{seed}"
 
         def tell(entry: Document) -> None:
-            say(f"  {entry['samples']:,} samples, validation {number(entry, 'accuracy'):.2%}")
+            write_message(f"  {entry['samples']:,} samples, validation {number(entry, 'accuracy'):.2%}")
 
         found = learn(recipe, seed, place, self._stores, tell)
         alone = {

@@ -29,7 +29,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.report.build import page_html
 from cotswold.phrases import counted
-from cotswold.ui.format import percent, plain
+from cotswold.ui.format import percent, three_figures
 from lib.accuracy.cases import SYNCHRONOUS, Case
 from lib.accuracy.summary import finals
 
@@ -46,7 +46,7 @@ def page(found: Told, cases: Sequence[Case]) -> str:
     return page_html(
         Page(
             title="Accuracy with one replica and with several",
-            lead=(
+            summary=(
                 "The networks of Chilimbi et al. 2014, sections 4.3 and 4.4, with ordinary SGD and with "
                 "asynchronous replicas, simulated event by event with real gradients at the parameters "
                 "that each replica pulled."
@@ -99,7 +99,7 @@ def _accuracies(rows: Sequence[Told], cases: Sequence[Case]) -> PageSection:
             ),
             TableCell(percent(each["validation"], 2)),
             TableCell(str(each["seeds"])),
-            TableCell(plain(each["staleness"])),
+            TableCell(three_figures(each["staleness"])),
             TableCell(each["rule"]),
             TableCell("" if each["bar"] is None else percent(each["bar"], 2)),
         ]

@@ -70,7 +70,7 @@ class Measured:
         for workers, travel, seconds in cases:
             work = replace(self.work, point_transfer=travel)
             predicted = [
-                predict_evaluation(self.machine(number), work, workers).again_seconds
+                predict_evaluation(self.machine(number), work, workers).repeated_seconds
                 for number in range(len(seconds))
             ]
             ratio = median(said / took for said, took in zip(predicted, seconds, strict=True))

@@ -51,10 +51,10 @@ def judge(run: cotswold.Run, made: JapaneseSet, threads: int | None = None) -> d
     found: dict[str, object] = {}
     for part in PARTS:
         predicted = cotswold.predict(run, f"{made.path.absolute()}:{part}", threads=threads, progress=False)
-        if predicted.left_out or predicted.classes != made.classes:
+        if predicted.skipped or predicted.classes != made.classes:
             raise SourceError(
                 f"{made.path} and the network of {run.path} have different characters, or samples "
-                f"were left out ({', '.join(predicted.left_out[:3]) or 'none'}); evaluate it on its own set"
+                f"were left out ({', '.join(predicted.skipped[:3]) or 'none'}); evaluate it on its own set"
             )
         read = predicted.probabilities.argmax(1).astype(np.int64)
         found[part] = asdict(errors(read, made.held_out_labels(part), made))
@@ -65,7 +65,7 @@ def errors(read: NDArray[np.int64], labels: NDArray[np.int64], made: JapaneseSet
     """Return the errors of predictions ``read`` of samples with these labels."""
     wrong = read != labels
     originals, names = made.frequencies, made.classes
-    common = np.isin(labels, made.commonest(COMMON))
+    common = np.isin(labels, made.most_frequent(COMMON))
     count = np.bincount(labels, minlength=len(names))
     each = np.bincount(labels, weights=wrong, minlength=len(names))[count > 0] / count[count > 0]
     rare: dict[str, float | None] = {}

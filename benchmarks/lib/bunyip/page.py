@@ -32,7 +32,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.report.build import page_html
 from cotswold.data.datasets.japanese_ocr import JapaneseSet, contact_sheet
-from cotswold.ui.format import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, scaled, three_figures
 from lib.bunyip import paper
 from lib.bunyip.error_rates import PARTS
 
@@ -68,7 +68,7 @@ def page(found: Told, made: JapaneseSet) -> str:
     return page_html(
         Page(
             title="The Bunyip experiment",
-            lead=(
+            summary=(
                 "Machine-printed Japanese, 3203 characters of 20 x 20 grey, by a network 400-480-3203: "
                 "table 1 of Aberdeen, Baxter and Edwards 2000 on a set rendered from typefaces, next to the "
                 "figures of the paper."
@@ -240,7 +240,7 @@ def _speed(found: Told) -> PageSection:
         row("Time", duration(account["seconds"]), "4 h"),
         row(
             "Bought hardware",
-            f"{plain(bought)} cents per MFLOP/s" if bought is not None else "no price given",
+            f"{three_figures(bought)} cents per MFLOP/s" if bought is not None else "no price given",
             "92.4 cents per MFLOP/s",
         ),
         row("Rented", f"{rented:.2f} dollars for all cells" if rented is not None else "no price given", ""),
@@ -254,7 +254,7 @@ def _speed(found: Told) -> PageSection:
                     _named(cell),
                     f"{(cell['flops_per_second'] or 0) / 1e9:.1f} GFLOP/s",
                     duration(cell["seconds"]),
-                    plain(cell["cents_per_mflops"]) if cell["cents_per_mflops"] is not None else "",
+                    three_figures(cell["cents_per_mflops"]) if cell["cents_per_mflops"] is not None else "",
                     f"{cell['dollars']:.3f}" if cell["dollars"] is not None else "",
                 )
                 for cell in found["cells"]
@@ -280,8 +280,8 @@ def _images(made: JapaneseSet) -> PageSection:
     first = np.linspace(0, made.originals - 1, _COLUMNS).astype(np.int64)
     variants = (first + made.originals * np.arange(8)[:, None]).reshape(-1)
     shown = [
-        ("Training patterns: untransformed scans", made.patterns(np.arange(some))),
-        ("One scan per column, with seven transformed patterns", made.patterns(variants)),
+        ("Training patterns: untransformed scans", made.samples(np.arange(some))),
+        ("One scan per column, with seven transformed patterns", made.samples(variants)),
         ("Validation: printed and scanned like training samples", made.held_out("validation")[0][:some]),
         ("Held out: degradations unseen in training", made.held_out("degradations")[0][:some]),
         ("Held out: families unseen in training", made.held_out("families")[0][:some]),
@@ -293,7 +293,7 @@ def _images(made: JapaneseSet) -> PageSection:
             ("Originals", count(made.originals)),
             ("Characters", count(len(made.classes))),
             ("Characters with one or two originals", count(rare)),
-            ("Characters that make up 40 % of the data", count(len(made.commonest()))),
+            ("Characters that make up 40 % of the data", count(len(made.most_frequent()))),
             ("Families trained on", count(sum(not each["held_out"] for each in made.families))),
             ("Families held out", ", ".join(each["name"] for each in made.families if each["held_out"])),
         ]

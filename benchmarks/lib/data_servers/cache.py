@@ -87,8 +87,8 @@ def bound(store: Store, batch: int, cache_bytes: int) -> Document:
     cache = served.cache
     return {
         "bound_bytes": cache_bytes,
-        "cached_bytes_most": cache.bytes_most,
-        "of_bound": rounded(cache.bytes_most / cache_bytes),
+        "cached_bytes_most": cache.peak_bytes,
+        "of_bound": rounded(cache.peak_bytes / cache_bytes),
         "resident_growth_bytes": most,
         "set_bytes": stored_bytes(store) * store.splits[split],
         "hits": cache.hits,

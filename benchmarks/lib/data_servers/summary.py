@@ -71,9 +71,9 @@ def _rows(cells: Cells, subject: str) -> list[Document]:
             "workers": fed[0]["workers"],
         }
         for name in _FIGURES[:3]:
-            row[name] = Spread.of([number(each, name) for each in fed]).as_dict()
+            row[name] = Spread.from_samples([number(each, name) for each in fed]).as_dict()
         row["waited_at_1_2"] = (
-            Spread.of([number(each, "waited") for each in starving]).as_dict() if starving else None
+            Spread.from_samples([number(each, "waited") for each in starving]).as_dict() if starving else None
         )
         found.append(row)
     return found

@@ -178,7 +178,7 @@ def report(found: Mapping[str, Any], folder: Path) -> None:
     text = page_html(
         Page(
             title="Images by untied local filters",
-            lead=(
+            summary=(
                 "Three stages of untied local filters, pooling and contrast normalisation, then one logistic "
                 "output per category against all others (Dean et al. 2012, section 5), on Caltech-101: "
                 "filters at random, and filters learnt without labels."

@@ -48,7 +48,7 @@ class Accurate:
         race = Race(rate, seed, epochs * epoch, epoch, recipe.training.batch_size, workers)
         kept = replicas(recipe, self._store, self._rows, race)
         vectors = [torch.from_numpy(vector) for vector in kept.vectors]
-        judge = Evaluator.of_recipe(recipe, self._store)
+        judge = Evaluator.from_recipe(recipe, self._store)
         validated = []
         for vector in vectors:
             means = judge.means(vector)

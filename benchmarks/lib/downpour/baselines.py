@@ -27,7 +27,7 @@ from cotswold.errors import MachineError
 from cotswold.host import keep_freed_bytes
 from cotswold.recipe import parse
 from cotswold.testing import CpuQuota
-from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.async_sgd.replica_task import build_replica_task
 from cotswold.training.data.indexed import StoreSamples
 from cotswold.training.losses import loss_of
 from cotswold.training.strategies.supervised import require_targets
@@ -141,7 +141,7 @@ def race_of(name: str, race: Race, arguments: Mapping[str, str]) -> Kept:
     """Return the parameters saved by the processes of a method."""
     context = multiprocessing.get_context("spawn")
     learned = context.Value("q", 0)
-    module = in_replica(**arguments).network
+    module = build_replica_task(**arguments).network
     module.share_memory()
     with TemporaryDirectory() as folder, ExitStack() as stack:
         pipes: list[Connection[object, object]] = []

@@ -16,7 +16,7 @@ import torch
 
 from cotswold.host import keep_freed_bytes
 from cotswold.shards.core.permutation import samples_at
-from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.async_sgd.replica_task import build_replica_task
 
 
 class Computing:
@@ -64,7 +64,7 @@ class Computing:
 def _serve(pipe: Connection[object, object], number: int, arguments: Mapping[str, str], batch: int) -> None:
     torch.set_num_threads(1)
     keep_freed_bytes()
-    work = in_replica(**arguments)
+    work = build_replica_task(**arguments)
     gradient, step = torch.zeros_like(work.parameters), number
     work.compute(range(batch), gradient)
     pipe.send(True)

@@ -24,7 +24,7 @@ from cotswold.host import ForkServer
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, from_values, parse
 from cotswold.recipe.schema import BatchTraining
-from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.async_sgd.replica_task import build_replica_task
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import settings_of
@@ -167,7 +167,7 @@ class Experiment:
         """Return held-out accuracy by simulated seconds, with more replicas than cores."""
         recipe = way.of(self._text, seed)
         torch.set_num_threads(1)
-        work = in_replica(**arguments(recipe, self._store, self._rows))
+        work = build_replica_task(**arguments(recipe, self._store, self._rows))
         work.parameters.copy_(self.warm(seed))
         machines = Machines(replicas, seed=seed, **times)
         learning = Learning(Pace(recipe.training.batch_size), rate, samples, RULES[way.rule], seed=seed)

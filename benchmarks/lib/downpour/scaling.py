@@ -17,7 +17,7 @@ from cotswold.data import Store
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, parse
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.async_sgd.replica_task import build_replica_task
 from lib.downpour.replicas import arguments, opened, stretch
 from lib.hogwild import FACTORY
 from lib.hogwild_training import Steps, train
@@ -39,7 +39,7 @@ class Growing:
     def on_one_copy(self, processes: int) -> Document:
         """Return billions of connections per second: the network's connections times samples per second."""
         words = arguments(self._recipe, self._store, self._rows)
-        connections = in_replica(**words).flops[0] / 2
+        connections = build_replica_task(**words).flops[0] / 2
         batch = self._recipe.training.batch_size
         rate = self._rate or 20 * batch
         samples = max(round(rate * processes * self._seconds), 4 * batch * processes)

@@ -14,7 +14,7 @@ from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.recipe import Recipe
-from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask, in_replica
+from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask, build_replica_task
 from cotswold.training.data.indexed import StoreSamples
 from lib.downpour.replicas import arguments
 from lib.hogwild import accuracy
@@ -33,14 +33,14 @@ class Simulating:
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:
         torch.set_num_threads(1)
         self._recipe, self._store, self._arguments = recipe, store, arguments(recipe, store, rows)
-        self._judge = Evaluator.of_recipe(recipe, store)
+        self._judge = Evaluator.from_recipe(recipe, store)
 
     def work(self, seed: int) -> ReplicaTask:
         """Return a network with the initial values of a seed."""
         text = self._arguments["recipe"].replace(
             f"seed = {self._recipe.training.seed}\n", f"seed = {seed}\n", 1
         )
-        work = in_replica(**{**self._arguments, "recipe": text})
+        work = build_replica_task(**{**self._arguments, "recipe": text})
         torch.manual_seed(seed)  # for dropout, which draws new masks in a replica
         return work
 

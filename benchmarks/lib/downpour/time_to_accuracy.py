@@ -33,7 +33,7 @@ def raced(name: str, recipe: Recipe, store: Store, rows: Path, race: Race, accur
         kept = replicas(recipe, store, rows, race)
     else:
         kept = race_of(name, race, arguments(recipe, store, rows))
-    judge = Evaluator.of_recipe(recipe, store)
+    judge = Evaluator.from_recipe(recipe, store)
 
     def judged(place: int) -> float:
         means = judge.means(torch.from_numpy(kept.vectors[place]))

@@ -167,8 +167,8 @@ def _summary(
         else rounded(case.stack_bytes / case.limit_bytes),
         "peak_bytes": peak,
         **measured,
-        "update_seconds": Spread.of(updates).as_dict(),
-        "in_memory_seconds": None if computing is None else Spread.of(computing).as_dict(),
-        "raw_disk_seconds": Spread.of(raw).as_dict(),
-        "over_the_larger": Spread.of(against).as_dict(),
+        "update_seconds": Spread.from_samples(updates).as_dict(),
+        "in_memory_seconds": None if computing is None else Spread.from_samples(computing).as_dict(),
+        "raw_disk_seconds": Spread.from_samples(raw).as_dict(),
+        "over_the_larger": Spread.from_samples(against).as_dict(),
     }

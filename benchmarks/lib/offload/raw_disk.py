@@ -96,6 +96,6 @@ def _through(
         except Empty:
             return
         count = -(-count // mmap.PAGESIZE) * mmap.PAGESIZE
-        with aligned.opened(path, flags) as file:
+        with aligned.open_aligned(path, flags) as file:
             for first in range(0, count, aligned.CHUNK_BYTES):
                 pass_(file, buffer[: min(aligned.CHUNK_BYTES, count - first)], first)

@@ -19,7 +19,7 @@ from cotswold.checkpoint import CheckpointManager
 from cotswold.geometry import StackGeometry
 from cotswold.host import available_bytes
 from cotswold.training.jobs.memory_estimate import stack_budget
-from cotswold.training.parameters.offload.memory_plan import TAKEN, rooms, row_bytes
+from cotswold.training.parameters.offload.memory_plan import ROWS_FRACTION, row_bytes, row_capacities
 from cotswold.training.parameters.offload.row_cache import RowThreads
 from cotswold.training.parameters.offload.stack import OffloadedStack
 from lib.offload.raw_disk import RawDisk
@@ -52,7 +52,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
     geometry, layer = case.geometry, case.geometry.filters
     free = available_bytes() if case.limit_bytes is None else min(available_bytes(), case.limit_bytes)
     maps_bytes = stack_budget(geometry, case.batch).activation_bytes
-    room = rooms([geometry], int(TAKEN * free) - maps_bytes, together=False)[0]
+    room = row_capacities([geometry], int(ROWS_FRACTION * free) - maps_bytes, together=False)[0]
     with RowThreads() as pool:
         stack = OffloadedStack(
             geometry,

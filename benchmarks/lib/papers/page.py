@@ -65,7 +65,7 @@ def page(
     return page_html(
         Page(
             title=paper.title,
-            lead=paper.lead,
+            summary=paper.lead,
             numbers=numbers,
             problems=problems,
             sections=sections,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.errors import UserError
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 from lib.papers.sources import SOURCES, Command, Size, Source
 
 BENCHMARKS = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ class Running:
             words = self.words(command, minutes)
             if command.makes is not None and Path(command.makes.format(work=self.work)).exists():
                 continue
-            say(f"{name}: {' '.join(command.words)}")
+            write_message(f"{name}: {' '.join(command.words)}")
             status = self.run(words)
             if status == 130:
                 raise KeyboardInterrupt

@@ -30,10 +30,10 @@ GRIDS = ("1x2", "2x1")
 """Grids of two ranks; four ranks on two cores would not be a measurement."""
 RATES: tuple[Rate | None, ...] = (None, "10gbit", "1gbit")
 THREADS = (1, 2)
-EFFORT = Effort(Rounds(most=9, least=5, seconds=60.0))
-HIDDEN_EFFORT = Effort(Rounds(most=60, least=15, seconds=90.0))
+EFFORT = Effort(Rounds(max_rounds=9, min_rounds=5, seconds=60.0))
+HIDDEN_EFFORT = Effort(Rounds(max_rounds=60, min_rounds=15, seconds=90.0))
 """Many rounds, for a small difference of long times."""
-QUICK_EFFORT = Effort(Rounds(most=3, least=2, seconds=0.5))
+QUICK_EFFORT = Effort(Rounds(max_rounds=3, min_rounds=2, seconds=0.5))
 
 
 def cases() -> list[Case[Any]]:

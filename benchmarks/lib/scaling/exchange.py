@@ -15,7 +15,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
 from cotswold.mesh.stacks.share import Share
@@ -64,7 +64,7 @@ def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
         values = images * (pixels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth)
         once = mover.plan.points * values * _FLOAT_BYTES
         repeats = max(1, min(BURST_MOST, BURST_BYTES // once))
-        actions = {OURS: exchange, GLOO: by_gloo[what][0], RAW: raw(mover, values)}
+        actions = {COTSWOLD: exchange, GLOO: by_gloo[what][0], RAW: raw(mover, values)}
         rank.actions.update({named(by, what): _burst(action, repeats) for by, action in actions.items()})
         moved[what] = once * repeats
     return moved
@@ -83,14 +83,14 @@ def exchanges(subject: Windows, effort: Effort) -> list[Row]:
     fields, clock = subject.fields, Stopwatch()
     with RankPool(subject.cut.grid.size) as pool:
         bytes_of: dict[str, int] = pool.call(hold_exchanges, subject)[0]
-        pairs = [(what, by) for what in EXCHANGES for by in (OURS, GLOO, RAW)]
+        pairs = [(what, by) for what in EXCHANGES for by in (COTSWOLD, GLOO, RAW)]
         actions = {(what, by): pool.action(named(by, what), clock) for what, by in pairs}
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in EXCHANGES:
-        taken = {by: samples[what, by] for by in (OURS, GLOO, RAW)}
+        taken = {by: samples[what, by] for by in (COTSWOLD, GLOO, RAW)}
         verdicts = [
-            Comparison(RAW, ratios(taken[RAW], taken[OURS]), BAR),
+            Comparison(RAW, ratios(taken[RAW], taken[COTSWOLD]), BAR),
             Comparison(BY_GLOO, ratios(taken[RAW], taken[GLOO])),
         ]
         place = RowKey("exchange", f"{fields.name}, {subject.grid}", what, fields.images)

@@ -25,7 +25,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 from cotswold.testing.hosts import Hosts, Rate
@@ -86,10 +86,10 @@ def hold_step(rank: Rank, subject: Link) -> None:
         elif rank.number == 1:
             dist.recv(much, 0)
 
-    rank.kept.update({OURS: stack, WAITED: waits})
+    rank.cache.update({COTSWOLD: stack, WAITED: waits})
     rank.actions.update(
         {
-            OURS: waits.counted(step),
+            COTSWOLD: waits.counted(step),
             BARE: without_messages(step),
             EXCHANGES: exchanges,
             PACKING: without_messages(exchanges),
@@ -100,7 +100,7 @@ def hold_step(rank: Rank, subject: Link) -> None:
 
 def waited(rank: Rank) -> float:
     """Return the seconds for which this rank was blocked in its last step."""
-    waits: Waits = rank.kept[WAITED]
+    waits: Waits = rank.cache[WAITED]
     return waits.seconds
 
 
@@ -112,7 +112,7 @@ def busy(rank: Rank) -> float:
 def hidden(subject: Link, effort: Effort) -> list[Row]:
     """Measure the four times, and the hidden fraction of the messages' time."""
     clock, blocked = Stopwatch(), list[float]()
-    worked: dict[str, list[float]] = {OURS: [], BARE: []}
+    worked: dict[str, list[float]] = {COTSWOLD: [], BARE: []}
     grid = Grid.parse(subject.grid)
     with Hosts(grid.size, subject.rate) as hosts, RankPool(grid.size, hosts=hosts) as pool:
         pool.call(hold_step, subject)
@@ -124,7 +124,7 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
                 before = mean(pool.call(busy))
                 action()
                 worked[name].append(mean(pool.call(busy)) - before)
-                if name == OURS:
+                if name == COTSWOLD:
                     blocked.append(max(pool.call(waited)))
 
             return noted
@@ -132,23 +132,23 @@ def hidden(subject: Link, effort: Effort) -> list[Row]:
         actions = {name: busily(name) for name in worked}
         actions |= {name: pool.action(name, clock) for name in (EXCHANGES, PACKING, LINK)}
         samples = interleaved(actions, effort.rounds, clock)
-        if not all(pool.call(is_finite, OURS)):
+        if not all(pool.call(is_finite, COTSWOLD)):
             raise MachineError(
                 f"{subject.fields.name} did not stay finite during the measurement; try --match"
             )
     shape, rate = f"{subject.fields.name}, {subject.grid}", words(subject.rate)
     place = RowKey("hidden", shape, f"step, {rate}", subject.fields.images)
-    alone = Spread.of(_less(samples[EXCHANGES], samples[PACKING])).median
+    alone = Spread.from_samples(_less(samples[EXCHANGES], samples[PACKING])).median
     bar = BAR if subject.rate == "10gbit" else None
     facts: dict[str, object] = {
         "bytes_of_all_messages": subject.sent_bytes,
-        "link_gbit": rounded(8e-9 * LINK_BYTES / Spread.of(samples[LINK]).median),
-        "processor_ms_for_messages": rounded(1e3 * (median(worked[OURS]) - median(worked[BARE]))),
+        "link_gbit": rounded(8e-9 * LINK_BYTES / Spread.from_samples(samples[LINK]).median),
+        "processor_ms_for_messages": rounded(1e3 * (median(worked[COTSWOLD]) - median(worked[BARE]))),
         "messages_alone_ms": rounded(1e3 * alone),
         "messages_alone_gbit_each_way": rounded(8e-9 * subject.sent_bytes / 2 / alone),
     }
     verdicts = [
-        Comparison(HIDDEN, _share(_less(samples[OURS], samples[BARE]), alone), bar),
+        Comparison(HIDDEN, _share(_less(samples[COTSWOLD], samples[BARE]), alone), bar),
         Comparison(BLOCKED, _share(blocked, alone)),
     ]
     return [in_milliseconds(place, {**samples, WAITED: blocked}, verdicts, facts)]
@@ -165,4 +165,4 @@ def _less(first: Sequence[float], second: Sequence[float]) -> list[float]:
 
 def _share(exposed: Sequence[float], alone: float) -> Spread:
     """Return the hidden fraction of the messages' time, round by round."""
-    return Spread.of([1 - one / alone for one in exposed])
+    return Spread.from_samples([1 - one / alone for one in exposed])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.row import OURS, Comparison, Row, RowKey, Samples
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, Samples
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackGeometry
 from lib.scaling.shapes import Fields
@@ -73,20 +73,20 @@ def speed(subject: Speed, effort: Effort) -> list[Row]:
         if subject.one != subject.part:
             one = ONE
             pool.call(hold_plain, ONE, subject.one, fields.images, only=[0])
-        pool.call(hold_share, OURS, subject.grid, subject.whole, fields.images, fields.first)
+        pool.call(hold_share, COTSWOLD, subject.grid, subject.whole, fields.images, fields.first)
         actions: dict[tuple[str, str], Callable[[], None]] = {}
         for what in (STEP, FORWARD):
-            actions[what, OURS] = pool.action(named(OURS, what), clock)
+            actions[what, COTSWOLD] = pool.action(named(COTSWOLD, what), clock)
             actions[what, ONE] = pool.action(named(one, what), clock, only=[0], barrier=False)
             actions[what, TWO_APART] = pool.action(named(TWO_APART, what), clock)
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in (STEP, FORWARD):
-        taken = {by: samples[what, by] for by in (OURS, ONE, TWO_APART)}
+        taken = {by: samples[what, by] for by in (COTSWOLD, ONE, TWO_APART)}
         once = [seconds / subject.work for seconds in taken[ONE]]
         verdicts = [
-            Comparison(ONE, ratios(once, taken[OURS]), BARS[subject.kind]),
-            Comparison(TWO_APART, ratios(taken[TWO_APART], taken[OURS])),
+            Comparison(ONE, ratios(once, taken[COTSWOLD]), BARS[subject.kind]),
+            Comparison(TWO_APART, ratios(taken[TWO_APART], taken[COTSWOLD])),
         ]
         place = RowKey(subject.kind, f"{fields.name}, {subject.grid}", what, fields.images)
         found.append(in_milliseconds(place, taken, verdicts, _sizes(subject)))
@@ -97,7 +97,7 @@ def in_milliseconds(
     place: RowKey, taken: Samples, verdicts: Sequence[Comparison], facts: dict[str, object] | None = None
 ) -> Row:
     """Return a row of times."""
-    figures = {by: Spread.of([1e3 * one for one in seconds]) for by, seconds in taken.items()}
+    figures = {by: Spread.from_samples([1e3 * one for one in seconds]) for by, seconds in taken.items()}
     return Row(place, "ms", figures, taken, "seconds", verdicts, facts=facts or {})
 
 
@@ -125,17 +125,17 @@ def alone(subject: Alone, effort: Effort) -> list[Row]:
     """Measure steps and forward passes of a 1x1 grid and of the plain module, on one map."""
     fields, clock = subject.fields, Stopwatch()
     geometry = fields.stack(fields.weak, fields.weak)
-    names = [(what, by) for what in (STEP, FORWARD, LOCAL) for by in (OURS, PLAIN)]
+    names = [(what, by) for what in (STEP, FORWARD, LOCAL) for by in (COTSWOLD, PLAIN)]
     with RankPool(1, subject.threads) as pool:
         pool.call(hold_plain, PLAIN, geometry, fields.images)
-        pool.call(hold_share, OURS, "1x1", geometry, fields.images, fields.first)
-        pool.call(hold_layers, OURS, PLAIN, geometry, fields.images)
+        pool.call(hold_share, COTSWOLD, "1x1", geometry, fields.images, fields.first)
+        pool.call(hold_layers, COTSWOLD, PLAIN, geometry, fields.images)
         actions = {(what, by): pool.action(named(by, what), clock) for what, by in names}
         samples = interleaved(actions, effort.rounds, clock)
     found = []
     for what in (STEP, FORWARD, LOCAL):
-        taken = {by: samples[what, by] for by in (OURS, PLAIN)}
-        verdict = Comparison(PLAIN, ratios(taken[OURS], taken[PLAIN]), ALONE_BAR, "at most")
+        taken = {by: samples[what, by] for by in (COTSWOLD, PLAIN)}
+        verdict = Comparison(PLAIN, ratios(taken[COTSWOLD], taken[PLAIN]), ALONE_BAR, "at most")
         place = RowKey("alone", subject.place, what, fields.images)
         found.append(in_milliseconds(place, taken, [verdict], {"threads": subject.threads}))
     return found

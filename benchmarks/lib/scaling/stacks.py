@@ -48,7 +48,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
 def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
     """Make the step and the forward pass of this rank's share of the stack actions."""
     stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
-    rank.kept[by] = stack
+    rank.cache[by] = stack
     rank.actions[named(by, STEP)] = lambda: stack.step(x, stack.objective_settings, RULE)
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
 
@@ -96,5 +96,5 @@ def share_of(
 
 def is_finite(rank: Rank, by: str) -> bool:
     """True if a share still has finite values."""
-    stack: TrainedStack = rank.kept[by]
+    stack: TrainedStack = rank.cache[by]
     return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

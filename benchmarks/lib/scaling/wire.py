@@ -23,7 +23,7 @@ from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
 from cotswold.bench.ranks.rank import Rank
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
 from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.testing.hosts import HEADER_BYTES, Hosts, Rate, Traffic
@@ -139,19 +139,19 @@ def hold(rank: Rank, subject: Spot) -> None:
     whole = random_images(subject.geometry, subject.images, torch.float64)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # only torch's messages can be suppressed and timed
     stack, x = share_of(rank, subject.grid, subject.geometry, whole, first=False)
-    rank.kept.update(stack=stack, losses=[])
+    rank.cache.update(stack=stack, losses=[])
 
     def step() -> None:
-        rank.kept["losses"].append(stack.step(x, stack.objective_settings, RULE).loss)
+        rank.cache["losses"].append(stack.step(x, stack.objective_settings, RULE).loss)
 
-    rank.actions[OURS] = step
+    rank.actions[COTSWOLD] = step
     rank.actions[REST] = without_messages(step)
 
 
 def share(rank: Rank) -> tuple[Tensor, Tensor]:
     """Return the losses so far and this rank's filters."""
-    stack: TrainedStack = rank.kept["stack"]
-    return torch.stack(rank.kept["losses"]), stack.filters
+    stack: TrainedStack = rank.cache["stack"]
+    return torch.stack(rank.cache["losses"]), stack.filters
 
 
 def trained(subject: Spot) -> Found:
@@ -163,7 +163,7 @@ def trained(subject: Spot) -> Found:
         ((losses, filters),) = pool.call(one_process, subject, only=[0])
         pool.call(hold, subject)
         clock, ticks = Stopwatch(), [0.0]
-        step, bare = pool.action(OURS, clock), pool.action(REST, clock)
+        step, bare = pool.action(COTSWOLD, clock), pool.action(REST, clock)
         begun = hosts.settled_traffic()
         for _ in range(STEPS):
             step()
@@ -195,16 +195,16 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
         "header_bytes": wire.header_bytes,
         "bytes_without_messages": wire.without_messages.sent_bytes,
     }
-    bytes_of = {OURS: [wire.message_bytes], PLAN: [wire.planned_bytes]}
+    bytes_of = {COTSWOLD: [wire.message_bytes], PLAN: [wire.planned_bytes]}
     verdicts = [
-        Comparison(PLAN, Spread.of([wire.message_bytes / wire.planned_bytes])),
-        Comparison(UNEXPLAINED, Spread.of([abs(wire.unexplained)]), UNEXPLAINED_BAR, "at most"),
+        Comparison(PLAN, Spread.from_samples([wire.message_bytes / wire.planned_bytes])),
+        Comparison(UNEXPLAINED, Spread.from_samples([abs(wire.unexplained)]), UNEXPLAINED_BAR, "at most"),
     ]
     return [
         Row(
             RowKey("hosts", shape, f"{STEPS} steps, bytes on the wire", subject.images),
             "kB",
-            {by: Spread.of([one / 1e3 for one in counted]) for by, counted in bytes_of.items()},
+            {by: Spread.from_samples([one / 1e3 for one in counted]) for by, counted in bytes_of.items()},
             bytes_of,
             "bytes",
             verdicts,
@@ -213,12 +213,12 @@ def over_hosts(subject: Spot, _: Effort) -> list[Row]:
         Row(
             RowKey("hosts", shape, f"largest difference after {STEPS} steps", subject.images),
             "of the largest magnitude",
-            {OURS: Spread.of([found.error])},
-            {OURS: [found.error]},
+            {COTSWOLD: Spread.from_samples([found.error])},
+            {COTSWOLD: [found.error]},
             "differences",
-            [Comparison(ONE, Spread.of([found.error]), AGREEMENT, "at most")],
+            [Comparison(ONE, Spread.from_samples([found.error]), AGREEMENT, "at most")],
         ),
-        in_milliseconds(RowKey("hosts", shape, "step", subject.images), {OURS: found.seconds}, []),
+        in_milliseconds(RowKey("hosts", shape, "step", subject.images), {COTSWOLD: found.seconds}, []),
     ]
 
 

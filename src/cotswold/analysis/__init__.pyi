@@ -9,14 +9,14 @@ from .layers import StackLayers as StackLayers
 from .layers import top_layers as top_layers
 from .regression import Regression as Regression
 from .regression import regress as regress
-from .report import LeftOut as LeftOut
+from .report import SkippedSamples as SkippedSamples
 from .report import build_report as build_report
 from .selectivity.kmeans_baseline import PASSES_MAX as PASSES_MAX
 from .selectivity.kmeans_baseline import kmeans_network as kmeans_network
 from .selectivity.objects import Baselines as Baselines
 from .selectivity.objects import Control as Control
-from .selectivity.objects import Examination as Examination
-from .selectivity.objects import examine as examine
+from .selectivity.objects import SelectivitySettings as SelectivitySettings
+from .selectivity.objects import score_object as score_object
 from .selectivity.optimal_stimuli import optimal_stimuli as optimal_stimuli
 from .selectivity.results import Evaluation as Evaluation
 from .selectivity.results import ObjectSelectivity as ObjectSelectivity
@@ -31,21 +31,21 @@ __all__ = [
     "Classification",
     "Control",
     "Evaluation",
-    "Examination",
     "Layer",
-    "LeftOut",
     "ObjectSelectivity",
     "ObjectTestSet",
     "Regression",
+    "SelectivitySettings",
+    "SkippedSamples",
     "StackLayers",
     "build_report",
     "classify",
     "curves",
-    "examine",
     "filters",
     "kmeans_network",
     "optimal_stimuli",
     "regress",
+    "score_object",
     "sheet_of_variants",
     "top_layers",
     "verify_results",

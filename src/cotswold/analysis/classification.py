@@ -24,7 +24,7 @@ class Example:
 
     image: str = field(repr=False)
     truth: str
-    answer: str
+    predicted: str
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class Classification:
     split: str
     classes: tuple[str, ...]
     confusion: tuple[tuple[int, ...], ...]
-    right: tuple[Example, ...] = ()
-    wrong: tuple[Example, ...] = ()
+    correct_examples: tuple[Example, ...] = ()
+    wrong_examples: tuple[Example, ...] = ()
 
     @property
     def samples(self) -> int:

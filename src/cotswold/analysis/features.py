@@ -20,13 +20,13 @@ from torch import Tensor
 from cotswold.errors import MachineError, SourceError, UserError
 from cotswold.files.durable import PARTIAL, disk_errors
 
-Named = tuple[Tensor, Sequence[str], Sequence[int]]
+NamedBatch = tuple[Tensor, Sequence[str], Sequence[int]]
 """A batch: images ``(image, channel, y, x)``, their names, their labels (-1 for none)."""
 
 
 def write_features(
     respond: Callable[[Tensor], Tensor],
-    batches: Iterable[Named],
+    batches: Iterable[NamedBatch],
     out: Path,
     *,
     progress: Callable[[int], None] | None = None,
@@ -83,7 +83,7 @@ def write_features(
 def _write_rows(
     file: BinaryIO,
     respond: Callable[[Tensor], Tensor],
-    batches: Iterable[Named],
+    batches: Iterable[NamedBatch],
     names: list[str],
     labels: list[int],
     progress: Callable[[int], None] | None,

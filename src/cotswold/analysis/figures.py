@@ -43,7 +43,7 @@ def curves(run: RunDirectory | Iterable[Event]) -> Figure:
         UserError: if the log has no step yet.
         MachineError: if the log is damaged.
     """
-    history = History.of(read_events(run.events) if isinstance(run, RunDirectory) else run)
+    history = History.from_events(read_events(run.events) if isinstance(run, RunDirectory) else run)
     panels = learning_panels(history)
     if not panels:
         raise UserError("the log has no step yet; call again after the first step")
@@ -85,7 +85,7 @@ def filters(stack: SparseAutoencoderStack, *, count: int = 64, name: str = "the 
     which = f"all {total:,}" if len(chosen) == total else f"{len(chosen):,} of {total:,}"
     drawn = "" if len(chosen) == total else ", from random positions of the map"
     flat = layer.y.size == layer.x.size == 1
-    meaning = _ROWS if flat else _meaning(layer.input.channels)
+    meaning = _ROWS if flat else _colour_legend(layer.input.channels)
     title = f"{which} filters of {name}{drawn}; {meaning}"
     width = max(columns * _TILE_INCHES, _FILTERS_INCHES)
     lines = wrap(title[0].upper() + title[1:], round(width * _LETTERS_INCH))
@@ -119,7 +119,7 @@ def _rows(figure: Figure, stack: SparseAutoencoderStack, chosen: Sequence[Filter
     figure.colorbar(shown)
 
 
-def _meaning(channels: int) -> str:
+def _colour_legend(channels: int) -> str:
     """Return the meaning of the colours of tiles."""
     if channels == 1:
         return "mid-grey is 0, white positive"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cotswold.analysis.images import signed
 from cotswold.data import Transform
-from cotswold.data.preprocessing.whitening import TOP, Float32, cosine_radii, filtered, roll_off
+from cotswold.data.preprocessing.whitening import NYQUIST, Float32, cosine_radii, filtered, roll_off
 from cotswold.nn import SparseAutoencoderStack
 
 
@@ -57,8 +57,8 @@ def undo_whitening(images: Float32, transform: Transform) -> Float32:
     if transform.whitening is None:
         return images
     height, width = images.shape[2:]
-    matrices = transform.whitening.on_grid(height, width).transpose(2, 3, 0, 1).astype(np.float64)
-    passed = roll_off(cosine_radii(height, width), transform.preparation.whiten_cutoff * TOP)
+    matrices = transform.whitening.frequency_matrices(height, width).transpose(2, 3, 0, 1).astype(np.float64)
+    passed = roll_off(cosine_radii(height, width), transform.preparation.whiten_cutoff * NYQUIST)
     kept = passed > 1e-3
     inverse = np.zeros_like(matrices)
     inverse[kept] = np.linalg.pinv(matrices[kept]) * (passed[kept] ** 2)[:, None, None]

@@ -36,7 +36,7 @@ class Layer:
     part: MapName
 
     @classmethod
-    def named(cls, name: str) -> Layer:
+    def parse(cls, name: str) -> Layer:
         """Return the layer of a name ``<stack>.<filters|pooled|output>``.
 
         Args:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cotswold.analysis.plots import Line
 from cotswold.analysis.run_history import Curve, History, PhaseHistory
-from cotswold.ui.format import percent, plain
+from cotswold.ui.format import percent, three_figures
 
 _POINTS = 240  # more than a plot of this width can show
 
@@ -47,7 +47,7 @@ def _objective(number: int, phase: PhaseHistory, alone: bool) -> Panel | None:
     if len(validation.values) > 1 and validation.values[0] > 0:
         first, last = validation.values[0], validation.values[-1]
         sign, change = "+" if last > first else "−", percent(abs(last / first - 1))
-        caption += f": validation objective {plain(first)} → {plain(last)} ({sign}{change})"
+        caption += f": validation objective {three_figures(first)} → {three_figures(last)} ({sign}{change})"
     return _panel(phase, "loss", "objective", f"objective-{number}", caption)
 
 
@@ -57,7 +57,7 @@ def _panel(
     training, validation = phase.training.get(curve, Curve()), phase.validation.get(curve, Curve())
     lines = []
     if training:
-        lines.append(Line("training", *thinned(training)))
+        lines.append(Line("training", *thin_curve(training)))
     if validation:
         lines.append(Line("validation", validation.steps, validation.values, colour=1, dots=True))
     if not lines:
@@ -66,11 +66,13 @@ def _panel(
         caption = label.capitalize()
         if validation:
             last = validation.values[-1]
-            caption += f", final validation value {percent(last) if curve == 'accuracy' else plain(last)}"
+            caption += (
+                f", final validation value {percent(last) if curve == 'accuracy' else three_figures(last)}"
+            )
     return Panel(name, lines, x, label, caption)
 
 
-def thinned(curve: Curve) -> tuple[list[int], list[float]]:
+def thin_curve(curve: Curve) -> tuple[list[int], list[float]]:
     """Return at most as many points as are visible: the last of neighbouring steps, their mean value."""
     steps, values = curve.steps, curve.values
     stride = -(-len(steps) // _POINTS)

@@ -19,21 +19,25 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, SymmetricalLogLocator
 
 Scale = Literal["linear", "log", "symlog"]
 """Scale of y; symlog is linear up to 1 and logarithmic above, so that 0 is on it."""
-INK, FAINT = "#010203", "#010204"
+INK, FAINT_COLOUR = "#010203", "#010204"
 SERIES = ("#010211", "#010212", "#010213", "#010214")
 """Placeholder colours: each stands for a CSS variable of the page."""
-_VARIABLES = {INK: "--ink-2", FAINT: "--line", **{colour: f"--s{i}" for i, colour in enumerate(SERIES, 1)}}
+_VARIABLES = {
+    INK: "--ink-2",
+    FAINT_COLOUR: "--line",
+    **{colour: f"--s{i}" for i, colour in enumerate(SERIES, 1)},
+}
 
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.size": 9.5,
-    "axes.edgecolor": FAINT,
+    "axes.edgecolor": FAINT_COLOUR,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": FAINT,
+    "grid.color": FAINT_COLOUR,
     "grid.linewidth": 0.6,
     "text.color": INK,
     "xtick.color": INK,
@@ -112,19 +116,19 @@ def draw(
     if scale == "symlog":
         axes.set_yscale("symlog", linthresh=1)
         axes.yaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=1, subs=[1, 2, 5]))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
     else:
         axes.set_yscale(scale)
-    if x in ("step", "samples"):  # only whole numbers exist
+    if x in ("step", "samples"):  # only integers exist
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value)))
     axes.set_ylim(bottom=bottom, top=top)
     axes.margins(x=0.01)
     if len(lines) + len(bands) > 1:
         axes.legend(fontsize=8.5, handlelength=1.4)
 
 
-def short(value: float) -> str:
+def tick_label(value: float) -> str:
     """Return a number as a tick label, with k for thousands and M for millions.
 
     >>> short(500), short(15_000), short(2_500_000)
@@ -151,14 +155,14 @@ def plot(
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.2, 2.6), layout="constrained")
         axes = figure.subplots()
-        palette = Palette(series=SERIES, shade=FAINT)
+        palette = Palette(series=SERIES, shade=FAINT_COLOUR)
         draw(axes, lines, palette, x=x, y=y, bands=bands, scale=scale, bottom=bottom, top=top)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _for_page(buffer.getvalue())
+    return _embed_svg(buffer.getvalue())
 
 
-def _for_page(svg: str) -> str:
+def _embed_svg(svg: str) -> str:
     """Return the element alone, without a width, its colours replaced by CSS variables."""
     svg = svg[svg.index("<svg") :]
     start, end = svg.index("<metadata>"), svg.index("</metadata>") + len("</metadata>")

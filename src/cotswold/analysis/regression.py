@@ -47,11 +47,11 @@ class Regression:
     def __repr__(self) -> str:
         parts = ["none" if part is None else f"{part:.1%}" for part in self.explained]
         roots = [f"{root:.5g}" for root in self.rmse]
-        more = ", …" if len(parts) > _SHOWN else ""
+        more = ", …" if len(parts) > _SHOWN_OUTPUTS else ""
         return (
             f"Regression of step {self.step}: squared loss {self.loss:.5g} over {self.samples:,} samples of "
-            f"{self.split}; {len(parts)} predicted, RMSE {', '.join(roots[:_SHOWN])}{more}, "
-            f"variance explained {', '.join(parts[:_SHOWN])}{more}"
+            f"{self.split}; {len(parts)} predicted, RMSE {', '.join(roots[:_SHOWN_OUTPUTS])}{more}, "
+            f"variance explained {', '.join(parts[:_SHOWN_OUTPUTS])}{more}"
         )
 
     def _repr_html_(self) -> str:
@@ -103,7 +103,7 @@ class Regression:
         REGRESSION.write(path, self)
 
 
-_SHOWN, _ROWS = 8, 50
+_SHOWN_OUTPUTS, _ROWS = 8, 50
 REGRESSION = ResultsFile(Regression, "regression")
 
 

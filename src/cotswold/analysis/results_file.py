@@ -84,7 +84,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def set_aside(path: Path) -> Path:
+def rename_damaged(path: Path) -> Path:
     """Rename a damaged file, and return its new path; raises MachineError if that fails."""
     aside = path.with_name(f"{path.name}.damaged")
     with disk_errors(path, MachineError):

@@ -56,7 +56,7 @@ class PhaseHistory:
 
     training: dict[str, Curve] = field(default_factory=dict)
     validation: dict[str, Curve] = field(default_factory=dict)
-    paces: dict[str, dict[int, Curve]] = field(default_factory=dict)
+    rates: dict[str, dict[int, Curve]] = field(default_factory=dict)
     """Rates by name and session, against milliseconds of training."""
     facts: Event = field(default_factory=dict)
     """Fields of the `phase_start` event: maps, parameters."""
@@ -114,7 +114,7 @@ class History:
         return any("staleness" in phase.training for phase in self.phases.values())
 
     @classmethod
-    def of(cls, events: Iterable[Event]) -> History:
+    def from_events(cls, events: Iterable[Event]) -> History:
         """Return the history of a log."""
         history = cls()
         history.take_all(events)
@@ -123,13 +123,13 @@ class History:
     def take_all(self, events: Iterable[Event]) -> None:
         """Add events in order; those before a damaged one stay."""
         for event in events:
-            self._take(event)
+            self._add_event(event)
 
     def phase(self, number: int) -> PhaseHistory:
         """Return the phase of this number, from 0."""
         return self.phases.setdefault(number, PhaseHistory())
 
-    def _take(self, event: Event) -> None:
+    def _add_event(self, event: Event) -> None:
         kind = event.get("kind")
         self.seconds = max(self.seconds, number(event, "seconds") or 0.0)
         if kind == "start":
@@ -145,22 +145,22 @@ class History:
             totals = event.get("epochs")
             self.epochs = tuple(map(float, totals)) if isinstance(totals, list | tuple) else ()
         elif kind == "restarted":
-            self._restart(number(event, "lost_seconds") or 0.0)
+            self._discard_lost_start(number(event, "lost_seconds") or 0.0)
         elif kind in ("phase_start", "phase_end", "step", "validation"):
-            self._take_phase(str(kind), event)
+            self._add_phase_event(str(kind), event)
         elif str(kind).startswith("cluster_"):
             self.process_events[str(kind)] = self.process_events.get(str(kind), 0) + 1
             if kind in _LOSSES:
                 self.losses.append((number(event, "seconds") or 0.0, _LOSSES[kind].format_map(event)))
 
-    def _restart(self, lost_seconds: float) -> None:
+    def _discard_lost_start(self, lost_seconds: float) -> None:
         """Forget a start of the run that was lost."""
         self.end, self.phases, self.remarks = {}, {}, {}
         self.waited_seconds = self.interval_seconds = 0.0
         self.resumptions += 1
         self.lost_seconds = lost_seconds
 
-    def _take_phase(self, kind: str, event: Event) -> None:
+    def _add_phase_event(self, kind: str, event: Event) -> None:
         phase = self.phase(int(number(event, "phase") or 0))
         if kind == "phase_start":
             phase.facts = event
@@ -168,8 +168,8 @@ class History:
             phase.ended = event
         else:
             if kind == "step":
-                self._take_pace(phase, event)
-                self._take_remarks(event)
+                self._add_rates(phase, event)
+                self._add_remarks(event)
             curves = phase.training if kind == "step" else phase.validation
             step = number(event, "phase_step")
             step = number(event, "step") if step is None else step
@@ -178,37 +178,37 @@ class History:
                 if step is not None and value is not None and name not in _NO_CURVES:
                     curves.setdefault(name, Curve()).put(int(step), value)
 
-    def _take_pace(self, phase: PhaseHistory, event: Event) -> None:
+    def _add_rates(self, phase: PhaseHistory, event: Event) -> None:
         waited = number(event, "waited_seconds")
         if waited is not None:  # a full-batch method waits for no samples
             self.waited_seconds += waited
             self.interval_seconds += number(event, "interval_seconds") or 0.0
-        for name in PACES:
+        for name in RATE_FIELDS:
             value = number(event, name)
             if value is not None:
                 seconds = number(event, "training_seconds")  # missing in old logs
                 at = round(1000 * ((number(event, "seconds") or 0.0) if seconds is None else seconds))
-                sessions = phase.paces.setdefault(name, {})
+                sessions = phase.rates.setdefault(name, {})
                 for earlier in sessions.values():  # work that was lost in a pause was repeated
                     earlier.cut(at)
                 sessions.setdefault(self.resumptions, Curve()).put(at, value)
 
-    def _take_remarks(self, event: Event) -> None:
-        for name in REMARKS:
+    def _add_remarks(self, event: Event) -> None:
+        for name in REMARK_FIELDS:
             said = event.get(name)
             if isinstance(said, str):
                 times = self.remarks.setdefault(name, {})
-                general = _figures_out(said)
+                general = _mask_figures(said)
                 times[general] = times.get(general, 0) + 1
 
 
-def _figures_out(sentence: str) -> str:
+def _mask_figures(sentence: str) -> str:
     """Replace the figures of a sentence, so that equal sentences are counted together."""
     return re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "…", sentence)
 
 
-REMARKS = ("restart", "skipped", "failure")
-PACES = ("samples_per_second", "gflops")
+REMARK_FIELDS = ("restart", "skipped", "failure")
+RATE_FIELDS = ("samples_per_second", "gflops")
 _NO_CURVES = ("time", "seconds", "step", "phase_step", "phase_steps", "phase")
 
 

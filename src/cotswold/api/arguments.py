@@ -15,35 +15,35 @@ def check_path(what: str, value: object) -> None:
     """Raise UserError for a value that is not a path, such as a tensor instead of a source."""
     if not isinstance(value, str | PathLike):
         raise UserError(
-            f"{what} must be a path, not {_shown(value)}; save arrays as .npy or .npz and give the path of "
-            "that file"
+            f"{what} must be a path, not {_describe_value(value)}; save arrays as .npy or .npz and "
+            "give the path of that file"
         )
 
 
-def check_whole(what: str, value: object) -> None:
+def check_integer(what: str, value: object) -> None:
     """Raise UserError for a value that is neither an integer nor None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise UserError(f"{what} must be an integer, not {_shown(value)}")
+        raise UserError(f"{what} must be an integer, not {_describe_value(value)}")
 
 
-def whole(what: str, value: object) -> int:
+def as_integer(what: str, value: object) -> int:
     """Return an integer, also from NumPy. Raises UserError for anything else."""
     if value is None:
         raise UserError(f"{what} must be an integer, not None")
-    check_whole(what, value)
+    check_integer(what, value)
     return int(value)  # type: ignore[call-overload,no-any-return]  # checked above
 
 
 def check_number(what: str, value: object) -> None:
     """Raise UserError for a value that is neither a number nor None."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
-        raise UserError(f"{what} must be a number, not {_shown(value)}")
+        raise UserError(f"{what} must be a number, not {_describe_value(value)}")
 
 
 def check_truth(what: str, value: object) -> None:
     """Raise UserError for a value that is neither a bool nor None."""
     if value is not None and not isinstance(value, bool):
-        raise UserError(f"{what} must be True or False, not {_shown(value)}")
+        raise UserError(f"{what} must be True or False, not {_describe_value(value)}")
 
 
 def check_text(what: str, value: object) -> None:
@@ -51,7 +51,7 @@ def check_text(what: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, str):
-        raise UserError(f"{what} must be a str, not {_shown(value)}")
+        raise UserError(f"{what} must be a str, not {_describe_value(value)}")
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -60,7 +60,7 @@ def check_text(what: str, value: object) -> None:
         ) from error
 
 
-def _shown(value: object) -> str:
+def _describe_value(value: object) -> str:
     """Return a short value itself, or the type of a long one."""
     if isinstance(value, str | int | float | tuple | list) and len(repr(value)) <= 40:
         return repr(value)

@@ -82,13 +82,13 @@ class Follower:
     """
 
     def __init__(self, log: Path, hear: Watch, stop: Stop) -> None:
-        self._log, self._hear, self._stop = log, hear, stop
+        self._log, self._callback, self._stop = log, hear, stop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
-        self._at = 0
+        self._position = 0
         if log.exists():
             with open_reading(log) as file:
-                self._at = file.read().rfind(b"\n") + 1
+                self._position = file.read().rfind(b"\n") + 1
 
     def __enter__(self) -> Follower:
         self._thread.start()
@@ -113,14 +113,14 @@ class Follower:
         if not self._log.exists():
             return
         with open_reading(self._log) as file:
-            file.seek(self._at)
+            file.seek(self._position)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        self._at += len(whole)
+        self._position += len(whole)
         for line in whole.splitlines():
             try:
                 event = parse_object(line)
             except MalformedError:  # reported when the log is read later
                 continue
             with suppress(Exception):  # a closed display; the run has its own log
-                self._hear(event)
+                self._callback(event)

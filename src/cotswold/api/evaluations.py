@@ -74,19 +74,19 @@ def predict_evaluations(
     known = cluster if isinstance(cluster, simulate.Cluster) else simulate.load_cluster(cluster)
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
-        wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
+        wanted = recipes.load(name, override_list(overrides), display_for(progress).show)
     if not isinstance(wanted.training, BatchTraining):
         raise UserError(
             f"{wanted.name} has strategy {wanted.training.strategy}, but evaluations exist only in batch; "
             "use predict_updates for other strategies"
         )
-    wanted, samples, outputs = _of_data(wanted, samples, outputs)
+    wanted, samples, outputs = _complete_from_data(wanted, samples, outputs)
     work = simulate.batch_work(wanted, samples, outputs)
     found = tuple(simulate.predict_evaluation(known, work, count) for count in _counts(known, workers))
     return PredictedEvaluations(known, wanted, samples, outputs, found)
 
 
-def _of_data(recipe: Recipe, samples: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
+def _complete_from_data(recipe: Recipe, samples: int | None, outputs: int | None) -> tuple[Recipe, int, int]:
     """Return the recipe with the shape of its samples, and the missing arguments from its data."""
     if recipe.network.module is not None:
         return recipe, samples or 1, outputs or 1  # which simulate refuses

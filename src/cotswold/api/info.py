@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.ui.display import Display, display_for
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def info(
     display = display_for(progress)
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
-        found = recipes.load(name, override_list(overrides), display.say)
-    with computing(threads, found):
+        found = recipes.load(name, override_list(overrides), display.show)
+    with compute_threads(threads, found):
         if found.data.store is not None:
             from cotswold.training.data.stores import open_store, with_store_shape
 
             found = with_store_shape(found, open_store(found, Path()))
-        elif _missing(found) is None:
+        elif _missing_source_note(found) is None:
             from cotswold.training.data.stores import with_features
 
             found = with_features(found)
@@ -86,7 +86,7 @@ def info(
             totals["not_known"] = unknown
         elif time and found.training.strategy == "supervised" and needed(batch) <= _SMALL_BYTES:
             totals["update_seconds"] = _layers_seconds(found)
-        if (missing := _missing(found)) is not None:
+        if (missing := _missing_source_note(found)) is not None:
             totals[found.data.type] = missing
         if found.offloaded:
             from cotswold.training.parameters.offload.memory_plan import disk_bytes
@@ -95,14 +95,14 @@ def info(
     return Info(found, rows, totals)
 
 
-def _missing(recipe: Recipe) -> str | None:
+def _missing_source_note(recipe: Recipe) -> str | None:
     """Return a sentence if the recipe's source is missing, which training will need."""
-    from cotswold.data.sources.plugins import is_joined
+    from cotswold.data.sources.plugins import has_plugin_scheme
     from cotswold.errors import RecipeError
     from cotswold.recipe import expand
 
     source = recipe.data.source
-    if source is None or source.startswith("builtin:") or is_joined(source):
+    if source is None or source.startswith("builtin:") or has_plugin_scheme(source):
         return None
     try:
         path = Path(expand(source))
@@ -155,7 +155,7 @@ def _seconds(recipe: Recipe, display: Display) -> list[float | None]:
     from cotswold.bench.machine.probe import update_seconds
 
     geometries, found = recipe.stack_geometries(), []
-    with display.counting("measuring", "stacks") as advance:
+    with display.count("measuring", "stacks") as advance:
         for done, geometry in enumerate(geometries):
             advance(done, len(geometries))
             found.append(update_seconds(geometry, recipe.training.batch_size))

@@ -16,8 +16,8 @@ from cotswold.api.signals import graceful_exit
 from cotswold.api.train_module import ModuleRequest, train_module
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
-from cotswold.ui.display import Quiet, Terminal
-from cotswold.ui.terminal import say
+from cotswold.ui.display import LoggingDisplay, Terminal
+from cotswold.ui.terminal import write_message
 
 
 def main(word: str) -> int:
@@ -37,12 +37,12 @@ def main(word: str) -> int:
         )
         return train_module(
             request,
-            RunObservers(Quiet() if given["quiet"] else Terminal(), None, Stop(), graceful_exit),
+            RunObservers(LoggingDisplay() if given["quiet"] else Terminal(), None, Stop(), graceful_exit),
             grid=given["grid"],
             restarts=0,
         ).code
     except CotswoldError as error:
-        say(str(error))
+        write_message(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return 130
@@ -50,7 +50,7 @@ def main(word: str) -> int:
         Exception
     ) as error:  # from the factory, the data set or the loss; reported to the launching program
         traceback.print_exc()
-        say(f"{type(error).__name__}: {error}")
+        write_message(f"{type(error).__name__}: {error}")
         return 1
 
 

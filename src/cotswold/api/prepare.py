@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from cotswold.api.arguments import check_number, check_path, check_truth, check_whole
+from cotswold.api.arguments import check_integer, check_number, check_path, check_truth
 from cotswold.errors import UserError
 from cotswold.files import expanded
 from cotswold.ui.display import display_for
@@ -107,8 +107,8 @@ def prepare(
         "limit": limit,
         "jobs": jobs,
     }.items():
-        check_whole(name, whole)
-    check_whole("seed", seed)
+        check_integer(name, whole)
+    check_integer("seed", seed)
     check_path("the source", source)
     for name, number in {"whiten_cutoff": whiten_cutoff, "validation": validation, "test": test}.items():
         check_number(name, number)
@@ -138,7 +138,7 @@ def prepare(
     }
     given = {name: value for name, value in asked.items() if value is not None}
     preparation = _preparation(str(source), found, given)
-    with display_for(progress).counting("preparing", found.kind) as advance:
+    with display_for(progress).count("preparing", found.kind) as advance:
         summary = data.prepare(
             found,
             out,

@@ -40,7 +40,7 @@ def override(grid: str) -> str:
     return f"mesh.grid={json.dumps(grid)}"
 
 
-def wanted_recipe(name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell) -> Recipe:
+def requested_recipe(name: str | None, run: Path | None, overrides: Sequence[str], tell: Tell) -> Recipe:
     """Return the requested recipe, from a file, a shipped name or a resumed run, with the run's saved
     overrides.
 
@@ -122,7 +122,7 @@ def join_ranks(
     failure: CotswoldError | None = None
     try:
         heard = world.rank > 0 or world.launcher == "cotswold"  # another process reports it
-        wanted = wanted_recipe(name, run, overrides, _unheard if heard else tell)
+        wanted = requested_recipe(name, run, overrides, _ignore_message if heard else tell)
     except CotswoldError as error:
         failure = error  # raised after all have joined, or others would wait for this rank
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
@@ -139,7 +139,7 @@ def join_ranks(
         yield RankContext(members, mesh, world.local_rank, world.local_size)
 
 
-def _unheard(sentence: str) -> None:
+def _ignore_message(sentence: str) -> None:
     """Drop a message that another process shows."""
 
 

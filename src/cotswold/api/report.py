@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.run import RunDirectory
 from cotswold.ui.display import display_for
 
@@ -23,29 +23,31 @@ def write_report(run: RunDirectory, name: str, threads: int | None, progress: bo
     from cotswold.recipe import load
 
     recipe, display = load(run.recipe), display_for(progress)
-    with computing(threads, recipe), display.stages() as told:
+    with compute_threads(threads, recipe), display.stages() as told:
         from cotswold import analysis, training
 
         told("drawing", 0)
-        found = _Found()
+        found = _ReadableParts()
         if recipe.network.stacks:
-            _look(found, run)
-        store = training.kept_store(run)
+            _read_parts(found, run)
+        store = training.open_original_store(run)
         path = analysis.build_report(
             run,
             found.network,
             found.transform,
-            left_out=None if store is None else analysis.LeftOut(*store.broken, store.remarks),
+            left_out=None
+            if store is None
+            else analysis.SkippedSamples(*store.broken, store.preparation_notes),
             problems=found.problems,
             name=name,
         )
     for problem in found.problems:
-        display.say(problem)
+        display.show(problem)
     return path
 
 
 @dataclass
-class _Found:
+class _ReadableParts:
     """The readable parts of a run's newest checkpoint, and the errors of the others."""
 
     network: StackNetwork | None = None
@@ -53,7 +55,7 @@ class _Found:
     problems: list[str] = field(default_factory=list)
 
 
-def _look(found: _Found, run: RunDirectory) -> None:
+def _read_parts(found: _ReadableParts, run: RunDirectory) -> None:
     from cotswold import training
     from cotswold.data import Transform
     from cotswold.errors import CotswoldError

@@ -36,7 +36,7 @@ class Request:
     overrides: list[str]
     stores: Path | None
     resume: Resumed
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     """Time of the request, from which the run's duration is counted, seconds."""
 
 
@@ -50,7 +50,7 @@ class RecipeLaunch:
     module = "cotswold.cli.main"
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
         """Return the arguments of a rank; with ``again`` it resumes the started run."""
         request = self.request
         words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
@@ -109,7 +109,7 @@ def recipe_name(recipe: str | Path | Recipe | None) -> Iterator[str | None]:
         yield str(file)
 
 
-def place_of(directory: str | Path | Run | None) -> Path | None:
+def directory_as_written(directory: str | Path | Run | None) -> Path | None:
     """Return a run's directory as the caller wrote it."""
     if directory is None:
         return None

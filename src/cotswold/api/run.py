@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_path, check_whole
+from cotswold.api.arguments import check_integer, check_path
 from cotswold.api.report import write_report
 from cotswold.errors import RunError, UserError
 from cotswold.run import RunDirectory, read_events
@@ -159,7 +159,7 @@ class Run:
                 return module.eval()
         raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")
 
-    def refuse_module(self, what: str) -> None:
+    def require_recipe_run(self, what: str) -> None:
         """Raise RunError if the run trained a user's module, for which ``what`` is not available.
 
         Args:
@@ -203,8 +203,8 @@ class Run:
                 f"{self.path} trained a user's module; filters exist only for stacks (greedy or "
                 "joint); run.load(module) returns the module's parameters"
             )
-        check_whole("stack", stack)
-        check_whole("count", count)
+        check_integer("stack", stack)
+        check_integer("count", count)
         network = self.network
         if not isinstance(network, StackNetwork):
             raise RunError(f"{self.path} is a run of layers; filters exist only for stacks (greedy or joint)")

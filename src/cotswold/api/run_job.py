@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from cotswold.api.callbacks import Callback, Follower, OnEvent, all_of
 from cotswold.api.run import Run
-from cotswold.api.signals import words_for
+from cotswold.api.signals import stop_message
 from cotswold.errors import MachineError, UserError
-from cotswold.ui.display import Display, Notebook, Quiet
+from cotswold.ui.display import Display, LoggingDisplay, Notebook
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cotswold.training.distributed import RankContext
     from cotswold.ui.display import Watch
 
-Listening = Callable[["Stop", str], AbstractContextManager[None]]
+StopListener = Callable[["Stop", str], AbstractContextManager[None]]
 """Listens for a request to stop in a `with` block, and then shows the given message."""
 
 
@@ -39,9 +39,9 @@ class Outcome:
     run: Path
     code: int
     """0 if finished; 128 + signal number if stopped and saved; for ranks also 1 and 2, like the command."""
-    speaks: bool
+    is_reporter: bool
     """True if this process reports the outcome; False after ranks have reported it."""
-    said: str | None = None
+    last_message: str | None = None
     """The ranks' last message, if they are separate processes."""
     limit: str | None = None
     """Description of the limit of time or money at which the run was saved and stopped with code 0."""
@@ -54,7 +54,7 @@ class RunObservers:
     display: Display
     on_event: OnEvent | None
     stop: Stop
-    listening: Listening
+    stop_listener: StopListener
 
     def watch(self, shown: Watch | None) -> Watch:
         """Return a function that passes events to the user's function and the display, if given."""
@@ -62,16 +62,16 @@ class RunObservers:
         return all_of([*watches, *([] if shown is None else [shown])])
 
 
-class _Warned:
+class _WarningObserver:
     """Passes events on and keeps the warning of the final event."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self.said = ""
+        self.warning = ""
 
     def __call__(self, event: Mapping[str, object]) -> None:
         if event["kind"] == "end":
-            self.said = str(event.get("warning") or "")
+            self.warning = str(event.get("warning") or "")
         self._watch(event)
 
 
@@ -88,7 +88,7 @@ class LaunchSpec(Protocol):
         """Additional environment variables of the processes."""
         ...
 
-    def of(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
         """Return the arguments of a process; ``again`` after a restart, ``quiet`` without progress."""
         ...
 
@@ -97,18 +97,18 @@ def run_job(
     job: Job, rank_context: RankContext, place: Path | None, display: Display, hearing: RunObservers
 ) -> Outcome:
     """Train an open job; ``place`` is its directory as the caller wrote it."""
-    words = words_for(job.recipe.training.strategy)
-    with hearing.listening(hearing.stop, words), display.training() as shown:
-        warned = _Warned(hearing.watch(shown))
+    words = stop_message(job.recipe.training.strategy)
+    with hearing.stop_listener(hearing.stop, words), display.training() as shown:
+        warned = _WarningObserver(hearing.watch(shown))
         finished = job.train(watch=warned, stop=hearing.stop)
-    if warned.said and rank_context.is_main:
-        display.say(f"warning: {warned.said}")
-    limit = job.recipe.price.limit if not finished and hearing.stop.limited else None
+    if warned.warning and rank_context.is_main:
+        display.show(f"warning: {warned.warning}")
+    limit = job.recipe.price.limit if not finished and hearing.stop.is_limited else None
     code = 0 if finished or limit is not None else 128 + (hearing.stop.signal or signal.SIGINT)
     return Outcome(place or job.run.path, code, rank_context.is_main, limit=limit)
 
 
-def on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hearing: RunObservers) -> Outcome:
+def train_on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hearing: RunObservers) -> Outcome:
     """Train on ranks of this machine, started by ``words``, and supervise them."""
     from cotswold.api.ranks import RANKS_A_CORE, cores
     from cotswold.launch import run_local
@@ -133,17 +133,17 @@ def on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hearing: R
         if notebook or hearing.on_event is not None:
             shown = open_things.enter_context(hearing.display.training()) if notebook else None
             open_things.enter_context(Follower(run / "events.jsonl", hearing.watch(shown), hearing.stop))
-        quiet = notebook or isinstance(hearing.display, Quiet)
+        quiet = notebook or isinstance(hearing.display, LoggingDisplay)
         code = run_local(
-            words.of(again=False, quiet=quiet),
+            words.arguments(again=False, quiet=quiet),
             grid.size,
             run / "logs",
             cores=cores(),
             restarts=restarts,
-            restart_words=words.of(again=True, quiet=quiet),
+            restart_words=words.arguments(again=True, quiet=quiet),
             program=(sys.executable, "-m", words.module),
             environ={**os.environ, **words.environment},
-            ended=lambda logs: said.append(last_words(logs)),
+            ended=lambda logs: said.append(last_message(logs)),
         )
     return Outcome(run, code, False, said[-1])
 
@@ -163,12 +163,12 @@ def run_of(outcome: Outcome, stop: Stop | None, **how: Any) -> Run:
     logs = outcome.run / "logs"
     place = f" and in {logs}" if logs.is_dir() else ""
     raise (UserError if outcome.code == 2 else MachineError)(
-        f"{outcome.said or 'the ranks could not train together'} "
+        f"{outcome.last_message or 'the ranks could not train together'} "
         f"(the messages of each rank are on standard error{place})"
     )
 
 
-def last_words(logs: Path) -> str | None:
+def last_message(logs: Path) -> str | None:
     """Return the last message of rank 0, or of another rank if rank 0 wrote none."""
     for log in sorted(logs.glob("rank-*.log"), key=lambda each: (len(each.name), each.name)):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()

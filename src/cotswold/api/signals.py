@@ -29,7 +29,7 @@ _OF_STRATEGIES = {
 }
 
 
-def words_for(strategy: str) -> str:
+def stop_message(strategy: str) -> str:
     """Return the message for a request to stop: what a strategy does before it stops.
 
     >>> words_for("supervised")
@@ -52,7 +52,7 @@ def catch_sigint(stop: Stop, words: str = STEP) -> Iterator[None]:
         if stop.signal is not None:
             raise KeyboardInterrupt(LEFT)
         stop.signal, stop.interrupted = number, True
-        _tell(f"\n{words}\n".encode())
+        _write_to_terminal(f"\n{words}\n".encode())
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -79,10 +79,10 @@ def graceful_exit(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[N
         elif number == signal.SIGHUP or (number == stop.signal and time.monotonic() - first < ECHO_SECONDS):
             return
         if stop.signal is not None:
-            _tell(f"{left}\n".encode())
+            _write_to_terminal(f"{left}\n".encode())
             os._exit(128 + number)
         stop.signal = number
-        _tell(f"\n{words}\n".encode())
+        _write_to_terminal(f"\n{words}\n".encode())
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -95,7 +95,7 @@ def graceful_exit(stop: Stop, words: str = STEP, left: str = LEFT) -> Iterator[N
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-def _tell(sentence: bytes) -> None:
+def _write_to_terminal(sentence: bytes) -> None:
     """Write to the terminal from a signal handler, ignoring a closed terminal."""
     with suppress(OSError):
         os.write(2, sentence)

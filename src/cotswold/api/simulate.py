@@ -69,7 +69,7 @@ def predict_updates(
     known = cluster if isinstance(cluster, simulate.Cluster) else simulate.load_cluster(cluster)
     with recipe_name(recipe) as name:
         assert name is not None, "there is a recipe"
-        wanted = recipes.load(name, override_list(overrides), display_for(progress).say)
+        wanted = recipes.load(name, override_list(overrides), display_for(progress).show)
     if wanted.training.strategy == "batch":
         raise UserError(f"{wanted.name} has strategy batch, which has no updates; use predict_evaluations")
     if wanted.data.store is not None:
@@ -95,15 +95,15 @@ def _grids(
     if grid != "auto":
         if ranks is not None:
             raise UserError(f"grid {grid} determines the number of ranks; omit ranks")
-        return [_possible(Grid.parse(grid), cluster)]
+        return [_check_grid(Grid.parse(grid), cluster)]
     counts = [ranks] if isinstance(ranks, int) else list(ranks or [cluster.size])
     if min(counts) < 1:
         raise UserError(f"ranks must be at least 1, got {min(counts)}; write 4, or several as 1,4,16")
-    _possible(Grid(1, max(counts)), cluster)
+    _check_grid(Grid(1, max(counts)), cluster)
     return [fastest_grid(cluster, updates, count) for count in counts]
 
 
-def _possible(grid: Grid, cluster: Cluster) -> Grid:
+def _check_grid(grid: Grid, cluster: Cluster) -> Grid:
     """Return ``grid``. Raises UserError if a device would have too many ranks."""
     if grid.size > RANKS_A_DEVICE * cluster.size:
         raise UserError(

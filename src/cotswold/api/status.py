@@ -80,12 +80,16 @@ def why(run: str | Path | Run, *, stacks: bool = False) -> Why:
     if holder is None:
         if stacks:
             raise UserError(f"no process trains {found.path}; stacks exist only for a run in progress")
-        return _over(found, status)
-    sentences = [_going_on(found, holder, status), *_resume_note(found), *_doing(status, holder.is_here)]
+        return _describe_ended(found, status)
+    sentences = [
+        _describe_process(found, holder, status),
+        *_resume_note(found),
+        *_describe_progress(status, holder.is_here),
+    ]
     return Why(found.path, "running", tuple(sentences), status, _stacks(found, holder) if stacks else ())
 
 
-def _over(run: Run, status: Mapping[str, object]) -> Why:
+def _describe_ended(run: Run, status: Mapping[str, object]) -> Why:
     """Describe a run without a training process."""
     events = run.events
     last = events[-1] if events else None
@@ -109,7 +113,7 @@ def _over(run: Run, status: Mapping[str, object]) -> Why:
     if _has_own_module(run):  # which the command line cannot supply
         command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
     remedy = f"resume with: {command}"
-    before = [f"before, {line}" for line in _doing(status, is_here=False)]
+    before = [f"before, {line}" for line in _describe_progress(status, is_here=False)]
     return Why(run.path, "killed", (said, *before, *_resume_note(run), remedy), status)
 
 
@@ -138,7 +142,7 @@ def _has_own_module(run: Run) -> bool:
     return run.directory.recipe.is_file() and run.recipe.network.module is not None
 
 
-def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
+def _describe_process(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
     """Describe the training process of the run, and the time of its last report."""
     who = f"process {holder.process} on {holder.host} since {_clock(holder.since)}"
     said = f"{run.path} is in progress: {run.recipe.training.strategy}, {who}"
@@ -154,7 +158,7 @@ def _going_on(run: Run, holder: Holder, status: Mapping[str, object]) -> str:
     return said
 
 
-def _doing(status: Mapping[str, object], is_here: bool) -> list[str]:
+def _describe_progress(status: Mapping[str, object], is_here: bool) -> list[str]:
     """Describe the progress and the activity of each process, one sentence each."""
     latest = status.get("latest")
     if not isinstance(latest, Mapping):
@@ -214,7 +218,7 @@ def _describe_process_event(event: Mapping[str, object]) -> str:
         case "samples_lost" | "waiting":
             return str(said)
         case "recovered":
-            return f"{activity.named(str(name))} was lost on all servers and was restored from a disk"
+            return f"{activity.readable_name(str(name))} was lost on all servers and was restored from a disk"
         case "restored":
             return f"{name} resumes from its disk with {said}"
         case "disk":

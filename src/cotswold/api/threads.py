@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_whole
+from cotswold.api.arguments import check_integer
 from cotswold.errors import UserError
 from cotswold.host import granted_cores, waiting_settings
 
@@ -55,7 +55,7 @@ def own_threads() -> Iterator[None]:
 
 
 @contextmanager
-def own_random() -> Iterator[None]:
+def preserve_random_states() -> Iterator[None]:
     """Restore torch's random states after the block; training seeds them itself.
 
     A device used for the first time is seeded with the caller's seed again, as torch would do.
@@ -76,7 +76,7 @@ def own_random() -> Iterator[None]:
 
 
 @contextmanager
-def own_modes(device: str = "cpu") -> Iterator[None]:
+def training_modes(device: str = "cpu") -> Iterator[None]:
     """Enable gradients and create tensors on the CPU inside the block, regardless of the caller's modes.
 
     A default device of the type ``device`` is kept, for the code of a user's module.
@@ -94,11 +94,11 @@ def own_modes(device: str = "cpu") -> Iterator[None]:
 
 
 @contextmanager
-def computing(wanted: int | None, recipe: Recipe | None = None, device: str = "cpu") -> Iterator[int]:
-    """Use ``wanted`` threads and `own_modes` in a `with` block; restore the environment and torch's
+def compute_threads(wanted: int | None, recipe: Recipe | None = None, device: str = "cpu") -> Iterator[int]:
+    """Use ``wanted`` threads and `training_modes` in a `with` block; restore the environment and torch's
     threads.
     """
-    with own_environment(), own_threads(), own_modes(device):
+    with own_environment(), own_threads(), training_modes(device):
         yield use_threads(wanted, recipe)
 
 
@@ -108,7 +108,7 @@ def use_threads(wanted: int | None, recipe: Recipe | None = None) -> int:
     Raises UserError for an invalid number.
     """
     own = None if recipe is None else recipe.training.threads
-    threads = (own or granted_cores()) if wanted is None else _checked(wanted)
+    threads = (own or granted_cores()) if wanted is None else _check_threads(wanted)
     for name in _VARIABLES:  # read by libraries not yet loaded and by child processes
         os.environ[name] = str(threads)
     if (torch := sys.modules.get("torch")) is not None:
@@ -118,11 +118,11 @@ def use_threads(wanted: int | None, recipe: Recipe | None = None) -> int:
 
 def threads_override(wanted: int | None) -> list[str]:
     """Return ``threads`` as an override of a recipe; empty for None."""
-    return [] if wanted is None else [f"training.threads={_checked(wanted)}"]
+    return [] if wanted is None else [f"training.threads={_check_threads(wanted)}"]
 
 
-def _checked(wanted: int) -> int:
-    check_whole("threads", wanted)
+def _check_threads(wanted: int) -> int:
+    check_integer("threads", wanted)
     if not 1 <= wanted <= THREADS_MOST:
         raise UserError(f"threads={wanted} is not in 1..{THREADS_MOST}")
     return wanted

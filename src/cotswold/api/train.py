@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.callbacks import OnEvent
-from cotswold.api.request import Request, Resumed, is_factory, override_list, place_of, recipe_name
+from cotswold.api.request import (
+    Request,
+    Resumed,
+    directory_as_written,
+    is_factory,
+    override_list,
+    recipe_name,
+)
 from cotswold.api.run import Run
 from cotswold.api.run_job import RunObservers, run_of
 from cotswold.api.signals import catch_sigint
@@ -24,17 +31,17 @@ from cotswold.ui.display import display_for
 if TYPE_CHECKING:
     from torch import nn
 
-    from cotswold.api.train_module import Given, Loss
+    from cotswold.api.train_module import Loss, UserData
     from cotswold.run import Stop
 
 
 def train(
     recipe: str | Path | Recipe | nn.Module | None = None,
-    dataset: str | Path | Run | Given | None = None,
+    dataset: str | Path | Run | UserData | None = None,
     directory: str | Path | Run | None = None,
     *,
     loss: str | Loss | None = None,
-    validation: Given | float | None = None,
+    validation: UserData | float | None = None,
     strategy: str | None = None,
     overrides: Mapping[str, object] | Sequence[str] = (),
     grid: str | None = None,
@@ -106,10 +113,19 @@ def train(
         if stores is not None or overrides:
             raise UserError("stores and overrides apply to a recipe; pass a module's settings by name")
         own = ModuleRequest.of(
-            recipe, dataset, place_of(directory), loss, validation, strategy, settings, threads, resume, grid
+            recipe,
+            dataset,
+            directory_as_written(directory),
+            loss,
+            validation,
+            strategy,
+            settings,
+            threads,
+            resume,
+            grid,
         )
         outcome = train_module(own, hearing, grid=grid, restarts=restarts)
-        return run_of(outcome, stop, module=own.made)
+        return run_of(outcome, stop, module=own.new_module)
     if settings or validation is not None or strategy is not None:
         words = ", ".join([*settings, *["validation"] * (validation is not None)]) or "strategy"
         raise UserError(f"{words}: set in the recipe; change it with overrides={{...}}")
@@ -126,7 +142,7 @@ def train(
     kept = None if stores is None else Path(stores)
     with recipe_name(recipe) as name:
         given = [*override_list(overrides), *threads_override(threads)]
-        request = Request(name, place_of(directory), given, kept, resume)
+        request = Request(name, directory_as_written(directory), given, kept, resume)
         outcome = train_recipe(request, hearing, grid=grid, restarts=restarts)
     return run_of(outcome, stop, stores=kept)
 

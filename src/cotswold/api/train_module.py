@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 from cotswold import __version__
 from cotswold.api.request import Resumed, is_factory
-from cotswold.api.run_job import Outcome, RunObservers, on_ranks, run_job
+from cotswold.api.run_job import Outcome, RunObservers, run_job, train_on_ranks
 from cotswold.api.threads import (
-    computing,
+    compute_threads,
     own_environment,
-    own_modes,
-    own_random,
     own_threads,
+    preserve_random_states,
     threads_override,
+    training_modes,
 )
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
-from cotswold.ui.display import Quiet
+from cotswold.ui.display import LoggingDisplay
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from cotswold.training.distributed import RankContext
     from cotswold.training.full_batch.module_batch import Factory
 
-    Given = Dataset[Any] | DataLoader[Any] | tuple[Any, ...]
+    UserData = Dataset[Any] | DataLoader[Any] | tuple[Any, ...]
     Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -52,10 +52,10 @@ class ModuleRequest:
 
     module: nn.Module | None
     factory: str | None
-    dataset: Given | None
+    dataset: UserData | None
     directory: Path | None
     loss: str | Loss
-    validation: Given | float | None
+    validation: UserData | float | None
     training: LayerTraining
     cluster: Cluster
     mesh: Mesh
@@ -68,7 +68,7 @@ class ModuleRequest:
         dataset: object,
         directory: Path | None,
         loss: str | Loss | None,
-        validation: Given | float | None,
+        validation: UserData | float | None,
         strategy: str | None,
         settings: Mapping[str, object],
         threads: int | None,
@@ -94,7 +94,7 @@ class ModuleRequest:
             if dataset is not None:
                 raise UserError(f"{given} also makes the data set; omit the data set argument")
             directory = directory or Path("runs") / given.partition(":")[2]
-            kept = _kept(directory, resume)
+            kept = _resumed_recipe(directory, resume)
             known = _loss(loss, kept, directory), _validation(validation, kept)
             learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
             return cls(None, given, None, directory, *known, learnt, cluster, mesh, resume)
@@ -103,7 +103,9 @@ class ModuleRequest:
             raise UserError("a module needs a data set: train(module, dataset, loss=...)")
         module: Any = given
         samples: Any = dataset
-        kept = _kept(directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume)
+        kept = _resumed_recipe(
+            directory or Path("runs") / (type(given).__name__.lstrip("_") or "module"), resume
+        )
         known = _loss(loss, kept, directory), _validation(validation, kept)
         learnt, cluster, mesh = training_section(strategy, values, spread, kept, grid)
         return cls(module, None, samples, directory, *known, learnt, cluster, mesh, resume)
@@ -118,7 +120,7 @@ class ModuleRequest:
         self.validation = self.validation if own is None else own
 
     @property
-    def kept_factory(self) -> Factory | None:
+    def process_factory(self) -> Factory | None:
         """The factory for processes on other machines; None without one."""
         from cotswold.training.full_batch.module_batch import Factory
 
@@ -127,7 +129,7 @@ class ModuleRequest:
         loss = self.loss if isinstance(self.loss, str) else None
         return Factory(self.factory, loss, self.validation if isinstance(self.validation, float) else None)
 
-    def made(self) -> nn.Module:
+    def new_module(self) -> nn.Module:
         """Return another module of the same kind, to be filled from a checkpoint."""
         if self.module is None:
             self.make()
@@ -146,14 +148,14 @@ def _check_module(given: object) -> None:
         raise UserError(f"{given!r:.80} is not a torch.nn.Module; loss and data set apply only to modules")
 
 
-def _kept(directory: Path, resume: Resumed) -> Recipe | None:
+def _resumed_recipe(directory: Path, resume: Resumed) -> Recipe | None:
     """Return the recipe of the resumed run; None for a new or missing run."""
     from cotswold.recipe import load
     from cotswold.run import RunDirectory
-    from cotswold.training.jobs.create import Resume, check_started
+    from cotswold.training.jobs.create import Resume, is_started
 
     if resume and resume != "if_started":  # fails here if the run is missing
-        check_started(directory, Resume.ALWAYS, python=True)
+        is_started(directory, Resume.ALWAYS, python=True)
     if not resume or not (directory / "recipe.toml").is_file():
         return None
     kept = load(RunDirectory.open(directory).recipe)
@@ -173,7 +175,7 @@ def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) 
     return kept.loss
 
 
-def _validation(validation: Given | float | None, kept: Recipe | None) -> Given | float | None:
+def _validation(validation: UserData | float | None, kept: Recipe | None) -> UserData | float | None:
     """Return the validation fraction of the resumed run; a validation dataset must be passed again."""
     from cotswold.recipe.schema import GivenData
 
@@ -249,25 +251,27 @@ def train_module(
 
     world = world_of(os.environ)
     if world is not None and world.size > 1:
-        with own_environment(), own_threads(), own_modes(_device_of(request)):
+        with own_environment(), own_threads(), training_modes(_device_of(request)):
             from cotswold.api import ranks as processes
 
             processes.prepare(world)
             request.make()
             with join_ranks(world, request, grid) as members:
-                return _trained(request, members, hearing)
+                return _train(request, members, hearing)
     gangs = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
     shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleLaunch.from_request(request, shape)
-        return on_ranks(words, Path(str(words.given["directory"])), shape, restarts, hearing)
+        return train_on_ranks(
+            words, Path(str(words.arguments_by_name["directory"])), shape, restarts, hearing
+        )
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
-    with computing(request.training.threads, device=_device_of(request)):
+    with compute_threads(request.training.threads, device=_device_of(request)):
         from cotswold.training.distributed import SINGLE_PROCESS
 
         request.make()
-        return _trained(request, SINGLE_PROCESS, hearing)
+        return _train(request, SINGLE_PROCESS, hearing)
 
 
 def _device_of(request: ModuleRequest) -> str:
@@ -277,7 +281,7 @@ def _device_of(request: ModuleRequest) -> str:
     return str(next((each.device for each in request.module.parameters()), "cpu"))
 
 
-def _trained(request: ModuleRequest, rank_context: RankContext, hearing: RunObservers) -> Outcome:
+def _train(request: ModuleRequest, rank_context: RankContext, hearing: RunObservers) -> Outcome:
     from cotswold import training
     from cotswold.training.jobs.factories import imported
 
@@ -287,7 +291,7 @@ def _trained(request: ModuleRequest, rank_context: RankContext, hearing: RunObse
         request.module,
         request.dataset,
         loss=imported(loss) if isinstance(loss, str) and ":" in loss else loss,
-        factory=request.kept_factory,
+        factory=request.process_factory,
         directory=request.directory,
         settings=request.training,
         cluster=request.cluster,
@@ -296,11 +300,11 @@ def _trained(request: ModuleRequest, rank_context: RankContext, hearing: RunObse
         resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         rank_context=rank_context,
     )
-    display = hearing.display if rank_context.is_main else Quiet()
+    display = hearing.display if rank_context.is_main else LoggingDisplay()
     if rank_context.is_main and job.resume_note is not None:
-        display.say(job.resume_note)
+        display.show(job.resume_note)
     try:
-        with own_random():
+        with preserve_random_states():
             return run_job(job, rank_context, request.directory, display, hearing)
     finally:
         request.module.eval()
@@ -310,7 +314,7 @@ def _trained(request: ModuleRequest, rank_context: RankContext, hearing: RunObse
 class ModuleLaunch:
     """The command line for the ranks of a module's run: one argument, a JSON object."""
 
-    given: Mapping[str, object]
+    arguments_by_name: Mapping[str, object]
     module = "cotswold.api.module_rank"
     environment: Mapping[str, str] = field(
         default_factory=lambda: {
@@ -354,10 +358,10 @@ class ModuleLaunch:
             }
         )
 
-    def of(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
         """Return the argument of each rank."""
-        resume = "if_started" if again else self.given["resume"]
-        return [json.dumps({**self.given, "resume": resume, "quiet": quiet})]
+        resume = "if_started" if again else self.arguments_by_name["resume"]
+        return [json.dumps({**self.arguments_by_name, "resume": resume, "quiet": quiet})]
 
 
 @contextmanager

@@ -10,12 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_whole
+from cotswold.api.arguments import check_integer
 from cotswold.api.request import RecipeLaunch, Request
-from cotswold.api.run_job import Outcome, RunObservers, on_ranks, run_job
-from cotswold.api.threads import computing, own_environment, own_modes, own_random, own_threads
+from cotswold.api.run_job import Outcome, RunObservers, run_job, train_on_ranks
+from cotswold.api.threads import (
+    compute_threads,
+    own_environment,
+    own_threads,
+    preserve_random_states,
+    training_modes,
+)
 from cotswold.errors import UserError
-from cotswold.ui.display import Quiet
+from cotswold.ui.display import LoggingDisplay
 
 if TYPE_CHECKING:
     from cotswold.training.distributed import RankContext
@@ -26,7 +32,7 @@ def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, r
     from cotswold.api import ranks as processes
     from cotswold.launch import world_of
 
-    check_whole("restarts", restarts)
+    check_integer("restarts", restarts)
     if restarts < 0:
         raise UserError(f"restarts must be at least 0, got {restarts}")
     if grid is not None:
@@ -41,33 +47,33 @@ def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, r
                 "use its own option (torchrun: --max-restarts, with --resume-if-started, Python: "
                 'resume="if_started")'
             )
-        with own_environment(), own_threads(), own_modes():
+        with own_environment(), own_threads(), training_modes():
             processes.prepare(world)
-            with processes.join_ranks(world, *named, display.say) as rank_context:
-                return _trained(request, rank_context, hearing)
+            with processes.join_ranks(world, *named, display.show) as rank_context:
+                return _train(request, rank_context, hearing)
     wanted = None
     if any(word is not None for word in (grid, request.recipe, request.directory)):
-        wanted = processes.wanted_recipe(*named, display.say)
-        shape = processes.local_grid(wanted, display.say)
+        wanted = processes.requested_recipe(*named, display.show)
+        shape = processes.local_grid(wanted, display.show)
         if shape.size > 1:
             place = request.directory or Path("runs") / wanted.name
-            return on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, hearing)
+            return train_on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, hearing)
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
-    with computing(None, wanted):
+    with compute_threads(None, wanted):
         from cotswold.training.distributed import SINGLE_PROCESS
 
-        return _trained(request, SINGLE_PROCESS, hearing)
+        return _train(request, SINGLE_PROCESS, hearing)
 
 
-def _trained(request: Request, rank_context: RankContext, hearing: RunObservers) -> Outcome:
+def _train(request: Request, rank_context: RankContext, hearing: RunObservers) -> Outcome:
     """Train in this process, alone or as a rank."""
     from cotswold import training
     from cotswold.training.data import stores
 
-    display = hearing.display if rank_context.is_main else Quiet()
+    display = hearing.display if rank_context.is_main else LoggingDisplay()
     resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
-    with display.counting("preparing", "samples") as advance:
+    with display.count("preparing", "samples") as advance:
         job = training.open_job(
             request.recipe,
             request.directory,
@@ -76,14 +82,16 @@ def _trained(request: Request, rank_context: RankContext, hearing: RunObservers)
             resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
             progress=advance,
             rank_context=rank_context,
-            began=request.began,
+            began=request.start_time,
         )
     if rank_context.is_main and not job.resumed:
-        for note in [*job.store.notes, *stores.warnings(job.recipe, job.store)]:
-            display.say(note)
+        for note in job.store.notes:
+            (display.show if note in job.store.warnings else display.note)(note)
+        for warning in stores.warnings(job.recipe, job.store):
+            display.show(warning)
     if rank_context.is_main and job.resumed:
         changed = training.source_note(job.run, job.recipe, job.store)
         if changed is not None:
-            display.say(changed)
-    with own_random():
+            display.show(changed)
+    with preserve_random_states():
         return run_job(job, rank_context, request.directory, display, hearing)

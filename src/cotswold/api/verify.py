@@ -38,7 +38,7 @@ class Verification:
     """One sentence per fault; empty for an intact directory."""
 
     @property
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """True if no fault was found."""
         return not self.findings
 
@@ -63,7 +63,7 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
     kind, display = _kind_of(place), display_for(progress)
     told: dict[str, None] = {}  # two checks may find the same fault
     for name, check in CHECKS[kind].items():
-        with display.counting(f"verifying {name}", "files") as advance:
+        with display.count(f"verifying {name}", "files") as advance:
             told |= dict.fromkeys(check(place, advance))
     return Verification(place, kind, tuple(CHECKS[kind]), tuple(told))
 

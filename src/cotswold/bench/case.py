@@ -24,7 +24,7 @@ class Case(Generic[Subject]):
     name: str
     measured: Callable[[Subject, Effort], list[Row]]
     subject: Subject
-    once: bool = False
+    is_measured_once: bool = False
 
     def run(self, effort: Effort) -> list[Row]:
         """Measure it in this process."""
@@ -43,7 +43,7 @@ def groups_of(only: Sequence[str], known: Sequence[str]) -> set[str]:
     return set(names or known)
 
 
-def some(
+def select_cases(
     every: Sequence[Case[Any]], only: Sequence[str], match: str, known: Sequence[str]
 ) -> list[Case[Any]]:
     """The cases of these groups whose names contain the text; raise UserError if none is left."""

@@ -44,7 +44,7 @@ class Spread:
     greatest: float
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> Spread:
+    def from_samples(cls, samples: Sequence[float]) -> Spread:
         """Compute quartiles by linear interpolation."""
         if len(samples) == 1:
             return cls(*[samples[0]] * 5)
@@ -63,8 +63,8 @@ class Rounds:
     An action with calls longer than ``slow_seconds`` is excluded from the rounds.
     """
 
-    most: int
-    least: int = 1
+    max_rounds: int
+    min_rounds: int = 1
     seconds: float = inf
     slow_seconds: float = inf
 
@@ -85,8 +85,8 @@ def interleaved(
     samples: dict[Key, list[float]] = {key: [] if key in repeats else [probes[key]] for key in actions}
     with _no_collection():
         begun = clock()
-        for number in range(limits.most if keys else 0):
-            if number >= limits.least and clock() - begun > limits.seconds:
+        for number in range(limits.max_rounds if keys else 0):
+            if number >= limits.min_rounds and clock() - begun > limits.seconds:
                 break
             first = number % len(keys)
             for key in keys[first:] + keys[:first]:
@@ -121,14 +121,14 @@ def _no_collection() -> Iterator[None]:
 
 def rates(work: float, seconds: Sequence[float]) -> Spread:
     """Work per second."""
-    return Spread.of([work / one for one in seconds])
+    return Spread.from_samples([work / one for one in seconds])
 
 
 def ratios(first: Sequence[float], second: Sequence[float]) -> Spread:
     """First over second, round by round; a single sample stands for every round."""
     first, second = (list(first) * len(second), second) if len(first) == 1 else (first, second)
     second = list(second) * len(first) if len(second) == 1 else second
-    return Spread.of([a / b for a, b in zip(first, second, strict=True)])
+    return Spread.from_samples([a / b for a, b in zip(first, second, strict=True)])
 
 
 def rounded(value: float) -> float:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from cotswold.bench.measure import Document, Spread, rates, ratios, rounded_all
 
-OURS = "cotswold"
+COTSWOLD = "cotswold"
 GIGA = 1e9
 Samples = Mapping[str, Sequence[float]]
 Sense = Literal["at least", "at most"]
@@ -37,7 +37,7 @@ class Comparison:
     sense: Sense = "at least"
 
     @property
-    def met(self) -> bool | None:
+    def meets_bar(self) -> bool | None:
         """True if the median of the ratio meets the bar; None without a bar."""
         if self.bar is None:
             return None
@@ -51,7 +51,7 @@ class Comparison:
             "ratio": self.ratio.as_dict(),
             "sense": self.sense,
             "bar": self.bar,
-            "met": self.met,
+            "met": self.meets_bar,
         }
 
 
@@ -59,7 +59,7 @@ class Comparison:
 class Row:
     """Figures of ours and of every baseline in a unit, their samples, verdicts, and an optional remark."""
 
-    place: RowKey
+    key: RowKey
     unit: str
     figures: Mapping[str, Spread]
     samples: Samples
@@ -71,10 +71,10 @@ class Row:
     def as_dict(self) -> Document:
         """The row as JSON."""
         return {
-            "group": self.place.group,
-            "shape": self.place.shape,
-            "images": self.place.images,
-            "operation": self.place.operation,
+            "group": self.key.group,
+            "shape": self.key.shape,
+            "images": self.key.images,
+            "operation": self.key.operation,
             "unit": self.unit,
             "figures": {by: spread.as_dict() for by, spread in self.figures.items()},
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
@@ -92,7 +92,7 @@ class Ceiling:
     work: float
     seconds: Sequence[float]
 
-    def reached(self, work: float, seconds: Sequence[float], bar: float | None) -> Comparison:
+    def compare(self, work: float, seconds: Sequence[float], bar: float | None) -> Comparison:
         """The fraction of the bound's rate, round by round."""
         ours, most = [work / one for one in seconds], [self.work / one for one in self.seconds]
         return Comparison(self.name, ratios(ours, most), bar)
@@ -116,10 +116,10 @@ def giga(spread: Spread) -> Spread:
     return Spread(*(value / GIGA for value in vars(spread).values()))
 
 
-def beside_best_baseline(samples: Samples, bar: float | None) -> list[Comparison]:
+def compare_with_best_baseline(samples: Samples, bar: float | None) -> list[Comparison]:
     """Speed-up of ours over the fastest baseline; empty without baselines."""
-    baselines = [by for by in samples if by != OURS]
+    baselines = [by for by in samples if by != COTSWOLD]
     if not baselines:
         return []
-    best = min(baselines, key=lambda by: Spread.of(samples[by]).median)
-    return [Comparison(best, ratios(samples[best], samples[OURS]), bar)]
+    best = min(baselines, key=lambda by: Spread.from_samples(samples[by]).median)
+    return [Comparison(best, ratios(samples[best], samples[COTSWOLD]), bar)]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.checkpoint.chunk_file import read_chunk, verify_chunk
-from cotswold.checkpoint.manifest import ChunkRecord, Manifest, by_tensor
+from cotswold.checkpoint.manifest import ChunkRecord, Manifest, group_by_tensor
 from cotswold.errors import CheckpointError, MismatchError
 from cotswold.geometry import Box
 from cotswold.host.ranks import ALONE, Ranks, raise_on_all
@@ -52,7 +52,7 @@ class Checkpoint:
         self.step = manifest.step
         self.identity = manifest.identity
         self.state = manifest.state
-        self._chunks = by_tensor(manifest.chunks)
+        self._chunks = group_by_tensor(manifest.chunks)
 
     @property
     def names(self) -> list[str]:

@@ -175,7 +175,7 @@ def read_chunk(folder: Path, record: ChunkRecord, box: Box, target: Tensor) -> N
     """
     path = folder / record.file
     direct = box == record.box and _is_contiguous_cpu(target)
-    with _reading(path) as file:
+    with _open_chunk_file(path) as file:
         prefix = file.read(8)
         length = int.from_bytes(prefix, "little")
         if length > _HEADER_BYTES_MAX:
@@ -194,7 +194,7 @@ def verify_chunk(folder: Path, record: ChunkRecord) -> None:
     path = folder / record.file
     buffer = memoryview(bytearray(_BUFFER_BYTES))
     checksum = count = 0
-    with _reading(path) as file:
+    with _open_chunk_file(path) as file:
         while filled := _read_into(file, buffer):
             checksum = crc32(buffer[:filled], checksum)
             count += filled
@@ -202,7 +202,7 @@ def verify_chunk(folder: Path, record: ChunkRecord) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[FileIO]:
+def _open_chunk_file(path: Path) -> Iterator[FileIO]:
     try:
         with FileIO(open_file(path, os.O_RDONLY)) as file:
             yield file
@@ -309,15 +309,15 @@ def contiguous_boxes(shape: tuple[int, ...], start: int, stop: int) -> Iterator[
     row = prod(shape[1:])
     first, last = -(-start // row), stop // row
     if first > last:  # within one row
-        yield from _in_row(first - 1, shape, start, stop)
+        yield from _boxes_in_row(first - 1, shape, start, stop)
         return
-    yield from _in_row(first - 1, shape, start, first * row)
+    yield from _boxes_in_row(first - 1, shape, start, first * row)
     if first < last:
         yield Box((first, *(0 for _ in shape[1:])), (last, *shape[1:]))
-    yield from _in_row(last, shape, last * row, stop)
+    yield from _boxes_in_row(last, shape, last * row, stop)
 
 
-def _in_row(index: int, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
+def _boxes_in_row(index: int, shape: tuple[int, ...], start: int, stop: int) -> Iterator[Box]:
     """Yield the boxes of a range that is inside ``[index]`` of the array."""
     row = prod(shape[1:])
     for box in contiguous_boxes(shape[1:], start - index * row, stop - index * row):

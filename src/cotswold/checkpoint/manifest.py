@@ -106,7 +106,7 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write and sync the manifest; CheckpointError if the chunks do not belong to the same tensors."""
-        for name, records in by_tensor(self.chunks).items():
+        for name, records in group_by_tensor(self.chunks).items():
             _check_chunks(name, records)
         content = self._content()
         with durable_file(folder / _NAME) as file:
@@ -134,7 +134,7 @@ class Manifest:
             raise CheckpointError(f"{path} {describe_format_error(found, _FORMAT)}")
         try:
             manifest = cls._parse(content)
-            for name, records in by_tensor(manifest.chunks).items():
+            for name, records in group_by_tensor(manifest.chunks).items():
                 _check_chunks(name, records)
         except MalformedError as error:
             raise CheckpointError(f"{path} {error}; another version may have written it") from error
@@ -164,7 +164,7 @@ class Manifest:
         }
 
 
-def by_tensor(chunks: Iterable[ChunkRecord]) -> dict[str, list[ChunkRecord]]:
+def group_by_tensor(chunks: Iterable[ChunkRecord]) -> dict[str, list[ChunkRecord]]:
     """Group the chunks by tensor."""
     found: dict[str, list[ChunkRecord]] = {}
     for record in chunks:

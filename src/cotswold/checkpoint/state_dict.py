@@ -20,7 +20,7 @@ from cotswold.checkpoint.chunk_file import SealedChunk, TensorChunk
 from cotswold.errors import CheckpointError
 from cotswold.geometry import Box
 
-Plain = None | bool | int | float | str
+JsonValue = None | bool | int | float | str
 """A value that is saved as JSON, next to the tensors."""
 
 
@@ -66,7 +66,7 @@ class FileBackedTensor(Protocol):
         ...
 
 
-StateValue = Tensor | TensorPart | OptionalTensor | FileBackedTensor | Plain
+StateValue = Tensor | TensorPart | OptionalTensor | FileBackedTensor | JsonValue
 StateDict = Mapping[str, StateValue]
 
 
@@ -79,13 +79,13 @@ def chunks(state: StateDict, rank: int = 0) -> Iterator[TensorChunk | SealedChun
         elif isinstance(value, OptionalTensor | Tensor):
             if rank == 0:
                 yield TensorChunk(name, value.tensor if isinstance(value, OptionalTensor) else value)
-        elif not isinstance(value, Plain):
+        elif not isinstance(value, JsonValue):
             yield from value.chunks()
 
 
-def plain_values(state: StateDict) -> dict[str, Plain]:
+def plain_values(state: StateDict) -> dict[str, JsonValue]:
     """Return the plain values of a state dict."""
-    return {name: value for name, value in state.items() if isinstance(value, Plain)}
+    return {name: value for name, value in state.items() if isinstance(value, JsonValue)}
 
 
 def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -> dict[str, StateValue]:
@@ -104,20 +104,20 @@ def load(state: StateDict, checkpoint: Checkpoint, kept: Mapping[str, object]) -
             if name not in checkpoint.names:
                 continue
             checkpoint.read_into(name, value.tensor)
-        elif not isinstance(value, Plain):
+        elif not isinstance(value, JsonValue):
             value.load(checkpoint)
-        if isinstance(value, Plain):
+        if isinstance(value, JsonValue):
             loaded[name] = _plain_value(name, kept, checkpoint)
         else:
             loaded[name] = value
     return loaded
 
 
-def _plain_value(name: str, kept: Mapping[str, object], checkpoint: Checkpoint) -> Plain:
+def _plain_value(name: str, kept: Mapping[str, object], checkpoint: Checkpoint) -> JsonValue:
     if name not in kept:
         raise CheckpointError(f"{checkpoint.path} has no value for {name}; it was written by another version")
     value = kept[name]
-    if not isinstance(value, Plain):
+    if not isinstance(value, JsonValue):
         raise CheckpointError(
             f"{checkpoint.path} has no plain value for {name}; it was written by another version"
         )

@@ -166,14 +166,14 @@ def augment(
     from cotswold.recipe import load
     from cotswold.training import open_store
     from cotswold.training.data.augmentation import augmentation_of
-    from cotswold.ui.terminal import progress_bar, say
+    from cotswold.ui.terminal import progress_bar, write_message
 
     if out.suffix.lower() != ".png":
         raise UserError(f"--out must be a .png file, got {out}")
     for name, count in (("--samples", samples), ("--variants", variants)):
         if not 1 <= count <= 100:
             raise UserError(f"{name} must be from 1 to 100, got {count}")
-    chosen = load(recipe, set or [], say)
+    chosen = load(recipe, set or [], write_message)
     with progress_bar("preparing", chosen.data.type) as advance:
         store = open_store(chosen, stores, advance)
     varying = augmentation_of(chosen, store)

@@ -22,11 +22,11 @@ from cotswold.api.threads import own_environment
 from cotswold.cli.support import usage
 from cotswold.cli.support.streams import prepare_streams, unprintable
 from cotswold.cli.support.working_directory import check_working_directory
-from cotswold.errors import CotswoldError, told
+from cotswold.errors import CotswoldError, describe_exception
 from cotswold.files import is_full
 from cotswold.host.open_files import raise_descriptor_limit
 from cotswold.launch import rank_log
-from cotswold.ui.terminal import say
+from cotswold.ui.terminal import write_message
 
 DEBUG = "COTSWOLD_DEBUG"
 EPILOGUE = """\
@@ -84,14 +84,14 @@ def build(called: str | None = None) -> App:
         app.command(f"cotswold.cli.{place}", name=name, help=None if name == called else sentence)
     if called in COMMANDS:
         module, _, name = COMMANDS[called][0].partition(":")
-        _let_flow(module)
+        _use_full_width(module)
         command = getattr(importlib.import_module(f"cotswold.cli.{module}"), name)
         if isinstance(command, App) and command.default_command is not None:
             command.help = None  # or the command would keep the list's sentence
     return app
 
 
-def _let_flow(module: str) -> None:
+def _use_full_width(module: str) -> None:
     """Let the help of a module's commands fill the width of the terminal."""
     for each in vars(importlib.import_module(f"cotswold.cli.{module}")).values():
         if inspect.isfunction(each) and "Parameters\n" in (each.__doc__ or ""):
@@ -132,16 +132,16 @@ def _run(words: Sequence[str], debug: bool) -> int:
         if debug:
             rank_log.append(traceback.format_exc())
             raise
-        say(usage.shortened(usage.sentence(error)))
+        write_message(usage.shortened(usage.sentence(error)))
         return 2
     except CotswoldError as error:
         if debug:
             rank_log.append(traceback.format_exc())
             raise
-        say(f"{usage.shortened(str(error))}{unprintable(str(error))}")
+        write_message(f"{usage.shortened(str(error))}{unprintable(str(error))}")
         return error.exit_code
     except KeyboardInterrupt:
-        say("stopped")
+        write_message("stopped")
         return 130
     except BrokenPipeError:
         sys.stderr.close()
@@ -152,17 +152,21 @@ def _run(words: Sequence[str], debug: bool) -> int:
             raise
         sentence = usage.shortened(_sentence(error))
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            say(sentence)
+            write_message(sentence)
             return 2
         if isinstance(error, OSError) and error.errno == errno.EMFILE:
             most = raise_descriptor_limit()
-            say(f"{sentence}: this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})")
+            write_message(
+                f"{sentence}: this process may open {most} files; raise it (ulimit -n {max(1024, 2 * most)})"
+            )
             return 1
         if isinstance(error, OSError) and is_full(error):
             place = error.filename or "the output"
-            say(f"no space left to write {place} ({error.strerror}); free some and run the command again")
+            write_message(
+                f"no space left to write {place} ({error.strerror}); free some and run the command again"
+            )
             return 1
-        say(f"{sentence} (unexpected; run the command again with --debug for the traceback)")
+        write_message(f"{sentence} (unexpected; run the command again with --debug for the traceback)")
         return 1
     return status if isinstance(status, int) else 0
 
@@ -171,7 +175,7 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         name = f"{error.filename}: " if error.filename else ""
         return f"{name}{error.strerror}"
-    return told(error)
+    return describe_exception(error)
 
 
 if __name__ == "__main__":

@@ -56,18 +56,18 @@ def predict(
         Print one JSON object per line instead.
     """
     import cotswold
-    from cotswold.api.inference.predict import answering
+    from cotswold.api.inference.predict import open_prediction
     from cotswold.errors import UserError
 
     if top < 1:
         raise UserError(f"--top must be at least 1, got {top}")
     sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
-    with answering(run, source, threads, progress=True) as work:
+    with open_prediction(run, source, threads, progress=True) as work:
         heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
         rows = _rows(work, top)
         first = next(rows)  # most failures happen here, before anything is printed
         (_as_json if json_ else _as_csv)(heading, chain([first], rows))
-        work.left_out()
+        work.skipped()
 
 
 def _as_json(heading: Row, rows: Iterable[Row]) -> None:

@@ -153,7 +153,7 @@ def prepare(
         print(json.dumps(asdict(summary), default=str))
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
-    if summary.was_there:
+    if summary.was_complete:
         print(f"{summary.path} is already finished, nothing to do: {counts} {store.kind}")
     else:
         print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")

@@ -49,10 +49,10 @@ def list_() -> None:
     import shutil
     import sys
 
-    from cotswold.recipe import load, shipped
+    from cotswold.recipe import load, shipped_names
 
     rows = [("recipe", "strategy", "data", "where")]
-    for name in shipped():
+    for name in shipped_names():
         recipe = load(name)
         found = recipe.data.source or recipe.data.store
         rows.append((name, recipe.training.strategy, recipe.data.type, str(found)))
@@ -82,9 +82,9 @@ def show(
         Override a field, as in training.relative_rate=1; may be given again.
     """
     from cotswold.recipe import commented, load
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
-    print(commented(load(recipe, set or [], say)), end="")
+    print(commented(load(recipe, set or [], write_message)), end="")
 
 
 @app.command(help_epilogue=EXPLAIN_EPILOGUE)

@@ -14,13 +14,15 @@ from cyclopts import App
 from cotswold.cli.serve_data import serve_data
 
 if TYPE_CHECKING:
-    from cotswold.api.servers.parameter_server import Served, ServedStatus
+    from cotswold.api.servers.parameter_server import ServedParameters, ServedStatus
     from cotswold.run import Stop
     from cotswold.ui.terminal import Stages
 
-_LOOK_SECONDS = 0.5
-_SAVED = "stopping: ending sessions, then saving the parameters; press again to stop at once, without saving"
-_UNSAVED = "stopping: ending sessions; nothing is saved without --save; press again to stop at once"
+_POLL_SECONDS = 0.5
+_STOP_WITH_SAVE = (
+    "stopping: ending sessions, then saving the parameters; press again to stop at once, without saving"
+)
+_STOP_WITHOUT_SAVE = "stopping: ending sessions; nothing is saved without --save; press again to stop at once"
 
 app = App(name="serve", help_format="plaintext")
 app.command(serve_data, name="data")
@@ -96,13 +98,13 @@ def serve(
     import sys
 
     from cotswold.api.servers.parameter_client import split_address
-    from cotswold.api.servers.parameter_server import made_by, serve
+    from cotswold.api.servers.parameter_server import build_module, serve
     from cotswold.api.signals import graceful_exit
     from cotswold.errors import UserError
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
-    from cotswold.ui.terminal import say, show_stages
+    from cotswold.ui.terminal import show_stages, write_message
 
     split_address(listen)
     if token_file is None and token_of(os.environ) is None:
@@ -114,9 +116,9 @@ def serve(
     sys.path.insert(0, str(Path.cwd()))
     stop = Stop()
     with (
-        graceful_exit(stop, _UNSAVED if save is None else _SAVED),
+        graceful_exit(stop, _STOP_WITHOUT_SAVE if save is None else _STOP_WITH_SAVE),
         serve(
-            made_by(module),
+            build_module(module),
             servers=servers,
             update_rule=update_rule,
             learning_rate=learning_rate,
@@ -130,21 +132,23 @@ def serve(
             staleness_policy=staleness_policy,
             ports=between,
             encrypt=encrypt,
-            on_event=lambda kind, more: say(_told(kind, more)),
+            on_event=lambda kind, more: write_message(_event_text(kind, more)),
         ) as served,
         show_stages() as show,
     ):
-        say(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
+        write_message(f"serving {module} at {served.address}; the token: {token_file or 'COTSWOLD_TOKEN'}")
         if save is None:
-            say("nothing is saved; give --save FOLDER to save the parameters")
-        _watch(served, stop, show)
-    say(f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}"))
+            write_message("nothing is saved; give --save FOLDER to save the parameters")
+        _show_until_signal(served, stop, show)
+    write_message(
+        f"ended: {_line(served.status)}" + ("" if save is None else f"; saved in {save / 'checkpoints'}")
+    )
     return 0
 
 
-def _watch(served: Served, stop: Stop, show: Stages) -> None:
+def _show_until_signal(served: ServedParameters, stop: Stop, show: Stages) -> None:
     """Show progress until a signal comes; raises MachineError if a server is lost."""
-    while stop.signal is None and not served.wait(_LOOK_SECONDS):
+    while stop.signal is None and not served.wait(_POLL_SECONDS):
         show(_line(served.status), 0)
 
 
@@ -163,7 +167,7 @@ def _line(status: ServedStatus) -> str:
     )
 
 
-def _told(kind: str, more: Mapping[str, object]) -> str:
+def _event_text(kind: str, more: Mapping[str, object]) -> str:
     """Return an event as text."""
     reason = more.get("sentence") or more.get("reason")
     return f"{more.get('name')} {kind.replace('_', ' ')}" + (f": {reason}" if reason else "")

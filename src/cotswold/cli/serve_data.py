@@ -13,10 +13,10 @@ from cyclopts import Parameter
 if TYPE_CHECKING:
     from cotswold.api.servers.data_server_status import ServedDataStatus
 
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 _STOPPING = "stopping: telling trainers that the pool ends; press again to stop at once"
 
-_LEAVING = "leaving: trainers switch to other data servers; press again to stop at once"
+_LEAVE_MESSAGE = "leaving: trainers switch to other data servers; press again to stop at once"
 
 
 def serve_data(
@@ -89,7 +89,7 @@ def serve_data(
     from cotswold.host import token_of
     from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
-    from cotswold.ui.terminal import say, show_stages
+    from cotswold.ui.terminal import show_stages, write_message
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
@@ -99,7 +99,7 @@ def serve_data(
         raise UserError(f"--ports {error}") from error
     stop = Stop()
     with (
-        graceful_exit(stop, _STOPPING if join is None else _LEAVING, "stopped at once"),
+        graceful_exit(stop, _STOPPING if join is None else _LEAVE_MESSAGE, "stopped at once"),
         serve_data(
             source,
             overrides=set or [],
@@ -114,23 +114,23 @@ def serve_data(
             metrics=metrics,
             stores=stores,
             progress=True,
-            on_event=lambda kind, more: say(event_text(kind, more)),
+            on_event=lambda kind, more: write_message(event_text(kind, more)),
         ) as served,
         show_stages() as show,
     ):
         token = token_file or "COTSWOLD_TOKEN"
-        say(
+        write_message(
             f"serving {served.store.path} at {served.address}; the token: {token}"
             if join is None
             else f"serving {served.store.path} for the pool at {served.address}; Ctrl-C withdraws the servers"
         )
         if served.metrics_url:
-            say(f"metrics for Prometheus: {served.metrics_url}")
-        while stop.signal is None and not served.wait(_LOOK_SECONDS):
+            write_message(f"metrics for Prometheus: {served.metrics_url}")
+        while stop.signal is None and not served.wait(_POLL_SECONDS):
             show(_line(served.status, join is not None), 0)
         if stop.signal is None:
-            say(f"the pool at {served.address} has ended")
-    say(f"ended: {_line(served.status, join is not None)}")
+            write_message(f"the pool at {served.address} has ended")
+    write_message(f"ended: {_line(served.status, join is not None)}")
     return 0
 
 

@@ -125,8 +125,8 @@ def train(
     from cotswold.api.train_recipe import train_recipe
     from cotswold.errors import UserError
     from cotswold.run import Stop
-    from cotswold.ui.display import Quiet, Terminal
-    from cotswold.ui.terminal import say
+    from cotswold.ui.display import LoggingDisplay, Terminal
+    from cotswold.ui.terminal import write_message
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
@@ -152,18 +152,20 @@ def train(
         return 0
     outcome = train_recipe(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
-        RunObservers(Quiet() if quiet else Terminal(), None, Stop(), graceful_exit),
+        RunObservers(LoggingDisplay() if quiet else Terminal(), None, Stop(), graceful_exit),
         grid=grid,
         restarts=restarts,
     )
     where = shlex.quote(str(outcome.run))
-    if not outcome.speaks:
+    if not outcome.is_reporter:
         if outcome.code == 1 and (outcome.run / "checkpoints").is_dir():
-            say(f"resume from the last checkpoint with: cotswold train --run {where} --resume")
+            write_message(f"resume from the last checkpoint with: cotswold train --run {where} --resume")
     elif outcome.limit is not None and not quiet:
-        say(f"{outcome.limit}; saved; resume with a higher limit: cotswold train --run {where} --resume")
+        write_message(
+            f"{outcome.limit}; saved; resume with a higher limit: cotswold train --run {where} --resume"
+        )
     elif outcome.code and not quiet:
-        say(f"stopped and saved; resume with: cotswold train --run {where} --resume")
+        write_message(f"stopped and saved; resume with: cotswold train --run {where} --resume")
     elif not quiet:
-        say(f"finished; write a report with: cotswold report {where}")
+        write_message(f"finished; write a report with: cotswold report {where}")
     return outcome.code

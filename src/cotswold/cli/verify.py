@@ -42,9 +42,9 @@ def verify(
 
     found = cotswold.verify(path, progress=True)
     if json_:
-        told = {"kind": found.kind, "sound": found.sound, "findings": found.findings}
+        told = {"kind": found.kind, "sound": found.is_valid, "findings": found.findings}
         print(json.dumps({"path": str(path), **told}))
     else:
         for finding in found.findings or [f"{path}: the {found.kind} is intact ({', '.join(found.checked)})"]:
             print(printable(finding))
-    return 0 if found.sound else 1
+    return 0 if found.is_valid else 1

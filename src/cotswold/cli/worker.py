@@ -59,8 +59,8 @@ def worker(
         An existing file with the secret, readable by this user only (chmod 600). Default: COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.worker_host import run_worker_host
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     return run_worker_host(
-        address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=say
+        address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=write_message
     )

@@ -12,8 +12,8 @@ from .loading.streaming import SampleStream as SampleStream
 from .loading.streaming import stream as stream
 from .preprocessing import AnyPreparation as AnyPreparation
 from .preprocessing import AnyTransform as AnyTransform
-from .preprocessing import differing as differing
-from .preprocessing import of_images as of_images
+from .preprocessing import as_image_transform as as_image_transform
+from .preprocessing import differing_fields as differing_fields
 from .preprocessing import transform_from_state as transform_from_state
 from .preprocessing.images import Preparation as Preparation
 from .preprocessing.images import Transform as Transform
@@ -21,7 +21,7 @@ from .preprocessing.vectors import VectorPreparation as VectorPreparation
 from .preprocessing.vectors import VectorTransform as VectorTransform
 from .preprocessing.whiteness import Whiteness as Whiteness
 from .sources.base import Source as Source
-from .sources.detect import open_asked as open_asked
+from .sources.detect import open_evaluation_source as open_evaluation_source
 from .sources.detect import open_samples as open_samples
 from .sources.detect import open_source as open_source
 from .sources.detect import open_vectors as open_vectors
@@ -55,10 +55,10 @@ __all__ = [
     "VectorSource",
     "VectorTransform",
     "Whiteness",
-    "differing",
+    "as_image_transform",
+    "differing_fields",
     "keys",
-    "of_images",
-    "open_asked",
+    "open_evaluation_source",
     "open_samples",
     "open_source",
     "open_vectors",

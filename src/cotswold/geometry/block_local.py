@@ -150,7 +150,7 @@ class BlockLocal:
         below = MapShape(self.input.channels, bottom - top, right - left)
         return replace(self, input=below, y=windows[0], x=windows[1]), Box((top, left), (bottom, right))
 
-    def within(self, seen: Box) -> Box:
+    def blocks_within(self, seen: Box) -> Box:
         """Return the box ``(y, x)`` of blocks that read only inside a box ``(y, x)`` of the input map.
 
         Args:

@@ -71,7 +71,7 @@ class Box:
             tuple(a + o for a, o in zip(self.stop, offset, strict=True)),
         )
 
-    def within(self, origin: Box) -> Box:
+    def relative_to(self, origin: Box) -> Box:
         """Return the box in coordinates relative to the start of ``origin``."""
         return self.shift(tuple(-at for at in origin.start))
 

@@ -78,7 +78,7 @@ class ExchangePlan:
         """Return the transfers from others to a rank, ordered by source; at most one box from each."""
         return self._by_rank[rank][1]
 
-    def kept(self, rank: int) -> Box:
+    def local_box(self, rank: int) -> Box:
         """Return the box that a rank both writes and reads, and therefore copies locally; may be empty."""
         return self.writes[rank].intersect(self.reads[rank])
 
@@ -100,14 +100,14 @@ class ExchangePlan:
             if not written.size:
                 continue
             for target, read in enumerate(self.reads):
-                if source != target and _touch(written, read):
+                if source != target and _intersect(written, read):
                     transfer = Transfer(source, target, written.intersect(read))
                     sends[source].append(transfer)
                     receives[target].append(transfer)
         return tuple((tuple(out), tuple(into)) for out, into in zip(sends, receives, strict=True))
 
 
-def _touch(a: Box, b: Box) -> bool:
+def _intersect(a: Box, b: Box) -> bool:
     """True if two boxes have a point in common, without constructing a third box."""
     return all(
         max(low, first) < min(high, stop)

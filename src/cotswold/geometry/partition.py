@@ -60,7 +60,7 @@ class Grid:
         """Number of ranks."""
         return self.rows * self.columns
 
-    def place(self, rank: int) -> tuple[int, int]:
+    def position(self, rank: int) -> tuple[int, int]:
         """Return the row and column of a rank."""
         return divmod(rank, self.columns)
 
@@ -127,7 +127,7 @@ class Partition:
 
     def box(self, rank: int) -> Box:
         """Return the part of a rank, as a box ``(y, x)``."""
-        iy, ix = self.grid.place(rank)
+        iy, ix = self.grid.position(rank)
         return Box((self.y[iy], self.x[ix]), (self.y[iy + 1], self.x[ix + 1]))
 
     @cached_property

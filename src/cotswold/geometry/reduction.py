@@ -42,7 +42,7 @@ class Step(NamedTuple):
     receiver: int
     begin: int
     end: int
-    adds: bool = True
+    is_sum: bool = True
     lane: int = 0
 
 
@@ -53,7 +53,7 @@ class Item(NamedTuple):
     sends: bool
     other: int
     """Rank at the other end."""
-    adds: bool
+    is_sum: bool
     lane: int
 
 
@@ -119,7 +119,7 @@ class ReductionPlan:
         )
         return ReductionPlan(self.ranks, self.root, self.count, tuple(back))
 
-    def followed_by(self, other: ReductionPlan, root: int | None = None) -> ReductionPlan:
+    def then(self, other: ReductionPlan, root: int | None = None) -> ReductionPlan:
         """Return this plan followed by another, as one plan.
 
         Args:
@@ -163,7 +163,7 @@ class ReductionPlan:
         for step in self._steps_of.get(rank, ()):
             sends = step.sender == rank
             other = step.receiver if sends else step.sender
-            item = Item(step.stage, sends, other, step.adds, step.lane)
+            item = Item(step.stage, sends, other, step.is_sum, step.lane)
             for piece in range(bisect_left(starts, step.begin), bisect_left(starts, step.end)):
                 agenda[piece].append(item)
         for items in agenda:

@@ -56,16 +56,18 @@ def binomial_tree(order: Sequence[int], begin: int, end: int) -> list[Step]:
 def ring(order: Sequence[int], begin: int, end: int) -> list[Step]:
     """Ring: a reduce-scatter around the ring, then a gather to the first rank."""
     parts = _parts(begin, end, len(order))
-    return _around(order, parts, 0, adds=True) + _gathered(order, parts, len(order) - 1)
+    return _ring_steps(order, parts, 0, adds=True) + _gathered(order, parts, len(order) - 1)
 
 
 def ring_to_all(order: Sequence[int], begin: int, end: int) -> list[Step]:
     """Ring all-reduce: a reduce-scatter around the ring, then an all-gather."""
     parts = _parts(begin, end, len(order))
-    return _around(order, parts, 0, adds=True) + _around(order, parts, len(order) - 1, adds=False)
+    return _ring_steps(order, parts, 0, adds=True) + _ring_steps(order, parts, len(order) - 1, adds=False)
 
 
-def _around(order: Sequence[int], parts: Sequence[tuple[int, int]], after: int, *, adds: bool) -> list[Step]:
+def _ring_steps(
+    order: Sequence[int], parts: Sequence[tuple[int, int]], after: int, *, adds: bool
+) -> list[Step]:
     """Send each part once around the ring, all parts at the same time.
 
     With ``adds``, rank i + 1 starts with part i, and rank i has the sum of part i afterwards. Without, rank i
@@ -110,7 +112,7 @@ def recursive_halving(order: Sequence[int], begin: int, end: int) -> list[Step]:
         for at in range(distance, count, 2 * distance):
             first, last = ranges[at][0], ranges[at + distance - 1][1]
             if first < last:
-                steps.append(Step(stage, order[at], order[at - distance], first, last, adds=False))
+                steps.append(Step(stage, order[at], order[at - distance], first, last, is_sum=False))
         stage, distance = stage + 1, 2 * distance
     return steps
 
@@ -141,7 +143,7 @@ def hierarchy(tree: Tree, algorithms: Sequence[Algorithm]) -> Algorithm:
         if level >= len(algorithms) or not part:
             raise GeometryError("a hierarchy needs one algorithm per level and no empty groups")
         inner = [step for each in part for step in steps_of(each, level + 1, begin, end)]
-        return inner + _later(algorithms[level](list(map(leader_of, part)), begin, end), inner)
+        return inner + _shift_steps(algorithms[level](list(map(leader_of, part)), begin, end), inner)
 
     return lambda _, begin, end: steps_of(tree, 0, begin, end)
 
@@ -205,7 +207,7 @@ def four_stages(
                     Step(2, host[0], first[0], begin, end, lane=lane)
                     for host, lane in zip(others, beside, strict=False)
                 ]
-        return steps + _later(binomial_tree(left, begin, end), steps)
+        return steps + _shift_steps(binomial_tree(left, begin, end), steps)
 
     return steps_of
 
@@ -220,7 +222,7 @@ def reduction(count: int, algorithm: Algorithm, order: Sequence[int]) -> Reducti
 
 def all_reduction(plan: ReductionPlan) -> ReductionPlan:
     """Return an all-reduce: the plan, then the broadcast back along the same steps."""
-    return plan.followed_by(plan.mirrored())
+    return plan.then(plan.mirrored())
 
 
 def ring_over_groups(count: int, groups: Sequence[Sequence[int]]) -> ReductionPlan:
@@ -230,10 +232,10 @@ def ring_over_groups(count: int, groups: Sequence[Sequence[int]]) -> ReductionPl
     within = ReductionPlan(ranks, groups[0][0], count, inner)
     firsts = ring_to_all([group[0] for group in groups], 0, count)
     between = ReductionPlan(ranks, None, count, tuple(firsts))
-    return within.followed_by(between).followed_by(within.mirrored())
+    return within.then(between).then(within.mirrored())
 
 
-def _later(steps: Sequence[Step], earlier: Sequence[Step]) -> list[Step]:
+def _shift_steps(steps: Sequence[Step], earlier: Sequence[Step]) -> list[Step]:
     after = max((step.stage for step in earlier), default=-1) + 1
     return [step._replace(stage=step.stage + after) for step in steps]
 
@@ -245,7 +247,7 @@ def _parts(begin: int, end: int, count: int) -> list[tuple[int, int]]:
 
 def _gathered(order: Sequence[int], parts: Sequence[tuple[int, int]], stage: int) -> list[Step]:
     return [
-        Step(stage, order[at], order[0], *part, adds=False)
+        Step(stage, order[at], order[0], *part, is_sum=False)
         for at, part in enumerate(parts)
         if at and part[0] < part[1]
     ]

@@ -179,24 +179,24 @@ def predicted_seconds(
     else:
         cut = plan.pieces(-(-plan.count // pieces))
     agendas = {rank: plan.agenda(rank, cut) for rank in range(plan.ranks)}
-    return max(_ends(agendas, network, [(end - begin) * element_bytes for begin, end in cut]))
+    return max(_end_times(agendas, network, [(end - begin) * element_bytes for begin, end in cut]))
 
 
-class _Passing(NamedTuple):
+class _MessageAtHop(NamedTuple):
     """A message at one hop; the queue orders hops by these fields."""
 
-    at: float
+    time: float
     stage: int
     piece: int
     sender: int
     receiver: int
     lane: int
     hop: int
-    arrived: float
+    arrival_time: float
     """Time at which the last byte has passed all hops so far."""
 
 
-def _ends(
+def _end_times(
     agendas: Mapping[int, Sequence[Sequence[Item]]], network: Network, sizes: Sequence[int]
 ) -> Iterator[float]:
     """Yield the time at which each message has been added.
@@ -209,7 +209,7 @@ def _ends(
     came: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
     """Arrival times of messages that a rank cannot use yet, by rank and piece, then by stage and sender."""
     free: dict[_Resource, float] = {}
-    queue: list[_Passing] = []
+    queue: list[_MessageAtHop] = []
     ways: dict[tuple[int, int, int], list[tuple[_Resource, int]]] = {}
 
     def proceed(rank: int, piece: int, now: float) -> None:
@@ -218,7 +218,9 @@ def _ends(
         while (place := done[rank, piece]) < len(items):
             item = items[place]
             if item.sends:
-                heapq.heappush(queue, _Passing(now, item.stage, piece, rank, item.other, item.lane, 0, 0.0))
+                heapq.heappush(
+                    queue, _MessageAtHop(now, item.stage, piece, rank, item.other, item.lane, 0, 0.0)
+                )
             elif (item.stage, item.other) in waiting:
                 now = max(now, waiting.pop((item.stage, item.other)))
             else:
@@ -235,16 +237,16 @@ def _ends(
         size = sizes[one.piece]
         if one.hop < len(way):
             resource, rate = way[one.hop]
-            start = max(one.at, free.get(resource, 0.0))
+            start = max(one.time, free.get(resource, 0.0))
             free[resource] = start + size / rate
-            arrived = max(one.arrived, free[resource])
+            arrived = max(one.arrival_time, free[resource])
             # it is forwarded while it still arrives, but can be used only when complete
             at = arrived if one.hop + 1 == len(way) else start
-            passing = _Passing(at, one.stage, one.piece, *who, one.hop + 1, arrived)
+            passing = _MessageAtHop(at, one.stage, one.piece, *who, one.hop + 1, arrived)
             heapq.heappush(queue, passing)
             continue
         adder = ("adds", one.receiver, 0)
-        end = max(one.at, free.get(adder, 0.0))
+        end = max(one.time, free.get(adder, 0.0))
         end += size / network.memory_bytes_per_second + network.message_ns / 1e9
         free[adder] = end
         yield end
@@ -277,7 +279,7 @@ def candidates(network: Network, count: int, root: int) -> dict[str, ReductionPl
     for name, way in ALGORITHMS.items():
         plans[f"{name} over hosts"] = reduction(count, hierarchy(by_host, [way, star]), leaves(by_host))
         if len(lanes) > 1:
-            plans[f"{name} over hosts, all cards"] = _over_cards(network, count, by_host, way, lanes)
+            plans[f"{name} over hosts, all cards"] = _multi_switch_plan(network, count, by_host, way, lanes)
         if len(by_switch) > 1:
             for inner in (chain, binomial_tree):
                 steps = hierarchy(by_switch, [way, inner, star])
@@ -361,7 +363,7 @@ def _tree_of_switches(network: Network, root: int) -> list[list[list[int]]]:
     return list(switches.values())
 
 
-def _over_cards(
+def _multi_switch_plan(
     network: Network, count: int, tree: Sequence[Sequence[int]], way: Algorithm, lanes: Sequence[int]
 ) -> ReductionPlan:
     """Return a hierarchy whose upper level uses several switches at once."""
@@ -375,7 +377,7 @@ def _over_cards(
     return reduction(count, hierarchy(upper, [across_lanes(way, shares), star]), leaves(upper))
 
 
-def without_ranks(network: Network, lost: Sequence[int]) -> tuple[Network, list[int]]:
+def remove_ranks(network: Network, lost: Sequence[int]) -> tuple[Network, list[int]]:
     """Return the network without some ranks, the others renumbered, and the old number of each."""
     left = [rank for rank in range(network.ranks) if rank not in set(lost)]
     numbers = {old: new for new, old in enumerate(left)}

@@ -25,9 +25,9 @@ class Region:
     """
 
     box: Box
-    outside: bool = False
+    is_outside: bool = False
 
-    def holds(self, y: int, x: int) -> bool:
+    def contains(self, y: int, x: int) -> bool:
         """Return True if the region contains the point.
 
         Args:
@@ -35,9 +35,9 @@ class Region:
             x: Column.
         """
         inside = self.box.start[0] <= y < self.box.stop[0] and self.box.start[1] <= x < self.box.stop[1]
-        return inside != self.outside
+        return inside != self.is_outside
 
     @property
     def complement(self) -> Region:
         """Complement of the region."""
-        return Region(self.box, not self.outside)
+        return Region(self.box, not self.is_outside)

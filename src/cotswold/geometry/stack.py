@@ -27,7 +27,7 @@ class Smoothing:
     @property
     def window(self) -> Window:
         """Window along either axis."""
-        return Window.same(self.size) if self.keep else Window(self.size)
+        return Window.same_padding(self.size) if self.keep else Window(self.size)
 
     def output(self, shape: MapShape) -> MapShape:
         """Return the shape of the output map.

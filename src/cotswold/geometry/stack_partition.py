@@ -43,8 +43,8 @@ class StackPartition:
         layer, cuts = self.geometry.filters, self.blocks
         return tuple(
             Box((rows[0], columns[0]), (rows[1], columns[1]))
-            for rows in _seen_and_own(cuts.y, self.input.y, layer.y, layer.input.height)
-            for columns in _seen_and_own(cuts.x, self.input.x, layer.x, layer.input.width)
+            for rows in _ranges_read_and_own(cuts.y, self.input.y, layer.y, layer.input.height)
+            for columns in _ranges_read_and_own(cuts.x, self.input.x, layer.x, layer.input.width)
         )
 
     def layer(self, rank: int) -> BlockLocal | None:
@@ -60,8 +60,8 @@ class StackPartition:
     def input(self) -> Partition:
         """Owner of each input pixel, which also owns that pixel of the decoded map and of the residual."""
         layer, blocks = self.geometry.filters, self.blocks
-        down = _seen(blocks.y, layer.y, layer.input.height)
-        across = _seen(blocks.x, layer.x, layer.input.width)
+        down = _ranges_read(blocks.y, layer.y, layer.input.height)
+        across = _ranges_read(blocks.x, layer.x, layer.input.width)
         return Partition(
             midpoint_bounds(down, layer.input.height), midpoint_bounds(across, layer.input.width)
         )
@@ -74,13 +74,13 @@ class StackPartition:
     @cached_property
     def pooled(self) -> Partition:
         """Pooling units of every rank."""
-        return _follow(self.responses, self.geometry.pool)
+        return _partition_above(self.responses, self.geometry.pool)
 
     @cached_property
     def output(self) -> Partition:
         """Part of the stack's output of every rank."""
         norm = self.geometry.norm
-        return self.pooled if norm.size == 1 else _follow(_follow(self.pooled, norm), norm)
+        return self.pooled if norm.size == 1 else _partition_above(_partition_above(self.pooled, norm), norm)
 
     @cached_property
     def pixels(self) -> ExchangePlan:
@@ -114,7 +114,7 @@ class StackPartition:
         return ExchangePlan(self.pooled.boxes, tuple(_reads(box, norm.window, pooled) for box in halfway))
 
 
-def _seen(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int, int]]:
+def _ranges_read(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int, int]]:
     """Range of an axis that the windows of each part read; (0, 0) for an empty part."""
     return [
         (window.reads(first, extent)[0], window.reads(stop - 1, extent)[1]) if stop > first else (0, 0)
@@ -122,16 +122,16 @@ def _seen(cuts: tuple[int, ...], window: Window, extent: int) -> list[tuple[int,
     ]
 
 
-def _seen_and_own(
+def _ranges_read_and_own(
     cuts: tuple[int, ...], own: tuple[int, ...], window: Window, extent: int
 ) -> list[tuple[int, int]]:
     return [
         (min(first, start), max(stop, end)) if stop > first else (0, 0)
-        for (first, stop), (start, end) in zip(_seen(cuts, window, extent), pairwise(own), strict=True)
+        for (first, stop), (start, end) in zip(_ranges_read(cuts, window, extent), pairwise(own), strict=True)
     ]
 
 
-def _follow(below: Partition, smoothing: Smoothing) -> Partition:
+def _partition_above(below: Partition, smoothing: Smoothing) -> Partition:
     window = smoothing.window
 
     def cuts(of: tuple[int, ...]) -> tuple[int, ...]:

@@ -49,7 +49,7 @@ class Window:
             )
 
     @classmethod
-    def same(cls, size: int, stride: int = 1, *, over: int = 1) -> Window:
+    def same_padding(cls, size: int, stride: int = 1, *, over: int = 1) -> Window:
         """Return a window with ceil(over / stride) outputs on an axis of extent ``over``.
 
         The odd zero goes after the axis, as in TensorFlow and PyTorch.
@@ -95,10 +95,12 @@ class Window:
         # padding after the axis: of the last window all beyond the axis, of each earlier one a stride less
         beyond = (outputs - 1) * self.stride - self.pad_before + self.size - extent
         return (
-            outputs * self.size - self._overhang(self.pad_before, outputs) - self._overhang(beyond, outputs)
+            outputs * self.size
+            - self._overhang_sum(self.pad_before, outputs)
+            - self._overhang_sum(beyond, outputs)
         )
 
-    def _overhang(self, most: int, outputs: int) -> int:
+    def _overhang_sum(self, most: int, outputs: int) -> int:
         """Return the sum of ``most``, ``most - stride``, ... while positive, of at most ``outputs`` terms."""
         count = min(outputs, max(-(-most // self.stride), 0))
         return count * most - self.stride * (count * (count - 1) // 2)

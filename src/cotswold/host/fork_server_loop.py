@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from cotswold.errors import CotswoldError, told
+from cotswold.errors import CotswoldError, describe_exception
 from cotswold.host import stack_dump
 from cotswold.host.parent_death import pdeathsig_setter
 from cotswold.host.process_info import exit_code_of
@@ -74,7 +74,7 @@ class ForkServerLoop:
             for module in modules:
                 importlib.import_module(module)
         except Exception as error:
-            self._import_error = f"the fork server cannot import its modules: {told(error)}"
+            self._import_error = f"the fork server cannot import its modules: {describe_exception(error)}"
         gc.collect()
         gc.freeze()  # a collection in a child process would write to, and so copy, all pages
         self._selector.register(self._control, selectors.EVENT_READ)
@@ -174,7 +174,7 @@ class ForkServerLoop:
             words, code = str(error), error.exit_code
             print(f"cotswold: {words}", file=sys.stderr)
         except BaseException as error:
-            words, code = told(error, function.partition(":")[0]), 1
+            words, code = describe_exception(error, function.partition(":")[0]), 1
             traceback.print_exc()
         with suppress(OSError):
             os.set_blocking(saying, False)

@@ -56,7 +56,7 @@ def _has_float16() -> bool:
 
 def has_cuda_kernel(x: Tensor) -> bool:
     """True if Triton kernels run products of a tensor: on a CUDA device, of a supported dtype."""
-    if not x.is_cuda or _wanted() == "torch":
+    if not x.is_cuda or _requested_backend() == "torch":
         return False
     from cotswold.kernels.cuda.launch import DTYPES as TAKEN
     from cotswold.kernels.cuda.launch import available
@@ -66,7 +66,7 @@ def has_cuda_kernel(x: Tensor) -> bool:
 
 def backend() -> str:
     """Return ``llvm`` or ``torch``; raise UserError if the variable has another value."""
-    return "torch" if _wanted() == "torch" or unavailable_reason() else "llvm"
+    return "torch" if _requested_backend() == "torch" or unavailable_reason() else "llvm"
 
 
 def unavailable_reason() -> str | None:
@@ -94,7 +94,7 @@ def fallback_to_torch(operation: Callable[P, R]) -> Callable[P, R]:
     return done
 
 
-def _wanted() -> str:
+def _requested_backend() -> str:
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "llvm", "torch"):
         raise UserError(f"{VARIABLE} must be llvm, torch or unset, got {wanted!r}")
@@ -104,7 +104,7 @@ def _wanted() -> str:
 @lru_cache(maxsize=1)
 def compile_error() -> str | None:
     """Return the reason why kernels cannot be compiled here, with one warning; None if they can."""
-    found = _found()
+    found = _find_obstacle()
     if found is not None:
         _warn(found)
     return found
@@ -116,7 +116,7 @@ def _warn(why: str) -> None:
     )
 
 
-def _found() -> str | None:
+def _find_obstacle() -> str | None:
     try:
         from llvmlite import ir
 
@@ -133,7 +133,7 @@ def _found() -> str | None:
         kind = ir.FunctionType(ir.IntType(64), [])
         builder = ir.IRBuilder(ir.Function(module, kind, "trial").append_basic_block())
         builder.ret(ir.Constant(ir.IntType(64), 42))
-        answer = engine.call_for_integer(
+        answer = engine.call_integer_function(
             engine.load_object(engine.compile_object(module, here), here, "trial")
         )
     except Exception as error:  # a broken or foreign LLVM may raise anything; torch still works

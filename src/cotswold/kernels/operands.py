@@ -75,7 +75,7 @@ def pointer_of(x: Tensor) -> int:
     return found
 
 
-def check_on_device(x: Tensor) -> None:
+def check_cuda_tensor(x: Tensor) -> None:
     """Raise UserError unless a CUDA kernel can read a tensor; see `pointer_of`."""
     found = x.data_ptr()
     if x.is_neg() or (found < LOW_ADDRESS and _lacks_memory(x, found)):

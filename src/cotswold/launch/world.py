@@ -313,5 +313,5 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
         return default
     text = _text(environ, name)
     if not text.isdigit():
-        raise LaunchError(f"{name} must be a whole number, got {text!r}")
+        raise LaunchError(f"{name} must be an integer, got {text!r}")
     return int(text)

@@ -25,11 +25,11 @@ class Layer(nn.Module):
     """A module whose parameters keep their memory layout if the model converts to another memory format."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(lambda values: _in_order(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
+        super()._apply(lambda values: _call_contiguous(fn, values), recurse)  # type: ignore[no-untyped-call]  # untyped
         return self
 
 
-def _in_order(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+def _call_contiguous(fn: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
     """Return ``fn(values)``, contiguous if ``values`` are.
 
     ``model.to(memory_format=torch.channels_last)`` converts every parameter of four or five dimensions.
@@ -117,7 +117,7 @@ def check_floating(layer: nn.Module, x: Tensor) -> None:
 
 def check_dtype(layer: nn.Module, x: Tensor, weight: Tensor) -> None:
     """Raise GeometryError unless ``x`` and ``weight`` have one dtype, or autocast gives them one."""
-    got, wanted = _computed_in(x), _computed_in(weight)
+    got, wanted = _compute_dtype(x), _compute_dtype(weight)
     if got != wanted:
         raise GeometryError(
             f"{type(layer).__name__} has weights of {weight.dtype}, but got an input of {x.dtype}; "
@@ -190,10 +190,10 @@ def is_sharded(values: Tensor) -> Any:
 
 def autocast(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to autocast's dtype if enabled, as for torch.nn.Conv2d (float64 stays)."""
-    return [t.to(_computed_in(t)) for t in tensors]
+    return [t.to(_compute_dtype(t)) for t in tensors]
 
 
-def _computed_in(values: Tensor) -> torch.dtype:
+def _compute_dtype(values: Tensor) -> torch.dtype:
     kind = values.device.type
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return values.dtype

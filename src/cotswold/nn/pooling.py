@@ -26,7 +26,7 @@ def _smoothing(size: int, padding: Padding) -> Smoothing:
     return Smoothing(number, keep=padding == "same")
 
 
-class _OverMaps(nn.Module):
+class _MapModule(nn.Module):
     """Base of modules with a window over maps ``(image, channel, y, x)`` or one map ``(channel, y, x)``."""
 
     smoothing: Smoothing
@@ -42,7 +42,7 @@ class _OverMaps(nn.Module):
             )
 
 
-class L2Pool2d(_OverMaps):
+class L2Pool2d(_MapModule):
     """L2 pooling at stride 1: the root of epsilon plus the sum of squares over a window of each channel.
 
     Args:
@@ -85,7 +85,7 @@ class L2Pool2d(_OverMaps):
         return f"{self.smoothing.size}, padding={padding}, epsilon={self.epsilon}"
 
 
-class LocalContrastNorm2d(_OverMaps):
+class LocalContrastNorm2d(_MapModule):
     """Local contrast normalisation: subtract the local mean, then divide by the local deviation.
 
     ``g = h - sum G h``, ``y = g / max(floor, sqrt(sum G g²))``. G is a Gaussian over the window and all

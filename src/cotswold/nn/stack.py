@@ -181,7 +181,7 @@ class SparseAutoencoderStack(Layer):
             momentum=momentum,
             alpha=self.alpha.detach().view(()),
             gain=self.gain,
-            masters=masters,
+            master_filters=masters,
         )
 
     def calibrate(self, x: Tensor) -> None:

@@ -3,7 +3,7 @@ from .filters import filter_norms as filter_norms
 from .filters import random_filters as random_filters
 from .filters import scale_rows_to_norm_1 as scale_rows_to_norm_1
 from .filters import scale_to_norm_1 as scale_to_norm_1
-from .fused_activation import fully_connected as fully_connected
+from .fused_activation import fused_linear as fused_linear
 from .fused_activation import local_layer as local_layer
 from .local import local_adjoint as local_adjoint
 from .local import local_outer as local_outer
@@ -26,7 +26,7 @@ __all__ = [
     "calibrate",
     "contrast_norm",
     "filter_norms",
-    "fully_connected",
+    "fused_linear",
     "images_first",
     "images_last",
     "l2_pool",

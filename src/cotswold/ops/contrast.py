@@ -20,7 +20,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.ops.batched import accumulation_dtype
 from cotswold.ops.layout import empty_map
 from cotswold.ops.memory_format import images_last, images_last_no_grad
-from cotswold.ops.pooling import check_within, merge_vmap_dim, positive_range, split_vmap_dim, workers
+from cotswold.ops.pooling import check_range, merge_vmap_dim, positive_range, split_vmap_dim, workers
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _crop(x: Tensor, smoothing: Smoothing) -> Tensor:
     """Keep the positions whose window lies inside the map."""
     if smoothing.keep:
         return x
-    window = Window.same(smoothing.size)
+    window = Window.same_padding(smoothing.size)
     return x[
         :,
         :,
@@ -67,7 +67,7 @@ def _uncrop(x: Tensor, smoothing: Smoothing) -> Tensor:
     """Adjoint of ``_crop``: pad with zeros."""
     if smoothing.keep or smoothing.size == 1:
         return x
-    window = Window.same(smoothing.size)
+    window = Window.same_padding(smoothing.size)
     images, channels, height, width = x.shape
     reach = smoothing.size - 1
     out = x.new_zeros((height + reach, width + reach, channels, images)).permute(3, 2, 0, 1)
@@ -276,7 +276,7 @@ def _check_floor(floor: float, dtype: torch.dtype) -> None:
     least, most = positive_range(dtype)
     least_square, most_square = positive_range(accumulation_dtype(dtype))
     least, most = max(least, 4 / most, least_square**0.5), min(most, most_square**0.5)
-    check_within(floor, least, most, _NEEDS_FLOOR, dtype)
+    check_range(floor, least, most, _NEEDS_FLOOR, dtype)
 
 
 def contrast_norm(x: Tensor, smoothing: Smoothing, floor: float = FLOOR) -> Tensor:

@@ -20,9 +20,9 @@ from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import (
     Code,
     adjoint_of,
-    check_alike,
     check_filters,
     check_map,
+    check_same_dtype_and_device,
     decode,
     encode,
     local_product,
@@ -32,7 +32,7 @@ from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]
 """Activation applied to the sums; ``identity`` leaves them unchanged."""
-_APPLIED: dict[str, Callable[[Tensor], Tensor]] = {
+_TORCH_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda y: y,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
@@ -54,16 +54,16 @@ def bias_gradient(delta: Tensor, code: Code) -> Tensor:
     return apart.permute(1, 3, 2, 4, 0).reshape(down, across, rows * columns * depth)
 
 
-def _plain(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
+def _apply_with_local(x: Tensor, filters: Tensor, biases: Tensor, code: Code, activation: str) -> Tensor:
     layer = decode(code)
-    return _APPLIED[activation](local_product(x, filters, layer) + neurons_to_map(biases, layer))
+    return _TORCH_ACTIVATIONS[activation](local_product(x, filters, layer) + neurons_to_map(biases, layer))
 
 
 @fallback_to_torch
 def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, activation: str) -> Tensor:
     if not has_cpu_kernel(x) or not products.supports_epilogue(x, layer, activation):
         y = products.product(x, filters, layer).add_(neurons_to_map(biases, layer))
-        return _APPLIED[activation](y)
+        return _TORCH_ACTIVATIONS[activation](y)
     from cotswold.kernels import products as kernels
 
     filters, biases = filters.contiguous(), biases.contiguous()
@@ -78,7 +78,7 @@ def _activated(x: Tensor, filters: Tensor, biases: Tensor, layer: BlockLocal, ac
             seen, filters[blocks], biases[blocks], band, out[:, :, rows], activation
         )
 
-    products.in_bands(x, layer, of_band)
+    products.for_each_band(x, layer, of_band)
     return out
 
 
@@ -129,7 +129,7 @@ class _Activated(torch.autograd.Function):
         activation: str,
     ) -> tuple[Tensor, int]:
         def one(x: Tensor, filters: Tensor, biases: Tensor) -> Tensor:
-            return _plain(x, filters, biases, code, activation)
+            return _apply_with_local(x, filters, biases, code, activation)
 
         return torch.func.vmap(one, in_dims[:3])(x, filters, biases), 0
 
@@ -161,23 +161,23 @@ def local_layer(
         UserError: Dtypes or devices differ, or the activation is unknown.
         ForwardModeError: Forward-mode differentiation.
     """
-    if activation not in _APPLIED:
-        raise UserError(f"local_layer's activation must be one of {', '.join(_APPLIED)}, got {activation!r}")
+    if activation not in _TORCH_ACTIVATIONS:
+        raise UserError(
+            f"local_layer's activation must be one of {', '.join(_TORCH_ACTIVATIONS)}, got {activation!r}"
+        )
     check_map("local_layer", x, layer.input)
     check_filters("local_layer", filters, layer)
     if tuple(biases.shape) != layer.norms_shape:
         raise GeometryError(
             f"local_layer needs biases of shape {layer.norms_shape}, got {tuple(biases.shape)}"
         )
-    check_alike("local_layer", x, filters)
-    check_alike("local_layer", x, biases)
+    check_same_dtype_and_device("local_layer", x, filters)
+    check_same_dtype_and_device("local_layer", x, biases)
     flops.announce()
     return apply("local_layer", _Activated, x, filters, biases, encode(layer), activation)
 
 
-def fully_connected(
-    x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity"
-) -> Tensor:
+def fused_linear(x: Tensor, weights: Tensor, biases: Tensor, activation: Activation = "identity") -> Tensor:
     """Return ``activation(x W + biases)``, a fully connected layer by the kernels of local layers.
 
     Images are last in the memory of the result, so that consecutive layers need no transposition.

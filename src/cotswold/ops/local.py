@@ -72,7 +72,7 @@ def _(delta: Tensor, x: Tensor, code: Sequence[int]) -> Tensor:
     return x.new_empty(decode(tuple(code)).filters_shape)
 
 
-def _one_by_one(
+def _apply_per_slice(
     name: str,
     function: type[torch.autograd.Function],
     size: int,
@@ -131,7 +131,7 @@ class _Product(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         if in_dims[1] is None and in_dims[0] is not None:
             return _fold("local_product", _Product, x, in_dims[0], filters, code), 0
-        return _one_by_one("local_product", _Product, info.batch_size, in_dims, x, filters, code), 0
+        return _apply_per_slice("local_product", _Product, info.batch_size, in_dims, x, filters, code), 0
 
 
 class _Adjoint(torch.autograd.Function):
@@ -161,7 +161,7 @@ class _Adjoint(torch.autograd.Function):
     ) -> tuple[Tensor, int]:
         if in_dims[1] is None and in_dims[0] is not None:
             return _fold("local_adjoint", _Adjoint, y, in_dims[0], filters, code), 0
-        return _one_by_one("local_adjoint", _Adjoint, info.batch_size, in_dims, y, filters, code), 0
+        return _apply_per_slice("local_adjoint", _Adjoint, info.batch_size, in_dims, y, filters, code), 0
 
 
 class _Outer(torch.autograd.Function):
@@ -189,7 +189,7 @@ class _Outer(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], delta: Tensor, x: Tensor, code: Code
     ) -> tuple[Tensor, int]:
-        return _one_by_one("local_outer", _Outer, info.batch_size, in_dims, delta, x, code), 0
+        return _apply_per_slice("local_outer", _Outer, info.batch_size, in_dims, delta, x, code), 0
 
 
 differentiate(_product_op, _Product)
@@ -216,7 +216,7 @@ def check_filters(name: str, filters: Tensor, layer: BlockLocal) -> None:
         )
 
 
-def check_alike(name: str, first: Tensor, second: Tensor) -> None:
+def check_same_dtype_and_device(name: str, first: Tensor, second: Tensor) -> None:
     """Raise UserError unless both operands have the same dtype and device."""
     if first.dtype != second.dtype or first.device != second.device:
         raise UserError(
@@ -258,7 +258,7 @@ def local_product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_product", x, layer.input)
     check_filters("local_product", filters, layer)
-    check_alike("local_product", x, filters)
+    check_same_dtype_and_device("local_product", x, filters)
     flops.announce()
     return apply("local_product", _Product, x, filters, encode(layer))
 
@@ -281,7 +281,7 @@ def local_adjoint(y: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_adjoint", y, layer.output)
     check_filters("local_adjoint", filters, layer)
-    check_alike("local_adjoint", y, filters)
+    check_same_dtype_and_device("local_adjoint", y, filters)
     flops.announce()
     return apply("local_adjoint", _Adjoint, y, filters, encode(layer))
 
@@ -304,7 +304,7 @@ def local_outer(delta: Tensor, x: Tensor, layer: BlockLocal) -> Tensor:
     """
     check_map("local_outer", delta, layer.output)
     check_map("local_outer", x, layer.input)
-    check_alike("local_outer", delta, x)
+    check_same_dtype_and_device("local_outer", delta, x)
     if delta.shape[0] != x.shape[0]:
         raise GeometryError(
             f"delta and x of local_outer need equal image counts, got {delta.shape[0]} and {x.shape[0]}"

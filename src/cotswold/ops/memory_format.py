@@ -18,7 +18,7 @@ from cotswold.kernels.operands import map_strides
 from cotswold.ops.layout import empty_map
 from cotswold.ops.reverse_mode import apply, refuse_forward_mode
 
-FEWEST = 4
+MIN_IMAGES = 4
 """Images from which transposing squares of images and positions beats torch's copy."""
 
 
@@ -64,8 +64,8 @@ def images_last_no_grad(x: Tensor) -> Tensor:
     if map_strides(x) is not None:
         return x
     out = _empty_as(x)
-    if _turns(x) and x[0, 0].is_contiguous():
-        _turn(x, out, to_last=True)
+    if _is_transposable(x) and x[0, 0].is_contiguous():
+        _transpose(x, out, to_last=True)
         return out
     return out.copy_(x)
 
@@ -75,11 +75,11 @@ def _empty_as(x: Tensor) -> Tensor:
     return torch.empty_like(x) if 0 in x.shape[1:] else empty_map(x, x.shape[0], MapShape(*x.shape[1:]))
 
 
-def _turns(x: Tensor) -> bool:
-    return x.shape[0] >= FEWEST and x.numel() > 0 and has_cpu_kernel(x)
+def _is_transposable(x: Tensor) -> bool:
+    return x.shape[0] >= MIN_IMAGES and x.numel() > 0 and has_cpu_kernel(x)
 
 
-def _turn(first: Tensor, last: Tensor, to_last: bool) -> None:
+def _transpose(first: Tensor, last: Tensor, to_last: bool) -> None:
     from cotswold.kernels.machine.processor import this_processor
     from cotswold.kernels.maps import layout
 
@@ -108,10 +108,10 @@ def _first_op(x: Tensor) -> Tensor:
 
 @fallback_to_torch
 def _images_first(x: Tensor) -> Tensor:
-    if not _turns(x) or map_strides(x) is None:
+    if not _is_transposable(x) or map_strides(x) is None:
         return x.clone(memory_format=torch.contiguous_format)
     out = x.new_empty(x.shape)
-    _turn(out, x, to_last=False)
+    _transpose(out, x, to_last=False)
     return out
 
 

@@ -39,7 +39,7 @@ def _maps(planes: Tensor, like: Tensor) -> Tensor:
     return physical.reshape(*physical.shape[:2], channels, images).permute(3, 2, 0, 1)
 
 
-def _ahead(smoothing: Smoothing) -> int:
+def _extra_rows(smoothing: Smoothing) -> int:
     """Extra rows that torch's symmetric padding adds in front of an even window."""
     return 1 if smoothing.keep and smoothing.size % 2 == 0 else 0
 
@@ -48,7 +48,7 @@ def box_sum(x: Tensor, smoothing: Smoothing) -> Tensor:
     """Sum over a square window of step 1 in ``(image, channel, y, x)``, without cancellation."""
     if x.shape[0] == 0:  # torch cannot pool zero planes
         return empty_map(x, 0, smoothing.output(MapShape(*x.shape[1:])))
-    padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _ahead(smoothing)
+    padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _extra_rows(smoothing)
     planes = avg_pool2d(_planes(x), smoothing.size, 1, padding, divisor_override=1)
     return _maps(planes[:, :, ahead:, ahead:], x)
 
@@ -57,7 +57,7 @@ def box_sum_adjoint(y: Tensor, x: Tensor, smoothing: Smoothing) -> Tensor:
     """Adjoint of ``box_sum`` at the input ``x``: add every output to all positions of its window."""
     if x.shape[0] == 0:
         return torch.zeros_like(x)
-    padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _ahead(smoothing)
+    padding, ahead = (smoothing.size // 2 if smoothing.keep else 0), _extra_rows(smoothing)
     planes, size = pad(_planes(y), (ahead, 0, ahead, 0)) if ahead else _planes(y), [smoothing.size] * 2
     spread = torch.ops.aten.avg_pool2d_backward(
         planes, _planes(x), size, [1, 1], [padding] * 2, False, True, 1
@@ -272,7 +272,7 @@ def positive_range(dtype: torch.dtype) -> tuple[float, float]:
     return min(limits.smallest_normal, LEAST), limits.max
 
 
-def check_within(value: float, least: float, most: float, what: str, dtype: torch.dtype) -> None:
+def check_range(value: float, least: float, most: float, what: str, dtype: torch.dtype) -> None:
     """Raise UserError, starting with ``what``, unless a value lies in a range."""
     if not least <= value <= most:
         raise UserError(f"{what}, from {least:.3g} to {most:.3g} for {dtype}, got {value}")
@@ -280,7 +280,7 @@ def check_within(value: float, least: float, most: float, what: str, dtype: torc
 
 def _check_epsilon(epsilon: float, dtype: torch.dtype) -> None:
     what = "l2_pool needs a positive epsilon under the root, such as 1e-6"
-    check_within(epsilon, *positive_range(dtype), what, dtype)
+    check_range(epsilon, *positive_range(dtype), what, dtype)
 
 
 def pooled_values(x: Tensor, smoothing: Smoothing, epsilon: float) -> Tensor:

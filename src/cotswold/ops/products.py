@@ -50,7 +50,7 @@ def product(x: Tensor, filters: Tensor, layer: BlockLocal) -> Tensor:
         rows = slice(blocks.start * layer.rows, blocks.stop * layer.rows)
         _kernels().product(seen, filters[blocks], band, out[:, :, rows])
 
-    in_bands(x, layer, of_band)
+    for_each_band(x, layer, of_band)
     return out
 
 
@@ -67,13 +67,13 @@ def product_of(
 
     If ``biases`` are given, add them, with the same bits as `ops.local_layer` if `supports_biases`.
     """
-    if not _meets(only, layer.grid):
+    if not _intersects(only, layer.grid):
         return
     if not has_regions(x):  # a kernel failed its self-test after the caller had checked
         whole = product(x, filters, layer)
         if biases is not None:
             whole.add_(neurons_to_map(biases, layer))
-        blocks = _inside(only, layer.grid)
+        blocks = _region_mask(only, layer.grid)
         inside = blocks.repeat_interleave(layer.rows, 0).repeat_interleave(layer.columns, 1)
         out.copy_(torch.where(inside, whole, out))
     elif biases is None:
@@ -98,17 +98,19 @@ def supports_epilogue(x: Tensor, layer: BlockLocal, activation: str) -> bool:
 def adjoint_at(y: Tensor, filters: Tensor, layer: BlockLocal, only: Region, out: Tensor) -> None:
     """Write ``W'y`` at the positions in ``only`` into an input map; see `has_regions`."""
     plane = (layer.input.height, layer.input.width)
-    if not _meets(only, plane):
+    if not _intersects(only, plane):
         return
     if has_regions(y):
         _kernels().adjoint(y, filters, layer, out, only=only)
     else:
-        out.copy_(torch.where(_inside(only, plane), adjoint(y, filters, layer), out))
+        out.copy_(torch.where(_region_mask(only, plane), adjoint(y, filters, layer), out))
 
 
-def _inside(only: Region, plane: tuple[int, int]) -> Tensor:
+def _region_mask(only: Region, plane: tuple[int, int]) -> Tensor:
     """Mask of the points of a plane that a region contains."""
-    return torch.tensor([[only.holds(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu")
+    return torch.tensor(
+        [[only.contains(y, x) for x in range(plane[1])] for y in range(plane[0])], device="cpu"
+    )
 
 
 def has_regions(x: Tensor) -> bool:
@@ -116,13 +118,13 @@ def has_regions(x: Tensor) -> bool:
     return has_product_kernel(x)
 
 
-def _meets(only: Region, shape: tuple[int, int]) -> bool:
+def _intersects(only: Region, shape: tuple[int, int]) -> bool:
     """True if a region contains any point of a plane."""
     inside = only.box.intersect(Box.whole(shape)).size
-    return inside < shape[0] * shape[1] if only.outside else inside > 0
+    return inside < shape[0] * shape[1] if only.is_outside else inside > 0
 
 
-def in_bands(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
+def for_each_band(x: Tensor, layer: BlockLocal, of_band: Callable[[BlockLocal, Tensor, slice], None]) -> None:
     """Process a layer in bands of block rows; pass each band its input (images last) and its block rows.
 
     A map is copied band by band, so that a forward pass never holds a second copy of the whole map. A map

@@ -24,7 +24,7 @@ class StackState:
     """α, the scale of the responses ``αWx``; a scalar tensor, float64 or float32."""
     gain: Tensor
     """Factor that scales the stack's input to a root mean square of 1; a scalar tensor."""
-    masters: Tensor | None = None
+    master_filters: Tensor | None = None
     """float32 copy of bfloat16 or float16 filters, else None.
 
     Steps are added to this copy, and the filters are its rounded copy: most steps are below the precision of

@@ -24,7 +24,7 @@ from cotswold.ops.batched import accumulation_dtype, block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
 from cotswold.ops.layout import neurons_to_map
-from cotswold.ops.local import check_alike, check_map
+from cotswold.ops.local import check_map, check_same_dtype_and_device
 from cotswold.ops.memory_format import images_last_no_grad
 from cotswold.ops.pooling import box_sum_adjoint, pooled_values
 from cotswold.ops.products import adjoint, product
@@ -158,7 +158,7 @@ def _checked(state: StackState, batch: Tensor, geometry: StackGeometry) -> Tenso
     _check_held("filters", state.filters, shapes.filters)
     if batch.shape[0] == 0:
         raise UserError("the batch of a stack must have at least one image, got 0; skip empty batches")
-    check_alike("a stack", batch, state.filters)
+    check_same_dtype_and_device("a stack", batch, state.filters)
     _check_held("norms", state.norms, shapes.norms)
     return images_last_no_grad(batch)
 
@@ -173,12 +173,12 @@ def _check_masters(state: StackState) -> None:
     wide = accumulation_dtype(state.filters.dtype)
     if state.filters.dtype == wide:
         return
-    if state.masters is None or state.masters.dtype != wide:
+    if state.master_filters is None or state.master_filters.dtype != wide:
         raise UserError(
             f"filters of {state.filters.dtype} are too narrow: training steps are smaller than their "
             "precision; use StackState(masters=filters.float()) with float32 momentum, or wider filters"
         )
-    _check_held("masters", state.masters, tuple(state.filters.shape))
+    _check_held("masters", state.master_filters, tuple(state.filters.shape))
 
 
 @torch.no_grad()
@@ -288,7 +288,7 @@ def _pooled_slope(pooled: Tensor, geometry: StackGeometry, weight: float, upstre
         raise GeometryError(
             f"the upstream gradient has {upstream.shape[0]} images, but the batch has {pooled.shape[0]}"
         )
-    check_alike("a stack", upstream, pooled)
+    check_same_dtype_and_device("a stack", upstream, pooled)
     above = images_last_no_grad(upstream)
     if geometry.norm.size > 1:
         above = contrast_norm_backward(above, pooled, geometry.norm, FLOOR)
@@ -329,7 +329,7 @@ def _move_filters(
 def _same_layout(state: StackState) -> bool:
     """True if filters, momentum and norms have the kernels' layout and one dtype."""
     tensors = (state.filters, state.momentum, state.norms)
-    return state.masters is None and all(
+    return state.master_filters is None and all(
         one.is_contiguous() and one.dtype == state.filters.dtype for one in tensors
     )
 
@@ -344,7 +344,7 @@ def _move_plainly(
 ) -> None:
     """The same by torch, some blocks at a time."""
     wide = accumulation_dtype(state.filters.dtype)
-    moved = state.filters if state.masters is None else state.masters
+    moved = state.filters if state.master_filters is None else state.master_filters
     for y in range(layer.grid[0]):
         for run in _chunks(layer, y):
             blocks = slice(run.x, run.x + run.blocks)

@@ -45,7 +45,7 @@ class Queue(NamedTuple):
 
     update: Update
     weights: Array
-    kept: Array | None
+    optimizer_state: Array | None
     factors: Sequence[float]
     """One factor for each push."""
     pushes: Sequence[Array]
@@ -71,9 +71,9 @@ class Update:
 def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
-    All vectors are flat and of one dtype; `kept` is None for `add`. The bits are those of one push after the
-    other, for any number of threads. Rows are scaled once, after the last push, even without pushes.
-    ValueError for vectors of other lengths or dtypes, or an incomplete row.
+    All vectors are flat and of one dtype; `optimizer_state` is None for `add`. The bits are those of one push
+    after the other, for any number of threads. Rows are scaled once, after the last push, even without
+    pushes. ValueError for vectors of other lengths or dtypes, or an incomplete row.
 
     >>> weights = torch.tensor([1.0, 2.0])
     >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
@@ -100,7 +100,7 @@ def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
 
 
 @fallback_to_torch
-def apply_each(queues: Sequence[Queue]) -> None:
+def apply_queues(queues: Sequence[Queue]) -> None:
     """`apply_pushes` to many shards in one call, so that small shards cost little more than their bytes.
 
     All shards have one dtype, one kind of update and one constant. Raises ValueError for vectors of other
@@ -216,12 +216,12 @@ def _apply_with_torch(update: Update, weights: Tensor, kept: Tensor | None, push
         block = slice(first, first + BLOCK)
         beside = weights[:0] if kept is None else kept[block]
         for factor, values in pushes:
-            _move(update, weights[block], beside, factor, values[block])
+            _apply_rule(update, weights[block], beside, factor, values[block])
     if update.unit_norm:
         _scale_to_one(weights.view(-1, update.columns))
 
 
-def _move(update: Update, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
+def _apply_rule(update: Update, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
     if update.kind == "add":
         weights.add_(push, alpha=factor)
     elif update.kind == "momentum":

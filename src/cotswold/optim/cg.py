@@ -26,7 +26,7 @@ HAGER_ZHANG_FLOOR = 0.01
 """η of Hager and Zhang 2005: β is at least −1 / (|d| min(η, |g_old|))."""
 
 
-ALIKE = 0.5
+RESTART_FRACTION = 0.5
 """Largest g·g_old, as a fraction of g·g, before Dai and Yuan's method restarts; Powell's 0.2 is no better
 here.
 """
@@ -42,7 +42,7 @@ class StepDots:
     """g·g"""
     slope: float
     """g·d"""
-    kept: float
+    gradient_change: float
     """g·y"""
     curvature: float
     """d·y"""
@@ -54,12 +54,12 @@ class StepDots:
 
 def polak_ribiere(c: StepDots) -> float:
     """PR+: β is never negative, so the method restarts after poor progress (Gilbert and Nocedal 1992)."""
-    return max(0.0, c.kept / c.old_squared)
+    return max(0.0, c.gradient_change / c.old_squared)
 
 
 def hestenes_stiefel(c: StepDots) -> float:
     """HS+: β is never negative, for the same reason; 0 without curvature along the line."""
-    return max(0.0, c.kept / c.curvature) if c.curvature > 0.0 else 0.0
+    return max(0.0, c.gradient_change / c.curvature) if c.curvature > 0.0 else 0.0
 
 
 def dai_yuan(c: StepDots) -> float:
@@ -70,7 +70,7 @@ def dai_yuan(c: StepDots) -> float:
     Without the restart the method can continue for thousands of short steps (Powell 1977): in the valley of
     Rosenbrock's function 2000 iterations were not enough; with it, 100 are.
     """
-    alike = abs(c.squared - c.kept) >= ALIKE * c.squared
+    alike = abs(c.squared - c.gradient_change) >= RESTART_FRACTION * c.squared
     return c.squared / c.curvature if c.curvature > 0.0 and not alike else 0.0
 
 
@@ -78,7 +78,7 @@ def hager_zhang(c: StepDots) -> float:
     """Gives descent by 7/8 of g·g with any line search; a lower bound makes it converge."""
     if c.curvature <= 0.0:
         return 0.0
-    beta = (c.kept - 2.0 * c.slope * c.change_squared / c.curvature) / c.curvature
+    beta = (c.gradient_change - 2.0 * c.slope * c.change_squared / c.curvature) / c.curvature
     floor = -1.0 / (sqrt(c.direction_squared) * min(HAGER_ZHANG_FLOOR, sqrt(c.old_squared)))
     return max(beta, floor)
 
@@ -145,7 +145,7 @@ class CGMethod(Method):
             old_squared=taken.old_squared,
             squared=taken.squared,
             slope=taken.slope,
-            kept=kept,
+            gradient_change=kept,
             curvature=curvature,
             change_squared=change_squared,
             direction_squared=taken.direction_squared,

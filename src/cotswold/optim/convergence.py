@@ -17,7 +17,7 @@ from typing import Any
 
 from cotswold.optim.method import Iteration
 
-PROMISED = 0.01
+MIN_PREDICTED_FRACTION = 0.01
 """Fraction of a value's rounding that counts as progress if slopes predict it. In a valley, steps of a tenth
 of the rounding add up to many roundings (13 in 200 iterations on a parabola of condition 1e6 above 1,
 float32). At minima of softmax regressions, ten steps predict less than a thousandth.
@@ -32,7 +32,7 @@ class _Progress:
     """Lowest value at the last progress."""
     norm: float = inf
     """Smallest gradient norm so far."""
-    promised: float = 0.0
+    predicted_decrease: float = 0.0
     """Decrease of the value since then, predicted by the slopes of the steps."""
     stalled: int = 0
     """Iterations since then."""
@@ -45,7 +45,7 @@ class Convergence:
 
     Args:
         epsilon: relative precision of the vectors (`Vectors.epsilon`); a value is known to this fraction.
-        convergence_patience: iterations in a row without progress until `reached`; 0 turns it off.
+        convergence_patience: iterations in a row without progress until `is_converged`; 0 turns it off.
     """
 
     def __init__(self, epsilon: float, convergence_patience: int) -> None:
@@ -53,7 +53,7 @@ class Convergence:
         self._progress = _Progress()
 
     @property
-    def reached(self) -> bool:
+    def is_converged(self) -> bool:
         """True if ``convergence_patience`` iterations in a row made no progress."""
         return 0 < self._convergence_patience <= self._progress.stalled
 
@@ -64,10 +64,10 @@ class Convergence:
             iteration: the result of `Method.step`.
         """
         before = self._progress
-        promised = before.promised + iteration.promised
+        promised = before.predicted_decrease + iteration.predicted_decrease
         norm = min(before.norm, iteration.gradient_norm)
         rounding = self._epsilon * abs(iteration.value)
-        fell = before.value - iteration.value > rounding or promised > PROMISED * rounding
+        fell = before.value - iteration.value > rounding or promised > MIN_PREDICTED_FRACTION * rounding
         if fell or norm < before.norm:
             self._progress = _Progress(min(before.value, iteration.value), norm, 0.0, 0)
         else:

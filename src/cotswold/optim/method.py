@@ -19,7 +19,7 @@ from typing import Any
 
 from cotswold.errors import DivergedError
 from cotswold.optim.objective import Evaluation, Objective
-from cotswold.optim.search.base import Ask, Search, Start, Trial
+from cotswold.optim.search.base import Search, Start, Trial, TrialRequest
 from cotswold.optim.vectors.base import Combine, Command, Dot, Vectors
 
 
@@ -39,7 +39,7 @@ class Iteration:
     """Evaluations of value and gradient over all samples of the cycle."""
     partial_evaluations: int
     """Evaluations of a slope on a fraction of the samples."""
-    patterns: str
+    sample_set: str
     """Name of the sample set that the value belongs to."""
     samples: int
     """Number of samples in that set."""
@@ -51,7 +51,7 @@ class Iteration:
     """Why the point did not move even along steepest descent: no further progress is possible."""
     penalty: float = 0.0
     """Weight decay's share of the value."""
-    promised: float = 0.0
+    predicted_decrease: float = 0.0
     """Decrease that the slopes at both ends of the step predict; more precise than the values."""
 
 
@@ -92,7 +92,7 @@ class Point:
     value: float
     squared: float
     """g·g"""
-    patterns: str
+    sample_set: str
     samples: int
     penalty: float = 0.0
 
@@ -277,7 +277,7 @@ class Method(ABC):
                 f"at the current point the objective is {found.value}, its squared gradient norm {squared}: "
                 "start from another point, or look for non-finite numbers in the data or the network"
             )
-        self._point = Point(found.value, squared, found.patterns, found.samples, found.penalty)
+        self._point = Point(found.value, squared, found.sample_set, found.samples, found.penalty)
         self._plan, self._since, self._previous = self._plan_at_start(found.dots[1:]), 0, None
         if again and self._plan.steepest:
             count.restart = "a new sample set was drawn"
@@ -312,7 +312,7 @@ class Method(ABC):
         """Search along a direction and move to the step found; return the step, or None and the reason."""
         point = self._point
         assert point is not None
-        line = self._search.along(Start(point.value, plan.slope, self._first_step(plan)))
+        line = self._search.find_step(Start(point.value, plan.slope, self._first_step(plan)))
         making: list[Command] = [Combine("d", plan.terms)]
         made = any(name == "d" for _, name in plan.terms)
         # if an exception interrupts the search, the next one starts with the same direction
@@ -340,14 +340,16 @@ class Method(ABC):
         if outcome.step is None:
             return None, outcome.weak
         if last is None or last[0] != outcome.step:
-            last = outcome.step, self._evaluate_trial(Ask(outcome.step), making, count)
+            last = outcome.step, self._evaluate_trial(TrialRequest(outcome.step), making, count)
         self._accept_step(plan, *last, count)
         return outcome.step, None
 
-    def _evaluate_trial(self, ask: Ask, making: Sequence[Command], count: IterationStats) -> Evaluation:
+    def _evaluate_trial(
+        self, ask: TrialRequest, making: Sequence[Command], count: IterationStats
+    ) -> Evaluation:
         """Evaluate value and gradient at a step along ``d``, or only the slope on a fraction of samples."""
         assert self._point is not None
-        patterns = self._point.patterns
+        patterns = self._point.sample_set
         before = [*making, Combine("trial", ((1.0, "x"), (ask.step, "d")))]
         if ask.part is not None:
             count.partial += 1
@@ -356,8 +358,8 @@ class Method(ABC):
         count.whole += 1
         after = [*COMMON, *self._trial_commands(ask.step)]
         found = self._evaluate("trial", "trial_g", before, after, patterns)
-        if found.patterns != patterns:
-            raise IncomparableError(f"an evaluation used sample set {found.patterns}, expected {patterns}")
+        if found.sample_set != patterns:
+            raise IncomparableError(f"an evaluation used sample set {found.sample_set}, expected {patterns}")
         return found
 
     def _evaluate(
@@ -395,11 +397,11 @@ class Method(ABC):
             step=step,
             evaluations=count.whole,
             partial_evaluations=count.partial,
-            patterns=point.patterns,
+            sample_set=point.sample_set,
             samples=point.samples,
             restart=count.restart,
             skipped=count.skipped,
             failure=failure,
             penalty=point.penalty,
-            promised=count.promised,
+            predicted_decrease=count.promised,
         )

@@ -20,7 +20,7 @@ class Evaluation:
     """Objective: a mean over the evaluated samples."""
     dots: tuple[float, ...]
     """Results of the `Dot` commands in ``after``, in order."""
-    patterns: str
+    sample_set: str
     """Name of the evaluated sample set: two evaluations can be compared if it is the same."""
     samples: int
     """Number of evaluated samples."""

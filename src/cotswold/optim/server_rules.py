@@ -27,7 +27,7 @@ class AddUpdate:
     """
 
     name: ClassVar[str] = "deltas"
-    keeps: ClassVar[tuple[str, ...]] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Sgd:
     """
 
     name: ClassVar[str] = "sgd"
-    keeps: ClassVar[tuple[str, ...]] = ()
+    state_names: ClassVar[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Momentum:
     """Fraction μ of the last step that is kept: from 0 (the same as `Sgd`) to below 1."""
 
     name: ClassVar[str] = "momentum"
-    keeps: ClassVar[tuple[str, ...]] = ("velocity",)
+    state_names: ClassVar[tuple[str, ...]] = ("velocity",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
@@ -91,7 +91,7 @@ class Adagrad:
     """
 
     name: ClassVar[str] = "adagrad"
-    keeps: ClassVar[tuple[str, ...]] = ("squares",)
+    state_names: ClassVar[tuple[str, ...]] = ("squares",)
 
     def __post_init__(self) -> None:
         if not (isfinite(self.epsilon) and self.epsilon >= EPSILON_LEAST):

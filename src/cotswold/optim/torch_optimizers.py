@@ -201,7 +201,7 @@ class JointOptimizer(torch.optim.Optimizer):
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
         for name in kept.vectors:
             for parameter, part in zip(parameters, vectors[name], strict=True):
-                self.state[parameter][name] = _like(parameter, part)
+                self.state[parameter][name] = _like_parameter(parameter, part)
         found = super().state_dict()
         self.state.clear()
         return {**found, "method": dict(kept.values)}
@@ -343,7 +343,7 @@ def _vectors(parameters: list[Tensor], group: dist.ProcessGroup | None) -> Store
     return TensorVectors(parameters) if group is None else ReplicaVectors(parameters, group)
 
 
-def _like(parameter: Tensor, part: Tensor) -> Tensor:
+def _like_parameter(parameter: Tensor, part: Tensor) -> Tensor:
     """Return a rank's part of a vector in the shape, and on the mesh, of a parameter."""
     if not isinstance(parameter, DTensor):
         return part.view(parameter.shape)

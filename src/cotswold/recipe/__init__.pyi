@@ -4,7 +4,7 @@ from .migration import format_of as format_of
 from .reader import from_values as from_values
 from .reader import load as load
 from .reader import parse as parse
-from .reader import shipped as shipped
+from .reader import shipped_names as shipped_names
 from .reference import explain as explain
 from .schema import Recipe as Recipe
 from .variables import expand as expand
@@ -21,5 +21,5 @@ __all__ = [
     "from_values",
     "load",
     "parse",
-    "shipped",
+    "shipped_names",
 ]

@@ -22,19 +22,19 @@ DEPTH_MAX = 16
 """Largest depth of nested tables and lists; a recipe has six."""
 VALUES_MAX = 1 << 48
 """Largest number of weights of a layer, and of values of one image's map."""
-BEYOND = "beyond"
+OUT_OF_BOUNDS = "beyond"
 """Type of pydantic errors of these bounds."""
-_SHOWN = 60
+_SHOWN_CHARACTERS = 60
 
 Number = TypeVar("Number", int, float)
 
 
-def at_most(most: float) -> AfterValidator:
+def hidden_maximum(most: float) -> AfterValidator:
     """A bound that descriptions of a field omit: only mistakes reach it."""
 
     def check(value: Number) -> Number:
         if value > most:
-            raise PydanticCustomError(BEYOND, "{most}", {"most": f"at most {most:,}"})
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{most}", {"most": f"at most {most:,}"})
         return value
 
     return AfterValidator(check)
@@ -45,9 +45,9 @@ def characters(most: int) -> AfterValidator:
 
     def check(text: str) -> str:
         if len(text) > most:
-            raise PydanticCustomError(BEYOND, "{most}", {"most": f"at most {most:,} characters"})
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{most}", {"most": f"at most {most:,} characters"})
         if "\0" in text:
-            raise PydanticCustomError(BEYOND, "{most}", {"most": "no NUL"})
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{most}", {"most": "no NUL"})
         return text
 
     return AfterValidator(check)
@@ -58,7 +58,7 @@ def items(most: int) -> AfterValidator:
 
     def check(found: list[object]) -> list[object]:
         if len(found) > most:
-            raise PydanticCustomError(BEYOND, "{most}", {"most": f"at most {most:,} items"})
+            raise PydanticCustomError(OUT_OF_BOUNDS, "{most}", {"most": f"at most {most:,} items"})
         return found
 
     return AfterValidator(check)
@@ -76,7 +76,7 @@ def toml(text: str) -> dict[str, object]:
         raise
     except ValueError as error:  # a number with thousands of digits, an invalid date
         raise ValueError(f"it contains an invalid value ({error})") from error
-    if _depth_exceeds(values, DEPTH_MAX):
+    if _exceeds_depth(values, DEPTH_MAX):
         raise ValueError("it nests too deeply")
     return values
 
@@ -90,7 +90,7 @@ def read(path: Path) -> str:
         return file.read(BYTES_MAX + 1)
 
 
-def shown(value: object, most: int = _SHOWN) -> str:
+def shorten_value(value: object, most: int = _SHOWN_CHARACTERS) -> str:
     """Return a user's value for an error message, shortened to at most ``most`` characters."""
     try:
         written = repr(value)
@@ -99,19 +99,19 @@ def shown(value: object, most: int = _SHOWN) -> str:
     return written if len(written) <= most else f"{written[: most - 3]}..."
 
 
-def shortened(text: str, most: int = _SHOWN) -> str:
+def shortened(text: str, most: int = _SHOWN_CHARACTERS) -> str:
     """Shorten a text without quotation marks, such as a key, to at most ``most`` characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _depth_exceeds(values: object, most: int) -> bool:
+def _exceeds_depth(values: object, most: int) -> bool:
     level: Sequence[object] = [values]
     for _ in range(most + 1):
-        level = [inner for each in level for inner in _inside(each)]
+        level = [inner for each in level for inner in _children(each)]
     return bool(level)
 
 
-def _inside(value: object) -> Sequence[object]:
+def _children(value: object) -> Sequence[object]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()

@@ -14,25 +14,25 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from cotswold.recipe.bounds import BEYOND, shortened, shown
+from cotswold.recipe.bounds import OUT_OF_BOUNDS, shorten_value, shortened
 from cotswold.recipe.field_types import (
     bare,
-    chosen_by,
-    either,
     is_section,
-    joined,
+    join_words,
     kind,
     places_of,
+    quote_choices,
     sections_in,
+    selector_of,
 )
 from cotswold.recipe.schema.fields import Section
 
 _UNKNOWN = "extra_forbidden"
 _NO_TAG, _WRONG_TAG = "union_tag_not_found", "union_tag_invalid"
-_RANKS = {_UNKNOWN: 0, BEYOND: 1}
+_RANKS = {_UNKNOWN: 0, OUT_OF_BOUNDS: 1}
 """Kinds of errors that are reported before others."""
 
-MEANT = {
+FIELD_SYNONYMS = {
     **dict.fromkeys(("replicas", "n_replicas", "num_replicas", "n_workers", "num_workers"), "workers"),
     **dict.fromkeys(("lr", "eta", "step_size"), "learning_rate"),
     "n_fetch": "pull_every",
@@ -46,7 +46,7 @@ _HINTS = {"network": ", such as [network] with layers = [], a network without hi
 """Hints for missing keys."""
 
 
-def complaint(
+def describe_error(
     error: ValidationError,
     text: str,
     overridden: Collection[str],
@@ -62,9 +62,9 @@ def complaint(
     """
     details = sorted(error.errors(include_url=False), key=lambda each: _RANKS.get(each["type"], len(_RANKS)))
     first = details[0]
-    place = _place(first, root)
+    place = _field_place(first, root)
     path = place.path
-    others = {_place(each, root).path for each in details} - {path}
+    others = {_field_place(each, root).path for each in details} - {path}
     line = "" if ".".join(path) in overridden else _line(path, text)
     sentence = _sentence(first, place, root, also if path[:1] == ("training",) else ())
     more = f" (and {len(others)} more)" if others else ""
@@ -78,7 +78,7 @@ class FieldPlace(NamedTuple):
     """Keys from the root."""
     owner: type[Section]
     """Table that contains the field."""
-    beside: list[type[Section]]
+    alternatives: list[type[Section]]
     """Alternative tables for that position."""
     choices: Sequence[str]
     """Strategies or types of these tables, for the field that chooses among them."""
@@ -89,26 +89,26 @@ def _sentence(error: ErrorDetails, place: FieldPlace, root: type[Section], also:
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
         return f"{here} {_unknown(key, path, owner, beside, root, also)}"
-    if error["type"] == BEYOND:
-        return f"{here} cannot be {shown(error['input'])}; it takes {error['ctx']['most']}"
+    if error["type"] == OUT_OF_BOUNDS:
+        return f"{here} cannot be {shorten_value(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
         return f"{here} is missing; it takes {kind(owner.model_fields[key])}{_HINTS.get(here, '')}"
     if error["type"] == _NO_TAG:
-        return f"{here} is missing; it takes {either(choices)}"
+        return f"{here} is missing; it takes {quote_choices(choices)}"
     if error["type"] == _WRONG_TAG:
         tag = error["ctx"]["tag"]
         close = get_close_matches(str(tag), choices, n=1)
         other = ", or the strategy of a package that is not installed" if path[-1] == "strategy" else ""
-        which = f"did you mean {close[0]}?" if close else f"it takes {either(choices)}{other}"
-        return f"{here} is {shown(tag)}; {which}"
+        which = f"did you mean {close[0]}?" if close else f"it takes {quote_choices(choices)}{other}"
+        return f"{here} is {shorten_value(tag)}; {which}"
     if error["type"] == "model_attributes_type":
-        return f"{here} must be a table, not {shown(error['input'])}"
+        return f"{here} must be a table, not {shorten_value(error['input'])}"
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     given = error["input"]
     if key in owner.model_fields:
-        return f"{here} must be {kind(owner.model_fields[key])}, not {shown(given)}"
-    return f"{here} cannot be {shown(given)}"
+        return f"{here} must be {kind(owner.model_fields[key])}, not {shorten_value(given)}"
+    return f"{here} cannot be {shorten_value(given)}"
 
 
 def _unknown(
@@ -120,17 +120,18 @@ def _unknown(
     also: Collection[str],
 ) -> str:
     """Explain a key that the table does not have: it belongs to another kind of table, or is misspelt."""
-    field, _ = chosen_by(owner) or ("", ())
+    field, _ = selector_of(owner) or ("", ())
     known = [*(name for name in owner.model_fields if name != field), *also]
-    close = _meant(path, known, root) or get_close_matches(key, known, n=1)
-    belongs = _having(key, beside)
+    close = _synonyms_of(path, known, root) or get_close_matches(key, known, n=1)
+    belongs = _tables_with_field(key, beside)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
-        remedy = f"did you mean {close[0]}?" if close else f"remove it for {joined(_choices(owner))}"
-        return f"belongs to {_named(field, belongs)}; {remedy}"
+        remedy = f"did you mean {close[0]}?" if close else f"remove it for {join_words(_choices(owner))}"
+        return f"belongs to {_describe_choices(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
     if elsewhere and not close:
-        return f"is not a key; {elsewhere[0]} belongs to {_named(field, _having(elsewhere[0], beside))}"
+        tables = _tables_with_field(elsewhere[0], beside)
+        return f"is not a key; {elsewhere[0]} belongs to {_describe_choices(field, tables)}"
     close = close or [name for name in known if get_close_matches(key, name.split("_"), n=1, cutoff=0.7)]
     close = close or places_of(key, root)
     if close:
@@ -138,9 +139,9 @@ def _unknown(
     return f"is not a key; known keys: {', '.join(known)}"
 
 
-def _meant(path: tuple[str, ...], known: Collection[str], root: type[Section]) -> list[str]:
+def _synonyms_of(path: tuple[str, ...], known: Collection[str], root: type[Section]) -> list[str]:
     """Fields that a common alternative name means: in this table, or in another one."""
-    meant = MEANT.get(path[-1])
+    meant = FIELD_SYNONYMS.get(path[-1])
     if meant is None:
         return []
     if meant in known:
@@ -148,22 +149,22 @@ def _meant(path: tuple[str, ...], known: Collection[str], root: type[Section]) -
     return [place for place in places_of(meant, root) if not place.startswith(f"{path[0]}.")]
 
 
-def _having(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
+def _tables_with_field(key: str, tables: Sequence[type[Section]]) -> Sequence[str]:
     return [choice for each in tables if key in each.model_fields for choice in _choices(each)]
 
 
-def _named(field: str, choices: Sequence[str]) -> str:
+def _describe_choices(field: str, choices: Sequence[str]) -> str:
     """Text such as `strategy supervised` or `strategies greedy and joint`."""
     many = {"strategy": "strategies", "type": "types", "name": "names"}[field]
-    return f"{field if len(choices) == 1 else many} {joined(choices, 'and')}"
+    return f"{field if len(choices) == 1 else many} {join_words(choices, 'and')}"
 
 
 def _choices(table: type[Section]) -> Sequence[str]:
     """Strategies or types that select a table; empty if it has no alternatives."""
-    return (chosen_by(table) or ("", ()))[1]
+    return (selector_of(table) or ("", ()))[1]
 
 
-def _place(error: ErrorDetails, root: type[Section]) -> FieldPlace:
+def _field_place(error: ErrorDetails, root: type[Section]) -> FieldPlace:
     place = _locate(error["loc"], root)
     if error["type"] in (_NO_TAG, _WRONG_TAG):  # pydantic names the table; the message needs the field
         return place._replace(path=(*place.path, error["ctx"]["discriminator"].strip("'")))

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 from cotswold.recipe.schema.fields import Section
 from cotswold.recipe.schema.training import STRATEGIES, names_of
 
-_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
+_TYPE_NAMES = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
 
 
 def bare(annotation: Any) -> Any:
@@ -58,7 +58,7 @@ def is_list(annotation: Any) -> bool:
     return get_origin(bare(annotation)) is list and bool(sections_in(annotation))
 
 
-def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
+def selector_of(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
     """Return the field and values that select this table, such as `strategy` and `greedy`, or None."""
     for name in ("strategy", "type", "name"):
         field = section.model_fields.get(name)
@@ -73,7 +73,7 @@ def chosen_by(section: type[Section]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def kind(field: FieldInfo) -> str:
-    """Return the type of a field in words, such as `a whole number > 0`."""
+    """Return the type of a field in words, such as `an integer > 0`."""
     return _kind(field.annotation, field.metadata)
 
 
@@ -83,24 +83,20 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
         return _kind(inner, [*metadata, *more])
     origin, members = get_origin(annotation), _members(annotation)
     if origin is Literal:
-        return either(get_args(annotation))
+        return quote_choices(get_args(annotation))
     if is_section(annotation):
         return "a table"
     if origin is list:
         inner = get_args(annotation)[0]
         numbers = bare(inner) is int
-        return (
-            "a list of tables"
-            if sections_in(inner)
-            else f"a list of {'whole numbers' if numbers else 'texts'}"
-        )
+        return "a list of tables" if sections_in(inner) else f"a list of {'integers' if numbers else 'texts'}"
     if origin is tuple:
         return "[least, greatest]" if bare(get_args(annotation)[0]) is float else "[height, width]"
     if len(members) > 1:
-        return "a table" if sections_in(annotation) else joined([_kind(each, []) for each in members])
+        return "a table" if sections_in(annotation) else join_words([_kind(each, []) for each in members])
     if members[0] is not annotation:
         return _kind(members[0], metadata)
-    return " ".join([_WORDS[annotation], *_limits(metadata)])
+    return " ".join([_TYPE_NAMES[annotation], *_limits(metadata)])
 
 
 def _members(annotation: Any) -> list[Any]:
@@ -125,11 +121,11 @@ def _limits(metadata: list[Any]) -> list[str]:
     return [" and ".join(limits)] if limits else []
 
 
-def either(choices: Sequence[str]) -> str:
+def quote_choices(choices: Sequence[str]) -> str:
     """Join choices in quotation marks: `"greedy", "joint" or "supervised"`."""
-    return joined([f'"{choice}"' for choice in choices])
+    return join_words([f'"{choice}"' for choice in choices])
 
 
-def joined(words: Sequence[str], last: str = "or") -> str:
+def join_words(words: Sequence[str], last: str = "or") -> str:
     """Join words in a sentence: `greedy, joint or supervised`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cotswold.errors import UserError
 from cotswold.recipe import bounds as limits
-from cotswold.recipe.bounds import shown
+from cotswold.recipe.bounds import shorten_value
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class ShippedFiles:
         except UnicodeDecodeError as error:
             raise self.error(f"{path} is not a text in UTF-8; a {kind} is a TOML file") from error
         except OSError as error:
-            raise self.error(f"{shown(str(path), 200)} cannot be read: {error.strerror}") from error
+            raise self.error(f"{shorten_value(str(path), 200)} cannot be read: {error.strerror}") from error
         name = str(where).removesuffix(".toml")
         if name in names:
             file = resources.files(self.package) / "shipped" / f"{name}.toml"
@@ -57,5 +57,5 @@ class ShippedFiles:
         close = get_close_matches(name, names, n=1)
         guess = f"; did you mean {close[0]}?" if close else ";"
         raise self.error(
-            f"no {kind} file {shown(str(where), 200)}{guess} shipped {kind}s are {', '.join(names)}"
+            f"no {kind} file {shorten_value(str(where), 200)}{guess} shipped {kind}s are {', '.join(names)}"
         )

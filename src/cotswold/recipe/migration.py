@@ -19,7 +19,7 @@ from copy import deepcopy
 from typing import Any
 
 from cotswold.errors import FormatError
-from cotswold.recipe.bounds import shown
+from cotswold.recipe.bounds import shorten_value
 
 FORMAT = 1
 """The format that this version writes."""
@@ -33,7 +33,7 @@ RECIPE_STEPS: dict[int, Step] = {}
 """Migration steps by the format that they read. A format without a step needs no change."""
 
 
-def migrated(values: Values, origin: str) -> Values:
+def migrate(values: Values, origin: str) -> Values:
     """Return a recipe in the current format, without its format number; ``origin`` names it in errors.
 
     Raises FormatError for a format that this version does not know.
@@ -62,12 +62,12 @@ def format_of(values: Mapping[str, object], origin: str) -> int:
     found = values.get("format", 1)
     if type(found) is not int or found < 1:
         raise FormatError(
-            f"{origin} has format {shown(found, 20)}, which no version of Cotswold writes; "
-            "it must be a whole number from 1 on"
+            f"{origin} has format {shorten_value(found, 20)}, which no version of Cotswold writes; "
+            "it must be an integer from 1 on"
         )
     if found > FORMAT:
         raise FormatError(
-            f"{origin} was written by a newer version of Cotswold: it has format {shown(found, 20)}, and "
-            f"this version reads up to {FORMAT}; install the newer version"
+            f"{origin} was written by a newer version of Cotswold: it has format {shorten_value(found, 20)}, "
+            f"and this version reads up to {FORMAT}; install the newer version"
         )
     return found

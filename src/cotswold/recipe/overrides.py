@@ -11,11 +11,11 @@ from tomllib import TOMLDecodeError
 
 from cotswold.errors import RecipeError
 from cotswold.recipe import bounds as limits
-from cotswold.recipe.bounds import shown
+from cotswold.recipe.bounds import shorten_value
 
 Values = dict[str, object]
 
-FOR_EVERY_STACK = {
+STACK_FIELDS = {
     "training.epochs": "epochs",
     "training.relative_rate": "relative_rate",
     "objective.sparsity": "sparsity",
@@ -34,13 +34,13 @@ def override_all(values: Values, overrides: Sequence[str]) -> list[str]:
     given = {_path(override): override.partition("=")[2] for override in overrides}
     return [
         f"{general}={limits.shortened(given[general].strip())} applies to every stack; the recipe's "
-        f"{_listed(departing)} is ignored (network.stacks.N.{own}=... sets one stack)"
-        for general, own in FOR_EVERY_STACK.items()
-        if given.get(general, "").strip() and (departing := list(_taken_back(values, own, given)))
+        f"{_list_names(departing)} is ignored (network.stacks.N.{own}=... sets one stack)"
+        for general, own in STACK_FIELDS.items()
+        if given.get(general, "").strip() and (departing := list(_remove_unset_fields(values, own, given)))
     ]
 
 
-def _taken_back(values: Values, own: str, given: dict[str, str]) -> Iterator[str]:
+def _remove_unset_fields(values: Values, own: str, given: dict[str, str]) -> Iterator[str]:
     """Remove a field from stacks that no override sets; yield the names of the removed fields."""
     network = values.get("network")
     stacks = network.get("stacks") if isinstance(network, dict) else None
@@ -52,7 +52,7 @@ def _taken_back(values: Values, own: str, given: dict[str, str]) -> Iterator[str
             yield f"{named}.{own}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -64,7 +64,7 @@ def _override(values: Values, override: str) -> None:
     """Apply `a.b.0.c=value` to the raw values, in place."""
     path, equals, written = override.partition("=")
     keys = path.strip().split(".")
-    quoted = shown(override, 120)
+    quoted = shorten_value(override, 120)
     if not equals or not all(keys):
         raise RecipeError(f"override {quoted} must have the form section.key=value")
     if len(keys) > limits.DEPTH_MAX:
@@ -94,7 +94,9 @@ def _step(holder: object, key: str, quoted: str) -> object:
     if isinstance(holder, list):
         if key.isascii() and key.isdigit() and len(key) < 6 and int(key) < len(holder):
             return holder[int(key)]
-        raise RecipeError(f"override {quoted}: {shown(key)} must be one of 0 to {len(holder) - 1} here")
+        raise RecipeError(
+            f"override {quoted}: {shorten_value(key)} must be one of 0 to {len(holder) - 1} here"
+        )
     raise RecipeError(f"override {quoted} names a key inside a value that is not a table")
 
 

@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from cotswold.errors import GeometryError, RecipeError, UnknownStrategyError
 from cotswold.recipe import bounds as limits
 from cotswold.recipe.bounds import shortened
-from cotswold.recipe.error_messages import complaint
+from cotswold.recipe.error_messages import describe_error
 from cotswold.recipe.files import ShippedFiles
-from cotswold.recipe.migration import Values, migrated
+from cotswold.recipe.migration import Values, migrate
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.plugins import join_strategies
 from cotswold.recipe.schema import Recipe
@@ -29,16 +29,16 @@ Tell = Callable[[str], None]
 _FILES = ShippedFiles("cotswold.recipe", "recipe", RecipeError)
 
 
-def silent(sentence: str) -> None:
+def ignore_message(sentence: str) -> None:
     """Ignore the sentence."""
 
 
-def shipped() -> list[str]:
+def shipped_names() -> list[str]:
     """Return the names of the recipes that ship with Cotswold, sorted."""
     return _FILES.names()
 
 
-def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
+def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = ignore_message) -> Recipe:
     """Return the recipe in a TOML file, or the shipped one of that name.
 
     A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
@@ -53,7 +53,9 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = silent) 
     return parse(text, origin, overrides, tell)
 
 
-def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = silent) -> Recipe:
+def parse(
+    text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell: Tell = ignore_message
+) -> Recipe:
     """Return the recipe in a TOML text.
 
     Args:
@@ -75,7 +77,7 @@ def parse(text: str, origin: str = "recipe", overrides: Sequence[str] = (), tell
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
         raise RecipeError(f"{origin} is not a recipe: {shortened(str(error), 300)}") from error
-    values = migrated(values, origin)
+    values = migrate(values, origin)
     sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
     for sentence in sentences:  # an invalid recipe only gets its error
@@ -99,7 +101,7 @@ def from_values(values: Values, origin: str, also: Collection[str] = ()) -> Reci
         RecipeError: see `load`.
         FormatError: for a newer format.
     """
-    return _checked(migrated(values, origin), origin, also=also)
+    return _checked(migrate(values, origin), origin, also=also)
 
 
 def _checked(
@@ -120,7 +122,7 @@ def _checked(
         if isinstance(strategy, str) and unknown and strategy in refused:
             raise kind(f"{origin} names strategy {strategy}; {refused[strategy]}") from error
         overridden = {each.partition("=")[0].strip() for each in overrides}
-        raise kind(f"{origin}{complaint(error, text, overridden, Recipe, also)}") from error
+        raise kind(f"{origin}{describe_error(error, text, overridden, Recipe, also)}") from error
     if recipe.input_known:
         try:
             recipe.stack_geometries()

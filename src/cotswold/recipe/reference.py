@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from pydantic.fields import FieldInfo
 
 from cotswold.errors import RecipeError
-from cotswold.recipe.bounds import shown
-from cotswold.recipe.field_types import chosen_by, either, is_list, kind, sections_in
+from cotswold.recipe.bounds import shorten_value
+from cotswold.recipe.field_types import is_list, kind, quote_choices, sections_in, selector_of
 from cotswold.recipe.plugins import join_strategies
 from cotswold.recipe.schema import Recipe, Section
 
@@ -37,7 +37,9 @@ def explain(word: str | None = None, root: type[Section] = Recipe) -> str:
     if word in refused:
         raise RecipeError(refused[word])
     tables = list(_tables(root, ""))
-    lines = [line for table in tables for line in table.lines()] if word is None else _about(word, tables)
+    lines = (
+        [line for table in tables for line in table.lines()] if word is None else _explain_word(word, tables)
+    )
     return "\n".join(lines).strip() + "\n"
 
 
@@ -51,18 +53,18 @@ class _Table:
     """Field that chooses among alternatives, such as `strategy`."""
     choices: tuple[str, ...]
     """Values of that field that select this table."""
-    about: str
+    description: str
     fields: dict[str, FieldInfo]
-    like: dict[str, str]
+    documented_elsewhere: dict[str, str]
     """Fields that another alternative documents already, and that alternative's choice."""
 
     def lines(self) -> list[str]:
         """Heading and every field; fields documented elsewhere take one line per place."""
         lines = self.head()
         for name in self.fields:
-            lines += [] if name in self.like else self.field(name)
-        for where in dict.fromkeys(self.like.values()):
-            names = ", ".join(name for name, place in self.like.items() if place == where)
+            lines += [] if name in self.documented_elsewhere else self.field(name)
+        for where in dict.fromkeys(self.documented_elsewhere.values()):
+            names = ", ".join(name for name, place in self.documented_elsewhere.items() if place == where)
             lines += textwrap.wrap(f"{names}: as for {where}", 96, subsequent_indent=" " * 4)
         return lines
 
@@ -70,7 +72,7 @@ class _Table:
         """Heading and every field with its meaning."""
         return self.head() + [line for name in self.fields for line in self.field(name)]
 
-    def only(self, name: str) -> list[str]:
+    def field_text(self, name: str) -> list[str]:
         """Heading and one field."""
         return self.head() + self.field(name)
 
@@ -80,8 +82,8 @@ class _Table:
 
     def head(self) -> list[str]:
         """An empty line and the heading; nothing for the recipe itself."""
-        choice = f"{self.chooser} = {either(self.choices)}: " if self.chooser else ""
-        return ["", f"{self.heading}  # {choice}{self.about}"] if self.path else []
+        choice = f"{self.chooser} = {quote_choices(self.choices)}: " if self.chooser else ""
+        return ["", f"{self.heading}  # {choice}{self.description}"] if self.path else []
 
 
 def _tables(section: type[Section], path: str) -> Iterator[_Table]:
@@ -107,18 +109,18 @@ def _table(section: type[Section], path: str, heading: str, beside: list[type[Se
         for other in beside[: beside.index(section)]:
             theirs = other.model_fields.get(name)
             if theirs is not None and _field(name, theirs) == _field(name, field):
-                like[name] = either(_choices(other))
+                like[name] = quote_choices(_choices(other))
                 break
-    chooser, choices = (chosen_by(section) if len(beside) > 1 else None) or ("", ())
+    chooser, choices = (selector_of(section) if len(beside) > 1 else None) or ("", ())
     return _Table(path, heading, chooser, choices, section.__doc__ or "", fields, like)
 
 
 def _choices(section: type[Section]) -> tuple[str, ...]:
-    chosen = chosen_by(section)
+    chosen = selector_of(section)
     return () if chosen is None else chosen[1]
 
 
-def _about(word: str, tables: list[_Table]) -> list[str]:
+def _explain_word(word: str, tables: list[_Table]) -> list[str]:
     """Return the lines that a word selects: tables, or a field wherever one has that name."""
     word = word.strip("[]")
     if named := [table for table in tables if word in (table.path, table.path.rpartition(".")[2])]:
@@ -128,15 +130,15 @@ def _about(word: str, tables: list[_Table]) -> list[str]:
         return [line for table in chosen for line in table.all_lines()]
     found: list[str] = []
     for table in tables:
-        for name in table.fields.keys() - table.like.keys():
+        for name in table.fields.keys() - table.documented_elsewhere.keys():
             if word in (name, f"{table.path}.{name}"):
-                found += table.only(name)
+                found += table.field_text(name)
     if found:
         return found
     known = {part for table in tables for part in (table.path, *table.choices, *table.fields) if part}
     close = get_close_matches(word, sorted(known), n=1)
     hint = f"did you mean {close[0]}?" if close else "cotswold recipe explain lists all"
-    raise RecipeError(f"{shown(word)} is not a table, strategy, type or field of a recipe; {hint}")
+    raise RecipeError(f"{shorten_value(word)} is not a table, strategy, type or field of a recipe; {hint}")
 
 
 def _field(name: str, field: FieldInfo, *, shows_default: bool = True) -> list[str]:
@@ -147,14 +149,14 @@ def _field(name: str, field: FieldInfo, *, shows_default: bool = True) -> list[s
     elif (value := field.get_default(call_default_factory=True)) is None:
         default = "; optional"
     else:
-        default = f"; default {_written(value)}"
+        default = f"; default {_format_value(value)}"
     words = " ".join((field.description or "").split())
     indent = " " * 4
     meaning = textwrap.wrap(words, 92, initial_indent=indent, subsequent_indent=indent)
     return [f"{name} = {kind(field)}{default}", *meaning]
 
 
-def _written(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):

@@ -164,7 +164,7 @@ class _ServiceStartup(Startup):
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
         terms = RunTerms(self._run, made.dtype, kind, made.layout)
         conversation = ServiceCoordinator(self._post, self.staff, machine, self._on_event, terms)
-        kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}
+        kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.state_names}
         for name, value in {**kept, POINT: vectors[POINT]}.items():
             write_vector(conversation, shards, names, name, value.numpy())
         return ParameterService(conversation, made, (POINT, *kept), ledger)

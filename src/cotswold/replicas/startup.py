@@ -213,7 +213,7 @@ class ReplicaStartup(Startup):
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
         zeros = np.zeros(begun.made.size, begun.made.dtype)
-        firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
+        firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.state_names, zeros)}
         # the parameters come last: replicas start when they arrive
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
@@ -231,7 +231,7 @@ class ReplicaStartup(Startup):
             return super()._served(made)
         keepers, description = self._keepers, self._described(made)
         check_description(description)
-        vectors = 1 + len(self._learning.rule.keeps)
+        vectors = 1 + len(self._learning.rule.state_names)
         check_messages(description, vectors, self._post.endpoint.message_bytes)
         if isinstance(keepers, StandaloneCluster):
             self._await_controllers(keepers)

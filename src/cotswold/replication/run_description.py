@@ -97,7 +97,7 @@ class Description:
     def _check_updates(self, rows: Sequence[Slot]) -> None:
         """Check all settings that servers read while they apply updates."""
         found = settings_from_dict(self.updates)
-        if found.run != self.run or not _is_text(found.name) or found.name in found.rule.keeps:
+        if found.run != self.run or not _is_text(found.name) or found.name in found.rule.state_names:
             raise ValueError(f"updates of an unexpected vector {found.name!r:.20} or run {found.run!r:.40}")
         room = found.room
         if not _are_counts(found.item_bytes, room.shard_bytes, room.all_bytes):
@@ -144,7 +144,7 @@ class Description:
         """Apply one update to dummy numbers: on a busy host, the imports of a first update may take longer
         than a server may be silent."""
         rule = settings_from_dict(self.updates).rule
-        numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.keeps)))
+        numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.state_names)))
         NumpyArithmetic(self.dtype).apply(rule, [ShardPass(numbers, kept, [(0.0, numbers.copy())], 1)])
 
     def contents(self, bucket: str) -> BucketState[Array]:
@@ -168,7 +168,7 @@ def display_name(text: str) -> str:
 
 
 def _are_counts(*values: object) -> bool:
-    """True if all are positive whole numbers, neither fractions nor booleans."""
+    """True if all are positive integers, neither fractions nor booleans."""
     return all(type(each) is int and 0 < each <= _MOST for each in values)
 
 

@@ -98,15 +98,17 @@ class RunDirectory:
 
     Args:
         path: the directory.
-        known_as: identity of the run when the caller created or opened it; None if unchecked.
+        expected_identity: identity of the run when the caller created or opened it; None if unchecked.
     """
 
     path: Path
-    known_as: str | None = None
+    expected_identity: str | None = None
     """Identity of the run when the caller created or opened it; None if unchecked."""
 
     @classmethod
-    def begin(cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]) -> RunDirectory:
+    def create_or_replace(
+        cls, path: str | Path, recipe_text: str, environment: Mapping[str, object]
+    ) -> RunDirectory:
         """Create a run, also in place of a run that never took a step.
 
         Args:
@@ -119,11 +121,11 @@ class RunDirectory:
             BusyError: if another process trains the run in the directory.
         """
         run = cls(Path(path).absolute())
-        if not run.is_unbegun:
+        if not run.has_no_step:
             return cls.create(path, recipe_text, environment).recognised()
         with run.lock(), disk_errors(run.path, RunError, DiskRemedy.REPEAT):
-            if not run.is_unbegun:  # another command was faster
-                raise RunError(_taken(run.path))
+            if not run.has_no_step:  # another command was faster
+                raise RunError(_path_taken_message(run.path))
             for left in (run.tensorboard, run.checkpoints, run.best):
                 if left.exists():
                     shutil.rmtree(left)
@@ -131,7 +133,7 @@ class RunDirectory:
             # the recipe exists at all times: without it the directory is not a run
             RunRecord.new().replace(run.path)
             replace_file(run.recipe, recipe_text.encode())
-            replace_file(run.path / _ENVIRONMENT, _plain(environment))
+            replace_file(run.path / _ENVIRONMENT, _to_json_bytes(environment))
             return run.recognised()
 
     @classmethod
@@ -152,7 +154,7 @@ class RunDirectory:
                 raise RunError(f"{run.path} is a file; choose another directory for the run")
             run.path.mkdir(parents=True, exist_ok=True)
             if run.recipe.exists():
-                raise RunError(_taken(run.path))
+                raise RunError(_path_taken_message(run.path))
             # a record without a recipe is left by a command that was killed at this point
             names = {entry.name for entry in run.path.iterdir()} - {RUN_FILE}
             if any(not name.endswith(PARTIAL) for name in names):
@@ -163,8 +165,8 @@ class RunDirectory:
             try:
                 create_file(run.recipe, recipe_text.encode())
             except FileExistsError as error:
-                raise RunError(_taken(run.path)) from error
-            create_file(run.path / _ENVIRONMENT, _plain(environment))
+                raise RunError(_path_taken_message(run.path)) from error
+            create_file(run.path / _ENVIRONMENT, _to_json_bytes(environment))
         return run
 
     @classmethod
@@ -188,15 +190,15 @@ class RunDirectory:
 
     def recognised(self) -> RunDirectory:
         """Return the same run with its current identity, for `check_known`; raises as `identity`."""
-        return replace(self, known_as=self.identity)
+        return replace(self, expected_identity=self.identity)
 
     def check_known(self) -> None:
         """Raise BusyError if another command created a new run in this directory; call it inside the lock."""
-        if self.known_as not in (None, self.identity):
+        if self.expected_identity not in (None, self.identity):
             raise BusyError(f"another command has created a new run in {self.path}; choose another directory")
 
     @property
-    def is_unbegun(self) -> bool:
+    def has_no_step(self) -> bool:
         """True if the run took no step and has no checkpoint, so that replacing it loses nothing.
 
         To rely on the answer, hold the lock. An unreadable run gives False.
@@ -320,20 +322,20 @@ class RunDirectory:
             return {}
         except (OSError, MalformedError) as error:
             raise MachineError(
-                f"{path} {_why(error)}; remove it to continue without it (the run's store is then searched "
-                "again)"
+                f"{path} {_describe_error(error)}; remove it to continue without it (the run's store is "
+                "then searched again)"
             ) from error
 
 
-def _plain(values: Mapping[str, object]) -> bytes:
+def _to_json_bytes(values: Mapping[str, object]) -> bytes:
     return (json.dumps(values, indent=1) + "\n").encode()
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
-def _taken(path: Path) -> str:
+def _path_taken_message(path: Path) -> str:
     return (
         f"{path} already holds a run; resume it with --resume (Python: resume=True), or choose another "
         "directory"

@@ -109,7 +109,7 @@ class EventLog:
         self._path, self._observers, self._ticks = path, list(observers), ticks
         with disk_errors(path, MachineError):
             self._file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            end, earlier, last = _whole(path)
+            end, earlier, last = _complete_events(path)
             os.ftruncate(self._file, end)
         self.earlier_seconds = earlier
         """Seconds of the run before this session."""
@@ -207,7 +207,7 @@ def read_events(path: Path) -> Iterator[Event]:
         MachineError: for any other invalid line, and if the file cannot be read.
         FormatError: if a newer version wrote the events.
     """
-    with _reading(path) as file:
+    with _open_log(path) as file:
         for number, line in enumerate(_lines(file), 1):
             event = _parse(line)
             if event is not None:
@@ -217,7 +217,7 @@ def read_events(path: Path) -> Iterator[Event]:
                 raise MachineError(f"{path}, line {number}, is not an event; remove that line to continue")
 
 
-def _whole(path: Path) -> tuple[int, float, float]:
+def _complete_events(path: Path) -> tuple[int, float, float]:
     """Return the end of the last whole event in bytes, its ``seconds``, and the latest ``time``."""
     end, position, seconds, latest = 0, 0, 0.0, 0.0
     with open_reading(path) as file:
@@ -243,7 +243,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[BinaryIO]:
+def _open_log(path: Path) -> Iterator[BinaryIO]:
     try:
         with open_reading(path) as file:
             yield file
@@ -262,10 +262,10 @@ def _parse(line: bytes) -> Event | None:
 
 
 def _plain_items(items: Mapping[str, object]) -> Event:
-    return {str(key): _plain(value) for key, value in items.items()}
+    return {str(key): _to_json(value) for key, value in items.items()}
 
 
-def _plain(value: object) -> object:
+def _to_json(value: object) -> object:
     """Convert a value to JSON: tensors and arrays of one number, paths as text, NaN and infinity as null."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -274,9 +274,9 @@ def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return _plain_items(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     raise TypeError(f"an event cannot hold a {type(value).__name__}")

@@ -46,7 +46,7 @@ class Metrics:
     """Advice if the loss is not finite [the recorder's remedy]."""
 
     @property
-    def counted(self) -> float:
+    def mean_weight(self) -> float:
         """Weight in means."""
         return self.samples if self.weight is None else self.weight
 
@@ -103,9 +103,9 @@ class Meter:
         self._count += 1
         self._samples += metrics.samples
         self._flops += flops
-        self._loss.add(metrics.loss, metrics.counted)
+        self._loss.add(metrics.loss, metrics.mean_weight)
         for name, value in metrics.details.items():
-            self._details.setdefault(name, _Mean()).add(value, metrics.counted)
+            self._details.setdefault(name, _Mean()).add(value, metrics.mean_weight)
 
     @property
     def seconds(self) -> float:

@@ -71,7 +71,7 @@ class Recorder:
         self._saved_at = self._counted_until = self.clock()
         self._trend = LossTrend()
         self._warned = ""
-        self._odd: Mapping[str, set[str]] = {}
+        self._allowed_nonfinite: Mapping[str, set[str]] = {}
         self._save_seconds = {"checkpoints": 0.0, "best": 0.0}  # duration of the last save of each
 
     def start(self) -> None:
@@ -147,11 +147,11 @@ class Recorder:
             DivergedError: if the loss is not finite; the message contains `where`.
         """
         if not math.isfinite(metrics.loss):
-            raise self.diverged(f"the objective became {metrics.loss}", where, metrics.remedy)
+            raise self.divergence_error(f"the objective became {metrics.loss}", where, metrics.remedy)
         flops *= metrics.samples
         self.usage.add(samples=metrics.samples, flops=flops)
         steady = metrics.details.get(_STEADY, metrics.loss)
-        if metrics.counted:
+        if metrics.mean_weight:
             if self.usage.first_loss is None:
                 self.usage.first_loss = steady
             self._trend.add(steady)
@@ -166,7 +166,7 @@ class Recorder:
         self._meter.restart(waited_seconds)
 
     @property
-    def means_due(self) -> bool:
+    def is_means_due(self) -> bool:
         """True if the next means are due."""
         return self._meter.seconds >= EVENT_SECONDS
 
@@ -179,7 +179,7 @@ class Recorder:
         return self._meter.take(waited_seconds)
 
     @property
-    def save_due(self) -> bool:
+    def is_save_due(self) -> bool:
         """True if the next checkpoint is due.
 
         The first is due after `FIRST_SAVE_SECONDS`, each later one after as long as the run had trained
@@ -357,7 +357,7 @@ class Recorder:
         growth = self._trend.growth_from(self.usage.first_loss)
         return f"{growth}; {self.remedy}" if growth else ""
 
-    def diverged(self, what: str, where: str, remedy: str = "") -> DivergedError:
+    def divergence_error(self, what: str, where: str, remedy: str = "") -> DivergedError:
         """Return the error of a run whose numbers are not finite.
 
         Args:
@@ -369,20 +369,22 @@ class Recorder:
         kept = f"the last valid checkpoint is {paths[-1]}" if paths else "no checkpoint was written yet"
         return DivergedError(f"{what} at {where}; {kept}; {remedy or self.remedy}")
 
-    def begin_with(self, tensors: Mapping[str, Tensor]) -> None:
+    def allow_nonfinite(self, tensors: Mapping[str, Tensor]) -> None:
         """Allow infinities and NaN that tensors contain before training, such as a mask of -inf.
 
         Args:
             tensors: the tensors by name.
         """
-        self._odd = {name: found for name, each in tensors.items() if (found := kinds_not_finite(each))}
+        self._allowed_nonfinite = {
+            name: found for name, each in tensors.items() if (found := kinds_not_finite(each))
+        }
 
     def _check_finite(
         self, pieces: Iterable[TensorChunk | SealedChunk], where: str
     ) -> Iterator[TensorChunk | SealedChunk]:
         for piece in pieces:
-            if isinstance(piece, TensorChunk) and kinds_not_finite(piece.tensor) - self._odd.get(
-                piece.name, set()
-            ):
-                raise self.diverged(f"{piece.name} has values that are not finite", where)
+            if isinstance(piece, TensorChunk) and kinds_not_finite(
+                piece.tensor
+            ) - self._allowed_nonfinite.get(piece.name, set()):
+                raise self.divergence_error(f"{piece.name} has values that are not finite", where)
             yield piece

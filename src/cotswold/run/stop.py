@@ -28,5 +28,5 @@ class Stop:
     signal: int | None = None
     interrupted: bool = False
     """True for Ctrl-C or its equivalent, False for a request of the program."""
-    limited: bool = False
+    is_limited: bool = False
     """True if the run reached a limit of time or cost."""

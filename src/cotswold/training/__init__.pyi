@@ -10,11 +10,11 @@ from .jobs.module_job import ModuleJob as ModuleJob
 from .jobs.module_job import open_module_job as open_module_job
 from .jobs.restore import Trained as Trained
 from .jobs.restore import load_stacks as load_stacks
-from .jobs.restore import not_begun as not_begun
 from .jobs.restore import random_stacks as random_stacks
 from .jobs.restore import trained_layers as trained_layers
 from .jobs.restore import trained_stacks as trained_stacks
-from .jobs.run_store import kept_store as kept_store
+from .jobs.restore import untrained_phases as untrained_phases
+from .jobs.run_store import open_original_store as open_original_store
 from .jobs.run_store import source_note as source_note
 from .jobs.run_store import store_of as store_of
 from .models import LayerNetwork as LayerNetwork
@@ -31,12 +31,11 @@ __all__ = [
     "Trained",
     "build_layers",
     "build_stacks",
-    "kept_store",
     "labelled_batches",
     "load_stacks",
-    "not_begun",
     "open_job",
     "open_module_job",
+    "open_original_store",
     "open_store",
     "random_stacks",
     "source_note",
@@ -44,4 +43,5 @@ __all__ = [
     "trained_layers",
     "trained_stacks",
     "training_maps",
+    "untrained_phases",
 ]

@@ -37,7 +37,7 @@ class RankContext:
         """True for the process that writes shared output."""
         return self.ranks.rank == 0
 
-    def placed(self, recipe: Recipe) -> Recipe:
+    def with_local_device(self, recipe: Recipe) -> Recipe:
         """Return the recipe with this rank's device: the ranks of a host use its CUDA devices in turn."""
         if self.mesh is None or not recipe.training.device.startswith("cuda"):
             return recipe

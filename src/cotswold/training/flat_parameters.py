@@ -59,7 +59,7 @@ class FlatParameters:
         """The shapes of the parameters, in their order."""
         return [tuple(each.shape) for each in self._parameters]
 
-    def named(self, vector: Tensor) -> Mapping[str, Tensor]:
+    def by_name(self, vector: Tensor) -> Mapping[str, Tensor]:
         """Return the parts of a vector by parameter name, each in the shape of its parameter."""
         return dict(zip(self.names, self._cut(vector), strict=True))
 

@@ -32,7 +32,7 @@ _ROUNDING = 0.01
 """The tolerance for probabilities that must sum to 1, wide enough for float16."""
 
 
-def named_loss(name: str, target_low: float = 0.0, target_high: float = 1.0) -> Loss:
+def loss_by_name(name: str, target_low: float = 0.0, target_high: float = 1.0) -> Loss:
     """Return the loss of a name; raises RecipeError if the name is unknown.
 
     ``target_low`` and ``target_high`` are the targets of `sum_squared_error` for the wrong classes and the
@@ -49,7 +49,7 @@ def named_loss(name: str, target_low: float = 0.0, target_high: float = 1.0) -> 
 def loss_of(recipe: Recipe) -> Loss:
     """Return the loss that a recipe names."""
     assert isinstance(recipe.objective, LossObjective), "a strategy with labels"
-    return named_loss(recipe.loss, recipe.objective.target_low, recipe.objective.target_high)
+    return loss_by_name(recipe.loss, recipe.objective.target_low, recipe.objective.target_high)
 
 
 class CustomLoss:
@@ -78,17 +78,17 @@ class CustomLoss:
                     f"{tuple(outputs.shape)}; give both the same shape"
                 ) from error
         self._is_called = True
-        self.is_sum = _adds_up(self.function, outputs, targets)
+        self.is_sum = _is_sum(self.function, outputs, targets)
         return found
 
     def _value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         found = _number(self.function(outputs, targets))
-        if found.isnan() and is_classes(outputs, targets) and not bool(counted(self, targets).any()):
+        if found.isnan() and is_classes(outputs, targets) and not bool(counted_mask(self, targets).any()):
             return torch.mul(outputs.sum(), 0.0)  # a mean over no targets
         return found
 
 
-def counted(loss: Loss, targets: Tensor) -> Tensor:
+def counted_mask(loss: Loss, targets: Tensor) -> Tensor:
     """Return a mask, in the targets' shape, of the classes that a loss counts; the accuracy counts the same.
 
     A loss skips its ignored class. Classes are never negative, so a loss that accepts a negative class
@@ -105,7 +105,7 @@ def is_sum(loss: Loss) -> bool:
     return isinstance(loss, CustomLoss) and loss.is_sum
 
 
-def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
+def _is_sum(function: Loss, outputs: object, targets: Tensor) -> bool:
     """Return True if a loss is a sum over samples.
 
     Either the function declares it (``reduction="sum"``), or a copy of the function doubles its value when
@@ -117,8 +117,8 @@ def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
         return bool(said == "sum")
     few, wanted = outputs.detach()[:2], targets[:2]
     try:
-        with torch.no_grad(), _kept_draws(outputs.device):
-            apart = _apart(function)
+        with torch.no_grad(), _preserve_random_states(outputs.device):
+            apart = _with_own_counters(function)
             once = float(apart(few, wanted))
             twice = float(apart(torch.cat([few, few]), torch.cat([wanted, wanted])))
     except Exception:  # it accepts only whole batches, so this test is impossible
@@ -126,7 +126,7 @@ def _adds_up(function: Loss, outputs: object, targets: Tensor) -> bool:
     return once != 0 and abs(twice - 2 * once) <= _ROUNDING * abs(twice)
 
 
-def _apart(function: Loss) -> Loss:
+def _with_own_counters(function: Loss) -> Loss:
     """Return a copy of a loss with separate counters; parameters are shared. A plain function is returned as
     is.
     """
@@ -136,7 +136,7 @@ def _apart(function: Loss) -> Loss:
 
 
 @contextmanager
-def _kept_draws(device: torch.device) -> Iterator[None]:
+def _preserve_random_states(device: torch.device) -> Iterator[None]:
     """Restore the random states of torch, NumPy and Python on exit."""
     devices = [device.index or 0] if device.type == "cuda" else []
     drawn, drawn_numpy = random.getstate(), np.random.get_state()
@@ -288,7 +288,7 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
     if targets.shape != outputs.shape:
         raise UserError(
             f"targets of shape {tuple(targets.shape)} do not fit outputs of shape {tuple(outputs.shape)}; "
-            "give targets of the outputs' shape, or whole numbers as classes"
+            "give targets of the outputs' shape, or integers as classes"
         )
     return targets.to(outputs.dtype)
 

@@ -18,12 +18,12 @@ _LARGE = 100.0
 
 def check_finite(batch: Batch, what: str = "the data set") -> None:
     """Raise UserError naming the first sample with a non-finite input, target or weight."""
-    if said := spoilt_sample(batch, what):
+    if said := describe_nonfinite_sample(batch, what):
         raise UserError(said)
 
 
 @torch.no_grad()
-def spoilt_sample(batch: Batch, what: str = "the data set") -> str:
+def describe_nonfinite_sample(batch: Batch, what: str = "the data set") -> str:
     """Return a sentence that names the first non-finite sample of a batch; empty if all are finite."""
     inputs = [("input", each) for each in parts_of(batch.inputs)]
     for part, values in (*inputs, ("target", batch.targets), ("weight", batch.weights)):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
-from cotswold.training.losses import Loss, counted, is_classes, is_detector
+from cotswold.training.losses import Loss, counted_mask, is_classes, is_detector
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Score:
     """The score of one batch."""
 
     samples: int
-    judged: int
+    scored: int
     """The number of targets that can be right or wrong."""
-    right: int | None
+    correct: int | None
     """The number of correct predictions; None if targets are neither classes nor a detector's answers."""
     targets: int
     """The number of targets, including ignored ones."""
@@ -31,12 +31,12 @@ class Score:
     @property
     def weight(self) -> float:
         """The weight of the batch's loss in a mean over samples: the samples, minus the ignored ones."""
-        return self.samples if self.right is None else self.samples * self.judged / max(1, self.targets)
+        return self.samples if self.correct is None else self.samples * self.scored / max(1, self.targets)
 
     @property
     def accuracy(self) -> float | None:
         """The fraction of judged targets that are correct; None if no target is judged."""
-        return None if self.right is None or not self.judged else self.right / self.judged
+        return None if self.correct is None or not self.scored else self.correct / self.scored
 
     @property
     def sums(self) -> Mapping[str, float]:
@@ -44,9 +44,9 @@ class Score:
 
         ``unjudged`` counts the samples of a batch in which no target can be judged.
         """
-        if self.right is None:
-            return {} if self.judged else {UNJUDGED: float(self.samples)}
-        right, left_out = self.right * self.samples / max(1, self.targets), self.samples - self.weight
+        if self.correct is None:
+            return {} if self.scored else {UNJUDGED: float(self.samples)}
+        right, left_out = self.correct * self.samples / max(1, self.targets), self.samples - self.weight
         return {"right": right, **({LEFT_OUT: left_out} if left_out else {})}
 
 
@@ -56,16 +56,16 @@ class Scores:
     def __init__(self) -> None:
         self.samples = 0
         self._loss = self._weight = 0.0
-        self._right = self._judged = 0
+        self._correct = self._scored = 0
 
     def add(self, loss: float, found: Score) -> None:
         """Add the mean loss and the score of a batch."""
         self.samples += found.samples
         self._weight += found.weight
         self._loss += loss * found.weight
-        if found.right is not None:
-            self._right += found.right
-            self._judged += found.judged
+        if found.correct is not None:
+            self._correct += found.correct
+            self._scored += found.scored
 
     def means(self) -> dict[str, float] | None:
         """Return the mean ``loss``, and the ``accuracy`` of classes; None without samples.
@@ -80,7 +80,7 @@ class Scores:
                 "or none"
             )
         means = {"loss": self._loss / self._weight}
-        return {**means, "accuracy": self._right / self._judged} if self._judged else means
+        return {**means, "accuracy": self._correct / self._scored} if self._scored else means
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
         return Score(samples, samples, int(((outputs > 0).flatten() == targets.flatten()).sum()), samples)
     if not is_classes(outputs, targets):
         return unknown
-    mask = counted(loss, targets)
+    mask = counted_mask(loss, targets)
     if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may ignore these without declaring it
         return Score(samples, 0, None, everything)
     right = int(((outputs.argmax(1) == targets) & mask).sum())

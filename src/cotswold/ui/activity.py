@@ -60,19 +60,21 @@ def replica_does(row: Row) -> str:
     activity = str(row.get("activity"))
     silent = figure(row, "silent_seconds")
     if silent > SILENT_SECONDS and activity != "starting":
-        then = _said(activity, row, _ALONE_THEN, "waited")
+        then = _describe_activity(activity, row, _ALONE_THEN, "waited")
         return f"is silent; at its last message it {then}"
-    return _said(activity, row)
+    return _describe_activity(activity, row)
 
 
-def _said(activity: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits") -> str:
-    waited = [named(each) for each in names(row, "waits_for")]
+def _describe_activity(
+    activity: str, row: Row, alone: Mapping[str, str] = _ALONE, waits: str = "waits"
+) -> str:
+    waited = [readable_name(each) for each in names(row, "waits_for")]
     if activity in _WAITS and waited:
         return f"{waits} for {listed(waited)} {_WAITS[activity]}"
     return alone.get(activity, activity)
 
 
-def named(name: str) -> str:
+def readable_name(name: str) -> str:
     """Return a readable name for a process or bucket; replicated buckets are named RUN/NUMBER.
 
     >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
@@ -84,7 +86,7 @@ def named(name: str) -> str:
     return f"the {name}" if name == "coordinator" else name
 
 
-def evaluator_does(row: Row) -> str:
+def describe_evaluator(row: Row) -> str:
     """Describe an evaluator's activity.
 
     >>> evaluator_does({"activity": "evaluating", "evaluated_samples": 12000})
@@ -104,7 +106,7 @@ def since_seconds(row: Row) -> float:
     return max(figure(row, "activity_seconds"), figure(row, "silent_seconds"))
 
 
-def since(row: Row) -> str:
+def describe_duration(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
     >>> since({"activity": "idle", "activity_seconds": 0.3})
@@ -132,7 +134,7 @@ def is_copied(row: Row) -> bool:
     return isinstance(row.get("primary_buckets"), int)
 
 
-def unsaved(row: Row) -> str:
+def describe_unsaved(row: Row) -> str:
     """Describe the state of a parameter server that is not on its disk.
 
     >>> unsaved({"dirty_bytes": 3000000, "dirty_seconds": 0.72})

@@ -46,7 +46,7 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
     return [
         Text(
-            f"{row.get('name')} {activity.evaluator_does(row)}, {activity.since(row)}\n",
+            f"{row.get('name')} {activity.describe_evaluator(row)}, {activity.describe_duration(row)}\n",
             style="bold red" if activity.is_silent(row) else "",
         )
         for row in activity.rows(event, "evaluators")
@@ -55,7 +55,7 @@ def evaluator_lines(event: Mapping[str, object]) -> list[Text]:
 
 def _replicas(rows: list[activity.Row], room: int) -> Table:
     table = _table("replica", "samples/s", "staleness", "in flight", "does", "for")
-    for row in _chosen(rows, room, "samples_per_second"):
+    for row in _select_rows(rows, room, "samples_per_second"):
         since = activity.since_seconds(row)
         table.add_row(
             str(row.get("name")),
@@ -66,7 +66,7 @@ def _replicas(rows: list[activity.Row], room: int) -> Table:
             seconds_in_words(since),
             style="bold red" if activity.is_silent(row) else "",
         )
-    _say_more(table, len(rows) - room, "replicas")
+    _add_hidden_rows_note(table, len(rows) - room, "replicas")
     return table
 
 
@@ -78,7 +78,7 @@ def _servers(rows: list[activity.Row], room: int) -> Table:
         *(("not on disk", "since") if saves else ()),
         "does",
     )
-    for row in _chosen(rows, room, "updates_per_second"):
+    for row in _select_rows(rows, room, "updates_per_second"):
         dirty = bytes_in_words(activity.figure(row, "dirty_bytes"))
         window = seconds_in_words(activity.figure(row, "dirty_seconds"))
         table.add_row(
@@ -90,7 +90,7 @@ def _servers(rows: list[activity.Row], room: int) -> Table:
             activity.server_does(row),
             style="bold red" if activity.is_silent(row) else "",
         )
-    _say_more(table, len(rows) - room, "servers")
+    _add_hidden_rows_note(table, len(rows) - room, "servers")
     return table
 
 
@@ -105,7 +105,7 @@ def _table(*names: str) -> Table:
     return table
 
 
-def _chosen(rows: list[activity.Row], room: int, rate: str) -> list[activity.Row]:
+def _select_rows(rows: list[activity.Row], room: int, rate: str) -> list[activity.Row]:
     """Return all rows if they fit; otherwise the silent and slowest ones, in their order."""
     if len(rows) <= room:
         return rows
@@ -113,7 +113,7 @@ def _chosen(rows: list[activity.Row], room: int, rate: str) -> list[activity.Row
     return [row for row in rows if any(row is each for each in worst)]
 
 
-def _say_more(table: Table, more: int, what: str) -> None:
+def _add_hidden_rows_note(table: Table, more: int, what: str) -> None:
     if more > 0:
         cells = [
             f"{more:,} more {what}, which are faster" if name == "does" else "" for name in _names(table)

@@ -32,7 +32,9 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             of = "samples" if "samples_counted" in event else "iterations"
             return f"{phase_name(event['phase'])} ended after {event['step']} {of}: {event['reason']}"
         case "phase_end" if "pushed_bytes_by_layer" in event:
-            return f"{phase_name(event['phase'])} ended; {_pushed(event)}{_without(event)}"
+            return (
+                f"{phase_name(event['phase'])} ended; {_describe_pushes(event)}{_describe_uncounted(event)}"
+            )
         case "metrics":
             return f"metrics for Prometheus: {event['url']}"
         case "extended":
@@ -86,12 +88,12 @@ def figures(event: Mapping[str, object]) -> str:
     noted = "".join(f", {name}: {event[name]}" for name in ("restart", "skipped", "failure") if name in event)
     rate = flop_rate(1e9 * as_number(event["gflops"]))
     return (
-        f"loss {as_number(event['loss']):.5g}{_of_replicas(event)}{counted}{workers} "
+        f"loss {as_number(event['loss']):.5g}{_describe_replicas(event)}{counted}{workers} "
         f"{as_number(event['samples_per_second']):.0f} samples/s {rate}{noted}"
     )
 
 
-def _of_replicas(event: Mapping[str, object]) -> str:
+def _describe_replicas(event: Mapping[str, object]) -> str:
     """Return the part of a step event about replicas; empty without replicas."""
     if "replicas" not in event:
         return ""
@@ -109,7 +111,7 @@ def _of_replicas(event: Mapping[str, object]) -> str:
     )
 
 
-def _pushed(event: Mapping[str, object]) -> str:
+def _describe_pushes(event: Mapping[str, object]) -> str:
     """Return the bytes that replicas pushed, by layer."""
     pushed = event["pushed_bytes_by_layer"]
     layers = pushed if isinstance(pushed, Mapping) else {}
@@ -120,7 +122,7 @@ def _pushed(event: Mapping[str, object]) -> str:
     return f"replicas pushed {bytes_in_words(as_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
 
 
-def _without(event: Mapping[str, object]) -> str:
+def _describe_uncounted(event: Mapping[str, object]) -> str:
     """Return the samples that were not counted; empty if all were."""
     found = [
         f"{as_number(event[f'samples_{name}']):,.0f} {name.replace('_', ' ')}"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from cotswold.ui.describe import describe
 from cotswold.ui.event_summary import EventSummary
-from cotswold.ui.terminal import Progress, Stages, progress_bar, say, show_stages
+from cotswold.ui.terminal import Progress, Stages, progress_bar, show_stages, write_message
 from cotswold.ui.training_display import Estimate, TrainingDisplay
 
 Watch = Callable[[Mapping[str, object]], None]
@@ -29,11 +29,15 @@ _LINES_SHOWN = 40
 class Display(Protocol):
     """Shows messages, counts and the events of a run."""
 
-    def say(self, sentence: str) -> None:
+    def show(self, sentence: str) -> None:
         """Show a message to the user."""
         ...
 
-    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
+    def note(self, sentence: str) -> None:
+        """Show a message that only informs, and is neither a warning nor an error."""
+        ...
+
+    def count(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show the progress of a job of known size in a `with` block."""
         ...
 
@@ -49,10 +53,10 @@ class Display(Protocol):
 def display_for(wanted: bool | None) -> Display:
     """Return the display for ``progress=``; None selects a terminal or notebook if there is one."""
     if wanted is False:
-        return Quiet()
+        return LoggingDisplay()
     if in_notebook():
         return Notebook()
-    return Terminal() if wanted or sys.stderr.isatty() else Quiet()
+    return Terminal() if wanted or sys.stderr.isatty() else LoggingDisplay()
 
 
 def in_notebook() -> bool:
@@ -67,11 +71,13 @@ def in_notebook() -> bool:
 class Terminal:
     """Progress bars if standard error is a terminal, otherwise a line every few seconds."""
 
-    def say(self, sentence: str) -> None:
+    def show(self, sentence: str) -> None:
         """Write a line to standard error, and to the log of a rank."""
-        say(sentence)
+        write_message(sentence)
 
-    def counting(self, what: str, unit: str) -> AbstractContextManager[Progress]:
+    note = show
+
+    def count(self, what: str, unit: str) -> AbstractContextManager[Progress]:
         """Show a progress bar."""
         return progress_bar(what, unit)
 
@@ -84,15 +90,19 @@ class Terminal:
         return TrainingDisplay()
 
 
-class Quiet:
+class LoggingDisplay:
     """No progress; messages go to the logger ``cotswold``."""
 
-    def say(self, sentence: str) -> None:
+    def show(self, sentence: str) -> None:
         """Log a warning."""
         LOG.warning("%s", sentence)
 
+    def note(self, sentence: str) -> None:
+        """Log information."""
+        LOG.info("%s", sentence)
+
     @contextmanager
-    def counting(self, what: str, unit: str) -> Iterator[Progress]:
+    def count(self, what: str, unit: str) -> Iterator[Progress]:
         """Ignore counts."""
         yield lambda done, total: None
 
@@ -110,12 +120,14 @@ class Quiet:
 class Notebook:
     """A cell output that is updated in place, without widgets."""
 
-    def say(self, sentence: str) -> None:
+    def show(self, sentence: str) -> None:
         """Add a line to the cell's output."""
         _Output().show([f"<div>{escape(sentence)}</div>"], at_once=True)
 
+    note = show
+
     @contextmanager
-    def counting(self, what: str, unit: str) -> Iterator[Progress]:
+    def count(self, what: str, unit: str) -> Iterator[Progress]:
         """Show a bar after the first count."""
         output = _Output()
         last: list[str] = []

@@ -12,7 +12,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def count(value: float) -> str:
-    """Return a whole number with thin spaces between thousands.
+    """Return an integer with thin spaces between thousands.
 
     >>> count(1234567)
     '1\\u202f234\\u202f567'
@@ -23,10 +23,10 @@ def count(value: float) -> str:
 def scaled(value: float, unit: str) -> str:
     """Return three significant figures with a decimal prefix: 2.5 GFLOP."""
     power = min(max(0, floor(log10(abs(value)) / 3)) if value else 0, len(_PREFIXES) - 1)
-    return f"{plain(value / 1000**power)} {_PREFIXES[power]}{unit}"
+    return f"{three_figures(value / 1000**power)} {_PREFIXES[power]}{unit}"
 
 
-def plain(value: float) -> str:
+def three_figures(value: float) -> str:
     """Return three significant figures, without an exponent if that is readable.
 
     >>> plain(0.0123), plain(8.17e35), plain(float("inf"))
@@ -44,7 +44,7 @@ def plain(value: float) -> str:
 def duration(seconds: float) -> str:
     """Return seconds, minutes and seconds, or hours and minutes."""
     if seconds < 60:
-        return f"{plain(seconds)}\u202fs"
+        return f"{three_figures(seconds)}\u202fs"
     minutes, left = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}\u202fmin {left}\u202fs"

@@ -37,11 +37,11 @@ class Screen:
         size = os.get_terminal_size()
         return cls(max(0, size.lines - 1) or None, size.columns or None)
 
-    def taken(self, lines: Sequence[str]) -> int:
+    def rows_of(self, lines: Sequence[str]) -> int:
         """Return the number of rows that ``lines`` take."""
         return sum(map(self._rows_of, lines))
 
-    def fitting(self, lines: Sequence[str], taken: int = 0) -> int:
+    def fit(self, lines: Sequence[str], taken: int = 0) -> int:
         """Return how many of ``lines``, from the first on, fit if ``taken`` rows are in use.
 
         >>> lines = ["a" * 10, "", "a" * 11, ""]
@@ -57,7 +57,7 @@ class Screen:
         return 1 if self.columns is None else max(1, -(-len(line) // self.columns))
 
 
-def watching(lines: Callable[[Screen], Sequence[str]]) -> None:
+def refresh(lines: Callable[[Screen], Sequence[str]]) -> None:
     """Refresh the output of ``lines`` every second until Ctrl-C; show the error if no controller answers.
 
     ``lines`` receives the screen, to select what fits.
@@ -70,5 +70,5 @@ def watching(lines: Callable[[Screen], Sequence[str]]) -> None:
                 shown = list(lines(screen))
             except CotswoldError as error:
                 shown = [str(error)]
-            print(clear, "\n".join(shown[: screen.fitting(shown)]), sep="", flush=True)
+            print(clear, "\n".join(shown[: screen.fit(shown)]), sep="", flush=True)
             time.sleep(_WATCH_SECONDS)

@@ -18,7 +18,7 @@ LINE_SECONDS = 5.0
 """Seconds between lines without a terminal."""
 
 
-def say(sentence: str) -> None:
+def write_message(sentence: str) -> None:
     """Write a message to standard error, and to the log of a rank."""
     line = f"cotswold: {printable(sentence)}"
     rank_log.append(line)
@@ -35,10 +35,10 @@ def put(line: str, stream: TextIO) -> None:
     try:
         print(line, file=stream, flush=True)
     except OSError:
-        mute(stream)
+        redirect_to_null(stream)
 
 
-def mute(stream: TextIO) -> None:
+def redirect_to_null(stream: TextIO) -> None:
     """Redirect a stream, including its buffer, to the null device."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -60,7 +60,7 @@ def progress_bar(what: str, unit: str, stream: TextIO | None = None) -> Iterator
     """Show the progress of a job of known size: a bar, or a line every few seconds and at the end."""
     stream = stream or sys.stderr
     if not stream.isatty():
-        yield _in_lines(what, unit, stream)
+        yield _line_progress(what, unit, stream)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -114,7 +114,7 @@ def show_stages(stream: TextIO | None = None) -> Iterator[Stages]:
     yield line
 
 
-def _in_lines(what: str, unit: str, stream: TextIO) -> Progress:
+def _line_progress(what: str, unit: str, stream: TextIO) -> Progress:
     started = last = time.monotonic()
 
     def advance(done: int, total: int) -> None:

@@ -15,7 +15,7 @@ from cotswold.ui.async_table import evaluator_lines, tables
 from cotswold.ui.describe import describe, figures, phase_name
 from cotswold.ui.event_summary import EventSummary
 from cotswold.ui.format import as_number, time_left
-from cotswold.ui.terminal import LINE_SECONDS, mute, printable
+from cotswold.ui.terminal import LINE_SECONDS, printable, redirect_to_null
 
 _REFRESHES = 4
 """Refreshes per second; a table of replicas takes some milliseconds of a core that replicas also use."""
@@ -32,9 +32,9 @@ class TrainingDisplay:
         self.stream = stream or sys.stderr
         self._rich = _Bars(self.stream) if self.stream.isatty() else None
         self._last_line, self._last_validation = 0.0, -inf
-        self._withheld: str | None = None
+        self._pending_line: str | None = None
         """The last validation that was not shown."""
-        self._left = Estimate()
+        self._time_left = Estimate()
         self._evaluation = _EvaluationProgress()
         self._summary = EventSummary()
 
@@ -48,7 +48,7 @@ class TrainingDisplay:
             try:
                 self._rich.progress.stop()
             except OSError:
-                mute(self.stream)
+                redirect_to_null(self.stream)
 
     def __call__(self, event: Mapping[str, object]) -> None:
         """Show one event."""
@@ -61,7 +61,7 @@ class TrainingDisplay:
             if self._rich:
                 self._rich.replicas(event)
             return
-        left = self._left(event) if event["kind"] == "step" else None
+        left = self._time_left(event) if event["kind"] == "step" else None
         line = describe(event, left)
         if event["kind"] == "step":
             if self._rich:
@@ -73,14 +73,14 @@ class TrainingDisplay:
             self._last_line = time.monotonic()
         if event["kind"] == "validation":
             is_due = self._is_due()
-            self._withheld = None if is_due else line
+            self._pending_line = None if is_due else line
             if not is_due:
                 return
         if line is None:
             return
-        if event["kind"] == "end" and self._withheld is not None:  # the final result
-            print(self._withheld, file=self.stream, flush=True)
-            self._withheld = None
+        if event["kind"] == "end" and self._pending_line is not None:  # the final result
+            print(self._pending_line, file=self.stream, flush=True)
+            self._pending_line = None
         self._print(line)
 
     def _print(self, line: str) -> None:

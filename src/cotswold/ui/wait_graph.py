@@ -34,19 +34,21 @@ def table(now: Mapping[str, object], is_here: bool) -> list[str]:
             f"{activity.figure(row, 'samples_per_second'):,.0f} samples/s, "
             f"staleness {activity.figure(row, 'staleness'):.1f} (at most {most})"
         )
-        found.append(f"{_named(row, is_here)} {activity.replica_does(row)}, {activity.since(row)}; {figures}")
+        does, duration = activity.replica_does(row), activity.describe_duration(row)
+        found.append(f"{_readable_name(row, is_here)} {does}, {duration}; {figures}")
     for row in activity.rows(now, "servers"):
         silent = seconds_in_words(activity.figure(row, "silent_seconds"))
         since = f", for {silent}" if activity.is_silent(row) else ""
         figures = (
             f"{activity.figure(row, 'updates_per_second'):,.0f} updates/s, "
             f"{bytes_in_words(activity.figure(row, 'queued_bytes'))} in its queue, "
-            f"{counted(int(activity.figure(row, 'shards')), 'shard')}{_refused(row)}"
+            f"{counted(int(activity.figure(row, 'shards')), 'shard')}{_describe_rejections(row)}"
         )
-        figures += f", {said}" if (said := activity.unsaved(row)) else ""
-        found.append(f"{_named(row, is_here)} {activity.server_does(row)}{since}; {figures}")
+        figures += f", {said}" if (said := activity.describe_unsaved(row)) else ""
+        found.append(f"{_readable_name(row, is_here)} {activity.server_does(row)}{since}; {figures}")
     for row in activity.rows(now, "evaluators"):
-        found.append(f"{_named(row, is_here)} {activity.evaluator_does(row)}, {activity.since(row)}")
+        does, duration = activity.describe_evaluator(row), activity.describe_duration(row)
+        found.append(f"{_readable_name(row, is_here)} {does}, {duration}")
     return found
 
 
@@ -58,18 +60,23 @@ def diagnose(now: Mapping[str, object], is_here: bool) -> list[str]:
         name for name, row in rows.items() if waits[name] and activity.since_seconds(row) >= _LONG_SECONDS
     ]
     silent = [name for name, row in rows.items() if activity.is_silent(row)]
-    found = [f"{name} {_why_silent(rows[name], is_here)}" for name in silent]
+    found = [f"{name} {_describe_silence(rows[name], is_here)}" for name in silent]
     if is_here:
-        found += [line for name, row in rows.items() if name not in silent for line in _stopped_in(row)]
-    for root in sorted({each for name in long for each in _ends(name, waits)} - set(silent)):
-        behind = [name for name in long if root in _ends(name, waits)]
+        found += [
+            line
+            for name, row in rows.items()
+            if name not in silent
+            for line in _describe_stopped_children(row)
+        ]
+    for root in sorted({each for name in long for each in _roots_of(name, waits)} - set(silent)):
+        behind = [name for name in long if root in _roots_of(name, waits)]
         said = (
             activity.replica_does(rows[root]) if "activity" in rows.get(root, {}) else "has not answered yet"
         )
         found.append(f"{listed(behind)} {_wait(behind)} for {root} in the end, which {said}")
     for root in silent:
         behind = [
-            name for name, whom in waits.items() if name != root and root in _ends(name, waits) and whom
+            name for name, whom in waits.items() if name != root and root in _roots_of(name, waits) and whom
         ]
         if behind:
             found.append(f"{listed(behind)} {_wait(behind)} for {root}")
@@ -98,7 +105,7 @@ def _wait(names: list[str]) -> str:
     return "waits" if len(names) == 1 else "wait"
 
 
-def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
+def _roots_of(name: str, waits: Mapping[str, list[str]]) -> set[str]:
     """Return the roots for which a process waits: those that wait for none, or all processes of a cycle."""
     seen: set[str] = set()
     ahead = [name]
@@ -114,7 +121,7 @@ def _ends(name: str, waits: Mapping[str, list[str]]) -> set[str]:
     return (ends or seen) - {name}
 
 
-def _why_silent(row: Row, is_here: bool) -> str:
+def _describe_silence(row: Row, is_here: bool) -> str:
     """Describe why a process is silent, as far as the system knows."""
     since = seconds_in_words(activity.figure(row, "silent_seconds"))
     process = int(activity.figure(row, "pid"))
@@ -129,7 +136,7 @@ def _why_silent(row: Row, is_here: bool) -> str:
     return f"sent no message for {since}; --stacks shows its stack, if it is on this machine"
 
 
-def _stopped_in(row: Row) -> list[str]:
+def _describe_stopped_children(row: Row) -> list[str]:
     """Describe stopped children of a process that has been in the same activity for long."""
     process = int(activity.figure(row, "pid"))
     if not process or "activity" not in row or activity.since_seconds(row) < _LONG_SECONDS:
@@ -143,13 +150,13 @@ def _stopped_in(row: Row) -> list[str]:
     ]
 
 
-def _named(row: Row, is_here: bool) -> str:
+def _readable_name(row: Row, is_here: bool) -> str:
     machine = "" if is_here else f" on {row.get('machine')}"
     process = int(activity.figure(row, "pid"))
     return f"{row.get('name')} (process {process}{machine})" if process else f"{row.get('name')}"
 
 
-def _refused(row: Row) -> str:
+def _describe_rejections(row: Row) -> str:
     found = row.get("refused_updates")
     pairs = found if isinstance(found, list | tuple) else []
     told = [(each[1], _REFUSED.get(each[0], each[0])) for each in pairs if isinstance(each, list | tuple)]

@@ -17,14 +17,14 @@ from PIL import Image
 from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.layers import top_layers
 from cotswold.analysis.plots import Line, plot
-from cotswold.analysis.report import LeftOut, build_report
+from cotswold.analysis.report import SkippedSamples, build_report
 from cotswold.analysis.report.blocks import Figure, Page, PageSection, Table, TableCell, row
 from cotswold.analysis.report.build import page_html, printed_set_section, section_html
 from cotswold.analysis.report.evaluation import classification
 from cotswold.analysis.report.filters import untrained_share
 from cotswold.analysis.report.training import speed
 from cotswold.analysis.run_history import History
-from cotswold.analysis.selectivity.objects import Baselines, Examination, examine
+from cotswold.analysis.selectivity.objects import Baselines, SelectivitySettings, score_object
 from cotswold.analysis.selectivity.optimal_stimuli import Ascent
 from cotswold.analysis.selectivity.results import Clustering, Evaluation
 from cotswold.data import Preparation
@@ -55,12 +55,14 @@ class Balanced(HTMLParser):
 
 def evaluated(network: StackNetwork, images: torch.Tensor) -> Evaluation:
     positive = torch.arange(len(images)) % 2 == 0
-    row = examine(
+    row = score_object(
         "<faces>",
         network,
         Baselines(random=network),
         lambda: [(images, positive)],
-        Examination(top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)),
+        SelectivitySettings(
+            top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)
+        ),
         look=lambda index: (f"image {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
     )
     return Evaluation(7).with_object(row)
@@ -194,8 +196,8 @@ def test_an_evaluation_survives_its_file(network: StackNetwork, images: torch.Te
     again = Evaluation.from_json(evaluation.to_json())
     assert again == evaluation
     assert again.with_object(again.objects[0]).objects == again.objects
-    portrait = again.objects[0].portraits[0]
-    assert portrait.compared == 4 and len(portrait.most) == 2
+    portrait = again.objects[0].profiles[0]
+    assert portrait.compared_neurons == 4 and len(portrait.highest) == 2
 
 
 def test_plots_take_their_colours_from_the_page() -> None:
@@ -248,7 +250,7 @@ def test_hostile_names_of_classes_objects_runs_and_images_are_text(
     evaluation = Evaluation(7, (replace(evaluation.objects[0], name=HOSTILE),))
     example = Example("data:image/png;base64,AA==", HOSTILE, HOSTILE)
     found = Classification(3, HOSTILE, (HOSTILE, "b"), ((4, 1), (0, 5)), (example,), (example,))
-    left_out = LeftOut(3, [HOSTILE], [HOSTILE])
+    left_out = SkippedSamples(3, [HOSTILE], [HOSTILE])
     whole = build_report(run, network, evaluation=evaluation, left_out=left_out, name=HOSTILE).read_text()
     part = section_html(classification(found, HOSTILE, "images"))
     for page in (whole, part):
@@ -308,14 +310,14 @@ def test_events_before_a_damaged_line_are_shown(run: RunDirectory) -> None:
 
 def test_a_run_of_a_week_is_told_in_little_memory_and_nothing_is_lost_of_its_sums() -> None:
     event = {"kind": "step", "phase": 0, "interval_seconds": 1.0, "waited_seconds": 0.5, "gflops": 3.0}
-    history = History.of(
+    history = History.from_events(
         {**event, "phase_step": at, "seconds": at, "loss": float(at)} for at in range(100_000)
     )
     curve = history.phases[0].training["loss"]
     assert 4096 <= len(curve.steps) <= 8192
     assert curve.steps[-1] == 99_999 and curve.steps[0] < 100
     assert curve.steps == curve.values
-    assert len(history.phases[0].paces["gflops"][0].steps) <= 8192
+    assert len(history.phases[0].rates["gflops"][0].steps) <= 8192
     assert (history.waited_seconds, history.interval_seconds) == (50_000, 100_000)
     section = speed(history, "images")
     assert section is not None
@@ -333,7 +335,7 @@ def test_a_page_is_not_written_through_a_link(run: RunDirectory, tmp_path: Path)
 
 def test_images_that_were_left_out_are_named(run: RunDirectory) -> None:
     named = [f"{number}.png is torn" for number in range(30)]
-    page = build_report(run, left_out=LeftOut(1500, named, ["Splits: by folders."])).read_text()
+    page = build_report(run, left_out=SkippedSamples(1500, named, ["Splits: by folders."])).read_text()
     assert "skipped: 1\u202f500" in page and "Splits: by folders." in page
     assert "<li>0.png is torn</li>" in page and "and 1\u202f480 more" in page
 

@@ -87,7 +87,7 @@ def test_responses_with_a_pitch_between_neurons_are_read_in_place() -> None:
 def test_a_range_that_is_not_finite_is_found_with_its_row() -> None:
     ranges = ResponseRanges()
     ranges.add(torch.tensor([[0.0, 1.0], [0.0, float("nan")]]))
-    found = ranges.not_finite()
+    found = ranges.find_nonfinite()
     assert found is not None
     assert found[0] == 1
 

@@ -34,7 +34,7 @@ def test_images_are_brought_to_where_the_stacks_are(network: StackNetwork, image
 @pytest.mark.parametrize("name", ["pooled", "0.pooled", "1.poled", "x.filters", "1"])
 def test_a_name_that_is_no_layer_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="not a layer"):
-        Layer.named(name)
+        Layer.parse(name)
 
 
 def test_a_stack_that_is_not_there_is_refused(network: StackNetwork) -> None:
@@ -57,6 +57,6 @@ def test_extremes_are_those_of_a_full_sort_whatever_the_batches() -> None:
     )
     for index, neuron in enumerate((4, 1)):
         order = answers[:, neuron].argsort(descending=True).tolist()
-        assert [one.image for one in found.most[index]] == order[:7]
-        assert [one.image for one in found.least[index]] == order[::-1][:7]
-        assert found.least[index][0].response == pytest.approx(float(answers[:, neuron].min()))
+        assert [one.image for one in found.highest[index]] == order[:7]
+        assert [one.image for one in found.lowest[index]] == order[::-1][:7]
+        assert found.lowest[index][0].response == pytest.approx(float(answers[:, neuron].min()))

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from cotswold.analysis.layers import top_layers
-from cotswold.analysis.selectivity.objects import Baselines, Control, Examination, examine
+from cotswold.analysis.selectivity.objects import Baselines, Control, SelectivitySettings, score_object
 from cotswold.analysis.selectivity.optimal_stimuli import Ascent
 from cotswold.analysis.selectivity.results import Evaluation, ObjectSelectivity
 from cotswold.nn import StackNetwork
@@ -17,12 +17,12 @@ def examined(
     network: StackNetwork, images: torch.Tensor, baselines: Baselines | None = None
 ) -> ObjectSelectivity:
     positive = torch.arange(len(images)) % 2 == 0
-    return examine(
+    return score_object(
         "object",
         network,
         baselines or Baselines(),
         lambda: [(images, positive)],
-        Examination(top_layers(network), portraits=0),
+        SelectivitySettings(top_layers(network), profiles=0),
     )
 
 
@@ -51,16 +51,18 @@ def test_the_mean_image_tells_an_object_that_all_positives_share(
 def test_an_evaluation_is_kept_even_where_a_image_bears_a_name_that_is_no_text(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
-    row = examine(
+    row = score_object(
         "object",
         network,
         Baselines(),
         lambda: [(noise, torch.arange(64) % 2 == 0)],
-        Examination(top_layers(network), portraits=1, exemplars=1, random_stimuli=1, ascent=Ascent(steps=1)),
+        SelectivitySettings(
+            top_layers(network), profiles=1, exemplars=1, random_stimuli=1, ascent=Ascent(steps=1)
+        ),
         look=lambda _: ("caf\udce9.png", Image.new("L", (4, 4))),
     )
     again = Evaluation.from_json(Evaluation(0).with_object(row).to_json())
-    assert again.objects[0].portraits[0].most[0].name == "caf?.png"
+    assert again.objects[0].profiles[0].highest[0].name == "caf?.png"
 
 
 def test_a_dictionary_competes_in_the_last_stack_alone(network: StackNetwork, noise: torch.Tensor) -> None:
@@ -86,11 +88,11 @@ def test_a_control_of_fewer_stacks_competes_in_those_that_it_has(
     assert [layer.layer for layer in row.control] == ["1.pooled"]
 
 
-def test_the_winner_is_whoever_does_best_held_out_and_no_oracle(
+def test_the_best_model_has_the_best_held_out_accuracy_and_is_no_oracle(
     network: StackNetwork, noise: torch.Tensor
 ) -> None:
     row = examined(network, noise)
     better = replace(row.network[0], held_out=0.99)
-    assert row.winner == "this network"
-    assert replace(row, dictionary=(better,)).winner == "k-means"
-    assert replace(row, oracle=better).winner == "this network"
+    assert row.best_model == "this network"
+    assert replace(row, dictionary=(better,)).best_model == "k-means"
+    assert replace(row, oracle=better).best_model == "this network"

@@ -24,14 +24,14 @@ def test_the_best_stimulus_of_a_linear_filter_is_the_filter() -> None:
         wanted = filters[neuron] / filters[neuron].square().mean().sqrt()
         torch.testing.assert_close(image, wanted, atol=0.05, rtol=0)
         assert float(response) == pytest.approx(float((wanted * filters[neuron]).sum()), rel=1e-3)
-    assert not found.even
+    assert not found.is_even
 
 
 def test_stimuli_lie_on_the_sphere_and_see_nothing_outside_the_field(network: StackNetwork) -> None:
     found = optimal_stimuli(lambda x: network.forward_to(x, 0, "pooled"), (3, 16, 16), [(1, 0, 0)])
     assert float(found.images[0].square().mean()) == pytest.approx(1.0, rel=1e-4)
     assert float(found.images[0, :, 12:, 12:].abs().max()) == 0
-    assert found.even
+    assert found.is_even
 
 
 def test_no_random_image_excites_a_neuron_more_than_its_stimulus(network: StackNetwork) -> None:

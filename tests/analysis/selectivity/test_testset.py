@@ -36,7 +36,7 @@ def test_passes_agree_and_look_finds_the_photograph(folders: Path, kept_bytes: i
     assert len(test_set.broken) == 1
     images = torch.cat([b for b, _ in first])
     for place in (0, 4, 5, 11):
-        name, photograph = test_set.look(place)
+        name, photograph = test_set.original_of(place)
         assert name.endswith(".png")
         np.testing.assert_allclose(transform(photograph), images[place].numpy(), atol=1e-6)
 

@@ -108,7 +108,7 @@ def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> Non
     assert steps == {"delta": (weights + biases) / 4}
 
 
-def test_each_rank_of_a_gang_has_a_port(tmp_path: Path) -> None:
+def test_each_rank_of_a_replica_has_a_port(tmp_path: Path) -> None:
     away = ["cluster.ray_address=here:1", "cluster.ports=30000-30099"]
     alone, gangs = (
         planned_for(tmp_path, "workers = 2, servers = 2", *away, *more)["ports"]
@@ -154,7 +154,7 @@ def test_a_run_ends_at_its_limit_of_money_and_goes_on(tmp_path: Path) -> None:
 
     job = open_job(recipe, tmp_path / "run", stores=tmp_path / "stores")
     stop = Stop()
-    assert not job.train(watch=lambda event: None, stop=stop) and stop.limited
+    assert not job.train(watch=lambda event: None, stop=stop) and stop.is_limited
     (end,) = events(job.run, "end")
     assert end["status"] == "limited" and "max_dollars" in str(end["reason"])
     assert events(job.run, "checkpoint") or not end["samples"], "it was saved"

@@ -91,7 +91,7 @@ def flip(folder: Path, content: bytes) -> None:
 def test_a_sound_backup_is_found_to_be_so_and_nothing_in_it_is_changed(backup: Path) -> None:
     before = contents(backup)
     found = verify(backup, progress=False)
-    assert found.kind == "backup" and found.sound, found.findings
+    assert found.kind == "backup" and found.is_valid, found.findings
     assert contents(backup) == before
 
 
@@ -105,7 +105,7 @@ def test_buckets_are_verified_where_they_are_and_only_their_index_is_copied(
         Path(other).write_bytes(one.read_bytes())
 
     monkeypatch.setattr("shutil.copyfile", copyfile)
-    assert verify(backup, progress=False).sound
+    assert verify(backup, progress=False).is_valid
     assert "db" in copied and "contents" not in copied
 
 
@@ -274,7 +274,7 @@ def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
     assert not list(tmp_path.iterdir())
     monkeypatch.setattr(standing, "saved", whole)
     write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
-    assert verify(folder, progress=False).sound
+    assert verify(folder, progress=False).is_valid
 
 
 @pytest.mark.parametrize("run", [None, RUN])

@@ -14,11 +14,11 @@ from tests.support.replication.standalone_cluster import settings_of
 
 from cotswold.api.servers.cluster_admin import operator
 from cotswold.api.servers.cluster_host import (
-    _drained,
+    _undrained_note,
     cluster_tokens,
+    create_tokens,
     few_servers,
-    little_room,
-    made_tokens,
+    low_disk_warning,
     next_commands,
 )
 from cotswold.errors import UserError
@@ -43,7 +43,7 @@ from cotswold.wire import CONTROLLERS, StatusRequest
 def test_what_is_left_is_said_and_where_it_is_not_known_that(
     found: DrainProgress, has_disks: bool, sentence: str
 ) -> None:
-    assert _drained(found, has_disks=has_disks).startswith(sentence)
+    assert _undrained_note(found, has_disks=has_disks).startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ def test_a_host_with_little_room_on_its_disk_is_warned_with_the_limit_that_appli
     tmp_path: Path, servers: int, free: int, sentence: str, wanted: str
 ) -> None:
     settings = settings_of(tmp_path, 7400, servers=servers)
-    said = little_room(settings, free)
+    said = low_disk_warning(settings, free)
     assert said.startswith(sentence) and wanted in said and bool(said) is bool(sentence)
-    assert not little_room(replace(settings, flush_seconds=None), 1)
+    assert not low_disk_warning(replace(settings, flush_seconds=None), 1)
 
 
 def test_the_one_host_of_a_cluster_says_that_it_has_fewer_servers_than_copies(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_one_host_of_a_cluster_says_that_it_has_fewer_servers_than_copies(tm
 def test_what_is_typed_next_parses_and_names_the_controllers_and_the_token(tmp_path: Path) -> None:
     settings = settings_of(tmp_path, 7411)
     path = tmp_path / "my token"
-    for token, file in ((Token.new(), None), (made_tokens(path), path)):
+    for token, file in ((Token.new(), None), (create_tokens(path), path)):
         look, train = next_commands(settings, token).split("; ")
         words = shlex.split(look.partition(": ")[2])
         assert words[:5] == ["cotswold", "cluster", "status", "--controllers", "127.0.0.1:7411"]
@@ -98,7 +98,7 @@ def test_only_who_starts_a_cluster_makes_its_token(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="does not exist"):
             use()
     assert not path.exists()
-    made = made_tokens(path)
+    made = create_tokens(path)
     assert path.exists() and not hasattr(made, "text")
     cluster_tokens(path)
 

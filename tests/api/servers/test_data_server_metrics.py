@@ -20,7 +20,7 @@ import cotswold
 import cotswold.data
 from cotswold.api.servers.data_server import ServedData
 from cotswold.api.servers.data_server_metrics import families
-from cotswold.api.servers.data_server_status import Made, ServedDataStatus
+from cotswold.api.servers.data_server_status import ServedDataStatus, WorkTotals
 from cotswold.data import Preparation, open_source, prepare
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.errors import UserError
@@ -118,9 +118,11 @@ def test_what_names_no_port_is_refused_before_anything_starts(store: Path) -> No
         cotswold.serve_data(store, metrics="here")
 
 
-def test_silent_servers_are_counted_and_lent_ones_tell_nothing_of_trainers() -> None:
+def test_silent_servers_are_counted_and_attached_ones_omit_trainers() -> None:
     lines = (LINE, replace(LINE, name="data-server-2", silent_seconds=0.5))
-    status = ServedDataStatus((), lines, Made.by(lines), 0.0, {"data-server-3": "was killed"}, 1, {}, (), ())
+    status = ServedDataStatus(
+        (), lines, WorkTotals.from_reports(lines), 0.0, {"data-server-3": "was killed"}, 1, {}, (), ()
+    )
     found = parsed(exposition(families(status, "0123456789abcdef", is_lent=True)))
     assert values(found, "silent_servers") == {(): 1}
     assert values(found, "samples_total") == {(): 120} and values(found, "queued_requests") == {(): 4}

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import cotswold
 import cotswold.data
 from cotswold.api.servers.parameter_client import Connection, secret_of
-from cotswold.api.servers.parameter_server import Served, ServedStatus
+from cotswold.api.servers.parameter_server import ServedParameters, ServedStatus
 from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import MachineError, RunError, UserError
 from cotswold.replicas.client import PushRefusedError
@@ -34,11 +34,11 @@ SHARD_BYTES = 64
 ROOT = Path(__file__).parents[3]
 
 
-def served(model: nn.Module, **more: Any) -> Served:
+def served(model: nn.Module, **more: Any) -> ServedParameters:
     return cotswold.serve(model, **{"learning_rate": 1.0, "shard_bytes": SHARD_BYTES, **more})
 
 
-def connected(to: Served) -> Connection:
+def connected(to: ServedParameters) -> Connection:
     return cotswold.connect(to.address, to.token)
 
 
@@ -56,20 +56,20 @@ def until(status: Callable[[], ServedStatus], holds: Callable[[ServedStatus], bo
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Served]:
+def shared() -> Iterator[ServedParameters]:
     """Yield servers of gradients, for tests that leave them unchanged."""
     with served(make(), servers=2) as found:
         yield found
 
 
-def weights(of: Served) -> Tensor:
+def weights(of: ServedParameters) -> Tensor:
     module = make()
     with connected(of) as s:
         s.pull(module)
     return next(module.parameters()).detach()
 
 
-def test_a_loop_pulls_and_pushes_gradients(shared: Served) -> None:
+def test_a_loop_pulls_and_pushes_gradients(shared: ServedParameters) -> None:
     before = shared.status.samples
     module = make()
     with connected(shared) as s:
@@ -93,7 +93,7 @@ def s_pushed(number: int, staleness: int = 0) -> object:
     return Pushed(number, staleness, dropped=False)
 
 
-def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> None:
+def test_staleness_is_how_many_pushes_of_others_came_between(shared: ServedParameters) -> None:
     module = make()
     with connected(shared) as one, connected(shared) as other:
         one.pull(module)
@@ -159,7 +159,7 @@ def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
         assert torch.equal(weights(found).abs(), torch.ones(SIZE, SIZE)), "the push of the fast one"
 
 
-def test_a_port_that_is_taken_is_named_with_what_to_do(shared: Served) -> None:
+def test_a_port_that_is_taken_is_named_with_what_to_do(shared: ServedParameters) -> None:
     with pytest.raises(
         MachineError, match=rf"port {shared.address.rpartition(':')[2]} of 127.0.0.1 is taken"
     ):
@@ -179,7 +179,7 @@ def test_rules_of_the_servers_take_the_steps(rule: str, moved: float) -> None:
     assert torch.allclose(next(model.parameters()), torch.full((SIZE, SIZE), moved), atol=1e-6)
 
 
-def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
+def test_a_clients_numbers_may_be_of_another_type(shared: ServedParameters) -> None:
     module = make().double()
     with connected(shared) as s:
         s.pull(module)
@@ -195,7 +195,7 @@ def test_a_clients_numbers_may_be_of_another_type(shared: Served) -> None:
 
 
 @pytest.mark.slow
-def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_counts_once(
+def test_killed_processes_join_as_new_clients_and_each_push_counts_once(
     tmp_path: Path,
 ) -> None:
     model = make()
@@ -226,7 +226,7 @@ def test_processes_that_are_killed_come_back_as_somebody_new_and_each_push_count
     assert last.torn <= 4, "one push of each that was killed, at most"
 
 
-def test_a_module_of_other_parameters_is_named(shared: Served) -> None:
+def test_a_module_of_other_parameters_is_named(shared: ServedParameters) -> None:
     with connected(shared) as s:
         with pytest.raises(UserError, match=r"parameter weight of 6 x 5 differs .* weight of 6 x 6"):
             s.pull(nn.Linear(5, 6, bias=False))
@@ -234,7 +234,7 @@ def test_a_module_of_other_parameters_is_named(shared: Served) -> None:
             s.pull(nn.Linear(6, 6))
 
 
-def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: Served) -> None:
+def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: ServedParameters) -> None:
     module = make()
     with connected(shared) as s:
         set_gradient(module, 0.0)
@@ -267,7 +267,7 @@ def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: Served
     ],
 )
 def test_a_number_of_samples_that_cannot_travel_is_refused_and_the_connection_goes_on(
-    shared: Served, samples: Any, said: str
+    shared: ServedParameters, samples: Any, said: str
 ) -> None:
     module = make()
     with connected(shared) as s:
@@ -278,7 +278,7 @@ def test_a_number_of_samples_that_cannot_travel_is_refused_and_the_connection_go
         assert s.push(module, samples=np.int64(0)) == s_pushed(1)  # type: ignore[arg-type]  # as NumPy counts
 
 
-def test_a_sparse_gradient_is_pushed_as_the_dense_one_that_it_stands_for(shared: Served) -> None:
+def test_a_sparse_gradient_is_pushed_as_the_dense_one_that_it_stands_for(shared: ServedParameters) -> None:
     before, module = weights(shared), make()
     with connected(shared) as s:
         s.pull(module)
@@ -304,14 +304,16 @@ def test_a_sparse_gradient_is_pushed_as_the_dense_one_that_it_stands_for(shared:
     ],
 )
 def test_parameters_that_are_no_real_numbers_are_refused_by_name(
-    shared: Served, module: Any, said: str
+    shared: ServedParameters, module: Any, said: str
 ) -> None:
     with connected(shared) as s, pytest.raises(UserError, match=said):
         s.pull(module)
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of a fork beside threads
-def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on(shared: Served) -> None:
+def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on(
+    shared: ServedParameters,
+) -> None:
     module = make()
     with connected(shared) as s:
         s.pull(module)
@@ -336,7 +338,7 @@ def test_a_fork_of_a_connected_process_is_refused_at_once_and_the_parent_goes_on
         assert s.push(module) == s_pushed(1)
 
 
-def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Served) -> None:
+def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: ServedParameters) -> None:
     module = make()
     with connected(shared) as s:
         s.pull(module)
@@ -348,7 +350,9 @@ def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Ser
         assert s.push(module) == s_pushed(1)
 
 
-def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors(shared: Served) -> None:
+def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors(
+    shared: ServedParameters,
+) -> None:
     s = connected(shared)
     client = s._client
     s.pull(make())
@@ -389,7 +393,7 @@ def test_a_name_that_no_message_can_carry_is_told(name: Any) -> None:
         cotswold.data.connect("127.0.0.1:7001", "0" * 64, stream=name)
 
 
-def test_strangers_are_refused_with_a_sentence_and_counted(shared: Served) -> None:
+def test_unauthenticated_callers_are_refused_with_a_message_and_counted(shared: ServedParameters) -> None:
     before = shared.status.refused.get("strangers", 0)
     with pytest.raises(MachineError, match="refused the token of this process"):
         cotswold.connect(shared.address, "another token, which has 32 letters".replace(" ", "-"))
@@ -439,7 +443,7 @@ def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: 
     model = make()
     module = make()
 
-    def push(found: Served) -> None:
+    def push(found: ServedParameters) -> None:
         with connected(found) as s:
             s.pull(module)
             set_gradient(module, 1.0)
@@ -462,7 +466,7 @@ def test_what_is_saved_goes_on_with_its_accumulators_on_other_servers(tmp_path: 
         served(make(), save=tmp_path / "empty", resume=True)
 
 
-def push_for_ever(found: Served, ended: threading.Event) -> None:
+def push_for_ever(found: ServedParameters, ended: threading.Event) -> None:
     module = make()
     with suppress(MachineError), connected(found) as s:
         while not ended.is_set():

@@ -22,7 +22,7 @@ FEW = 40 * FUZZ
 """Lives judged in every run of the tests; the cases are long tests."""
 
 CHAOS = {
-    "faults": Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
+    "faults": Faults(lost_fraction=0.05, duplicated_fraction=0.05, delayed_fraction=0.1, late_seconds=1.0),
     "deaths": 0.3,
     "pauses": 0.2,
     "arrivals": 0.5,

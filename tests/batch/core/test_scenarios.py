@@ -69,7 +69,7 @@ def test_a_stopped_worker_costs_its_share_and_does_no_harm_when_it_wakes_up(trav
             4 * 0.25 if (travel.startswith("reduced"), number) == (True, 1) else 0
         )  # until nobody waits for its broadcast
         assert seconds < 1.04 * 10 + doubt
-    cluster.loop.after(2.0, stopped.resume)
+    cluster.loop.schedule(2.0, stopped.resume)
     cluster.evaluate(3)
     assert timed(cluster, 4)[0] < 1.05 * 5  # it takes part again
 
@@ -77,7 +77,7 @@ def test_a_stopped_worker_costs_its_share_and_does_no_harm_when_it_wakes_up(trav
 @pytest.mark.parametrize("travel", TRAVELS)
 def test_a_death_gives_back_what_was_not_counted(travel: str) -> None:
     cluster = trial(travel)
-    cluster.loop.after(2.5, lambda: cluster.kill(workers(cluster)[1]))
+    cluster.loop.schedule(2.5, lambda: cluster.kill(workers(cluster)[1]))
     seconds, counted = timed(cluster, 0)
     assert counted.account.lost >= 1
     unsaved = {"pushed": 9, "along the tree": 17, "reduced": 26, "reduced, handed over": 9}[travel]
@@ -104,9 +104,9 @@ def test_after_a_suspected_portion_others_are_summed_again() -> None:
 
     def replace_one() -> None:
         cluster.kill(workers(cluster)[1])
-        cluster.loop.after(0.1, cluster.arrive)
+        cluster.loop.schedule(0.1, cluster.arrive)
 
-    cluster.loop.after(0.3, replace_one)
+    cluster.loop.schedule(0.3, replace_one)
     counted = cluster.evaluate(1)
     assert counted.account.lost >= 10  # the newest of them were suspected
     assert "worker 3" in counted.account.by_name
@@ -116,7 +116,7 @@ def test_after_a_suspected_portion_others_are_summed_again() -> None:
 
 def test_a_worker_that_joins_in_the_middle_takes_part() -> None:
     cluster = trial(speeds=(0.1,))
-    cluster.loop.after(4.0, cluster.arrive)
+    cluster.loop.schedule(4.0, cluster.arrive)
     seconds, counted = timed(cluster, 0)
     assert seconds < 4 + 3 + 0.5
     assert set(counted.account.by_name) == {"worker 1", "worker 2"}
@@ -126,7 +126,7 @@ def test_a_worker_that_joins_in_the_middle_takes_part() -> None:
 def test_a_worker_that_wants_to_go_hands_over_what_it_has(travel: str) -> None:
     cluster = trial(travel)
     leaving = workers(cluster)[1]
-    cluster.loop.after(2.0, leaving.leave)
+    cluster.loop.schedule(2.0, leaving.leave)
     _, counted = timed(cluster, 0)
     assert not leaving.is_alive
     assert counted.account.lost == 0
@@ -195,7 +195,7 @@ def test_a_deadline_leaves_out_what_nobody_has_computed_and_says_so() -> None:
     assert sorted(said) == list(left_out)
     assert counted.account.lost == 0
     assert not [event for event in events if event.kind == "refused" and len(event.portions) > 1]
-    computed = sum(worker.computed for worker in workers(cluster)) - 100
+    computed = sum(worker.computed_portions for worker in workers(cluster)) - 100
     assert len(counted.portions) >= computed - 3  # nearly all that was computed counts
 
 
@@ -209,14 +209,14 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
     assert trouble is not None
     assert (trouble.kind, trouble.portion) == ("poisoned", 7)
     assert "portion 7 is unreadable (on 2 workers); all other results are kept" in trouble.sentence
-    computed = sum(worker.computed for worker in workers(cluster))
+    computed = sum(worker.computed_portions for worker in workers(cluster))
     cluster.truth.failing = set()  # mended, on a machine that joins
     cluster.start()
     assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
     outcome = cluster.coordinator.outcome
     assert isinstance(outcome, EvaluationResult)
     check(cluster.truth, range(20), cluster.point, outcome, cluster.vector("g"), tree=False)
-    again = sum(worker.computed for worker in cluster.workers.values()) - computed
+    again = sum(worker.computed_portions for worker in cluster.workers.values()) - computed
     assert again <= 9  # with a sum that it spoilt
 
 
@@ -227,9 +227,9 @@ def test_a_portion_that_workers_die_of_is_named() -> None:
 
     def die_of_it() -> None:
         for worker in workers(cluster):
-            if worker.is_alive and worker.computing == deadly:
+            if worker.is_alive and worker.current_portion == deadly:
                 cluster.kill(worker)
-        cluster.loop.after(0.05, die_of_it)
+        cluster.loop.schedule(0.05, die_of_it)
 
     die_of_it()
     coordinator = cluster.coordinator.coordinator
@@ -242,7 +242,7 @@ def test_a_portion_that_workers_die_of_is_named() -> None:
 
 def test_an_evaluation_without_workers_says_so_and_goes_on_when_one_joins() -> None:
     cluster = trial(speeds=(0.1,), portions=20, lonely_seconds=5.0)
-    cluster.loop.after(0.5, lambda: cluster.kill(workers(cluster)[0]))
+    cluster.loop.schedule(0.5, lambda: cluster.kill(workers(cluster)[0]))
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
     assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
@@ -276,7 +276,7 @@ def test_a_worker_of_another_run_is_sent_away() -> None:
 def test_a_dead_server_is_trouble_that_names_it() -> None:
     cluster = trial()
     del cluster.network.endpoints["server 1"]
-    cluster.coordinator.ended("server 1", "killed by signal 9")
+    cluster.coordinator.handle_end("server 1", "killed by signal 9")
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     trouble = cluster.coordinator.coordinator.trouble(cluster.loop.now)
     assert trouble is not None
@@ -314,9 +314,9 @@ def test_no_portion_is_to_blame_where_workers_are_killed_all_the_time() -> None:
         alive = [worker for worker in workers(cluster) if worker.is_alive]
         cluster.kill(alive[cluster.random.randrange(len(alive))])
         cluster.start()
-        cluster.loop.after(0.3, kill_one)
+        cluster.loop.schedule(0.3, kill_one)
 
-    cluster.loop.after(0.3, kill_one)
+    cluster.loop.schedule(0.3, kill_one)
     for number in range(3):
         cluster.evaluate(number)
         assert cluster.coordinator.coordinator.trouble(cluster.loop.now) is None
@@ -329,10 +329,10 @@ def test_two_portions_that_kill_are_found_while_workers_are_started_again(travel
 
     def die_of_it() -> None:
         for worker in workers(cluster):
-            if worker.is_alive and worker.computing in deadly:
+            if worker.is_alive and worker.current_portion in deadly:
                 cluster.kill(worker)
                 cluster.start()
-        cluster.loop.after(0.05, die_of_it)
+        cluster.loop.schedule(0.05, die_of_it)
 
     die_of_it()
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))

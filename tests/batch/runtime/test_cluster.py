@@ -75,8 +75,8 @@ def test_value_and_gradient_are_those_of_one_process(opened: Opener, travel: str
         assert found.value == pytest.approx(value, rel=1e-13)
         np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
         assert found.dots[0] == pytest.approx(float(gradient @ gradient), rel=1e-11)
-        assert (found.samples, found.patterns) == (PATTERNS, "all")
-        alone_value = cluster.evaluate("x", None, patterns=found.patterns)
+        assert (found.samples, found.sample_set) == (PATTERNS, "all")
+        alone_value = cluster.evaluate("x", None, patterns=found.sample_set)
         assert alone_value.value == found.value
 
 
@@ -170,31 +170,31 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
     with opened(sample_fraction=0.5, events=events) as cluster:
         first = cluster.evaluate("x", "g")
         assert 0.5 * PATTERNS <= first.samples < 0.55 * PATTERNS
-        again = cluster.evaluate("x", "g", patterns=first.patterns)
-        assert (again.patterns, again.samples) == (first.patterns, first.samples)
+        again = cluster.evaluate("x", "g", patterns=first.sample_set)
+        assert (again.sample_set, again.samples) == (first.sample_set, first.samples)
         assert again.value == pytest.approx(first.value, rel=1e-13)
-        portions = cluster.counted(first.patterns)
+        portions = cluster.counted(first.sample_set)
         assert sum(len(cluster.portion_patterns(each)) for each in portions) == first.samples
-        part = cluster.part(first.patterns, 0.2)
+        part = cluster.part(first.sample_set, 0.2)
         assert cluster.evaluate("x", "g", patterns=part).samples < 0.3 * first.samples
         assert set(cluster.counted(part)) < set(portions)
         other = cluster.evaluate("x", "g")
-        assert other.patterns != first.patterns
-        assert cluster.counted(other.patterns) != portions
+        assert other.sample_set != first.sample_set
+        assert cluster.counted(other.sample_set) != portions
         with pytest.raises(UserError, match="unknown set of patterns"):
-            cluster.evaluate("x", "g", patterns=first.patterns)
+            cluster.evaluate("x", "g", patterns=first.sample_set)
         recorded = [
             str(more["portions"]) for kind, more in events if kind == "evaluation" and more["is_drawn"]
         ]
     with opened(sample_fraction=0.5, seed=9) as cluster:
         cluster.replay(recorded)
-        assert cluster.counted(cluster.evaluate("x", "g").patterns) == portions
+        assert cluster.counted(cluster.evaluate("x", "g").sample_set) == portions
 
 
 def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
     seen: list[ClusterStatus] = []
     with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
-        part = cluster.part(cluster.evaluate("x", None).patterns, 0.3)
+        part = cluster.part(cluster.evaluate("x", None).sample_set, 0.3)
         cluster.watch(seen.append)
         cluster.evaluate("x", "g", patterns=part)
         samples = 20 * len(cluster.counted(part))

@@ -108,7 +108,7 @@ def test_a_plan_adds_all_vectors_at_the_first_member(hosts: str) -> None:
     for step in sorted(reduction_of(plan, 1000).steps):
         part = slice(step.begin, step.end)
         came = vectors[step.sender, part]
-        vectors[step.receiver, part] = vectors[step.receiver, part] + came if step.adds else came
+        vectors[step.receiver, part] = vectors[step.receiver, part] + came if step.is_sum else came
     assert (vectors[0] == total).all()
 
 

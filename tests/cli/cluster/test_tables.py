@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from tests.support.cli.command import cotswold
 
-from cotswold.api.servers.cluster_admin import Explained, Overview, in_json
+from cotswold.api.servers.cluster_admin import Explained, Overview, to_plain_values
 from cotswold.cli.cluster.tables import explaining, lines_of, table
 from cotswold.errors import UserError
 from cotswold.replication.client.admin import AdminClient
@@ -196,7 +196,7 @@ def test_addresses_are_host_and_port_in_json() -> None:
     server = replace(seen("a"), address=text)
     road = NetworkTraffic("updates", text, 5, 7)
     report = replace(reported("a"), roads=(road,))
-    told = json.loads(json.dumps(in_json(Overview(looked(servers=(server,)), {"a": report}))))
+    told = json.loads(json.dumps(to_plain_values(Overview(looked(servers=(server,)), {"a": report}))))
     assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"
     assert told["reports"]["a"]["roads"] == [
         {"road": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}

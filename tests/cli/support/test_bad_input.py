@@ -41,14 +41,14 @@ def train(text: str, tmp_path: Path, *words: object) -> Said:
         (
             "batch_size = 8",
             'batch_size = "eight"',
-            r"training\.batch_size must be a whole number > 0, not 'eight'",
+            r"training\.batch_size must be an integer > 0, not 'eight'",
         ),
         (
             "batch_size = 8",
             "batch = 8",
             r"training\.batch is not a key; did you mean batch_size\?",
         ),
-        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be a whole number > 0, not 0"),
+        ("batch_size = 8", "batch_size = 0", r"training\.batch_size must be an integer > 0, not 0"),
         ("batch_size = 8", "batch_size =", r"mine\.toml is not TOML: .*line 2\d"),
         (
             '"greedy"',
@@ -319,7 +319,7 @@ def test_too_many_open_files_are_told_with_the_limit(monkeypatch: pytest.MonkeyP
     assert words == "Too many open files: this process may open 64 files; raise it (ulimit -n 1024)"
 
 
-def test_output_that_a_full_disk_does_not_take_is_no_mishap_of_the_program(
+def test_output_to_a_full_disk_is_no_error_of_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: object, **__: object) -> None:

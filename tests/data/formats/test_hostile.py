@@ -21,7 +21,7 @@ from tests.data.conftest import write_photographs
 from cotswold.data import Preparation, open_source, prepare
 from cotswold.data.formats import array_files as number_files
 from cotswold.data.formats.image import BrokenImageError, cut, open_image
-from cotswold.data.sources.folder import walk
+from cotswold.data.sources.folder import walk_files
 from cotswold.errors import SourceError
 
 SMALL = Preparation((8, 8), whiten=False)
@@ -177,7 +177,7 @@ def test_folders_that_may_not_be_read_are_said(tmp_path: Path, monkeypatch: pyte
     assert len(source) == 2
     (said,) = source.settle()
     assert said == f"1 folder cannot be read, and its contents are ignored: {tmp_path / 'in' / 'locked'}"
-    assert len(list(walk(tmp_path / "in"))) == 2
+    assert len(list(walk_files(tmp_path / "in"))) == 2
 
 
 def test_a_folder_of_folders_without_images_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_no_more_images_wait_between_two_shards_than_an_order_says(
     handed = np.arange(images)
     sizes = [len(Split(images, shard, 3).rows_of(int(number))) for number in order.shards(0)]
     before = np.concatenate([[0], np.cumsum(sizes)])[read]  # images in the shards before that one
-    assert int((before - handed).max()) <= order.held <= images
+    assert int((before - handed).max()) <= order.max_waiting_samples <= images
 
 
 def meeting(order: Order, images: int, batch: int, epoch: int) -> float:

@@ -105,7 +105,7 @@ def test_it_ends_while_it_makes_and_while_it_waits_for_room() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_whoever_waits_for_something_hears_that_it_is_over() -> None:
+def test_a_waiting_consumer_is_told_of_the_end() -> None:
     going = Event()
 
     def waits() -> Generator[int, None, None]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tests.data.conftest import photograph
 
 from cotswold.data import Preparation, Transform
-from cotswold.data.preprocessing.images import estimate, plain, spectra
+from cotswold.data.preprocessing.images import estimate, spectra, unestimated_transform
 from cotswold.data.preprocessing.whiteness import measure
 from cotswold.data.preprocessing.whitening import (
     Whitening,
@@ -81,7 +81,7 @@ def test_a_filter_that_changes_nothing_changes_nothing() -> None:
     radii = knots(10, 14)
     nothing = Whitening(radii, np.broadcast_to(np.eye(3), (len(radii), 3, 3)))
     images = np.random.default_rng(0).standard_normal((4, 3, 10, 14)).astype(np.float32)
-    np.testing.assert_allclose(filtered(images, nothing.on_grid(10, 14)), images, atol=1e-5)
+    np.testing.assert_allclose(filtered(images, nothing.frequency_matrices(10, 14)), images, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(10, 14), (63, 64), (64, 63), (90, 130)])
@@ -115,9 +115,9 @@ def test_a_few_coefficients_stand_for_all(size: tuple[int, int]) -> None:
 @given(values=st.lists(st.floats(-1e5, 1e5, width=32), min_size=1, max_size=50))
 def test_stored_halves_are_as_near_as_halves_can_be(values: list[float]) -> None:
     images = np.array(values, np.float32).reshape(1, 1, 1, -1)
-    stored = plain(Preparation((1, len(values)), "grey", per_image_standardise=False, whiten=False)).stored(
-        images
-    )
+    stored = unestimated_transform(
+        Preparation((1, len(values)), "grey", per_image_standardise=False, whiten=False)
+    ).stored(images)
     clipped = np.clip(images, -65504, 65504)
     with np.errstate(over="ignore"):
         nearest = clipped.astype(np.float16)
@@ -185,7 +185,7 @@ def test_plain_images_keep_their_values_in_both_dtypes() -> None:
     pixels = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
     for dtype in ("float16", "uint8"):
         chosen = Preparation((16, 16), "grey", per_image_standardise=False, whiten=False, dtype=dtype)
-        transform = plain(chosen)
+        transform = unestimated_transform(chosen)
         again = transform.restored(transform.stored(transform.values(pixels)))
         np.testing.assert_allclose(again.reshape(-1), np.arange(256) / 255, atol=3e-4)
 

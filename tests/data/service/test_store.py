@@ -20,7 +20,13 @@ from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.service.cache import ShardCache, Shards
-from cotswold.data.service.store import DatasetInfo, DatasetView, ServedStore, needed_cache_bytes, said
+from cotswold.data.service.store import (
+    DatasetInfo,
+    DatasetView,
+    ServedStore,
+    augmentation_to_json,
+    needed_cache_bytes,
+)
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -55,7 +61,7 @@ def test_a_data_server_makes_what_a_reader_makes(
     reader = Reader(store, "train", 25, seed=3, augmentation=varying, box=box)
     expected = [each for _ in range(2) for pair in reader for each in pair]
     reader.close()
-    view = DatasetView("train", 3, box, said(varying))
+    view = DatasetView("train", 3, box, augmentation_to_json(varying))
     found = served(store, DatasetView.parsed(str(view)), 25)
     assert len(found) == len(expected) == 2 * 2 * (210 // 25)
     for one, other in zip(found, expected, strict=True):
@@ -79,8 +85,8 @@ def test_terms_come_back_from_their_text(store: Store) -> None:
         ("no JSON", 0, [0], "is not a view"),
         (json.dumps(["train", 0]), 0, [0], "is not a view"),
         (json.dumps(["train", 0, [[0], [3]], "", ""]), 0, [0], "is not a window"),
-        (str(DatasetView("train", varying='[{"name": "spin"}]')), 0, [0], "spin"),
-        (str(DatasetView("train", varying="{}")), 0, [0], "is not a list of transforms"),
+        (str(DatasetView("train", augmentation_json='[{"name": "spin"}]')), 0, [0], "spin"),
+        (str(DatasetView("train", augmentation_json="{}")), 0, [0], "is not a list of transforms"),
         (str(DatasetView("train", store="sounds")), 0, [0], "of the store sounds were requested"),
     ],
 )
@@ -111,12 +117,17 @@ def test_a_view_does_not_have_a_module_imported(
 ) -> None:
     (tmp_path / "unasked.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    view = str(DatasetView("train", varying='[{"name": "custom", "function": "unasked:anything"}]'))
+    view = str(DatasetView("train", augmentation_json='[{"name": "custom", "function": "unasked:anything"}]'))
     with pytest.raises(UserError, match="only if they were started with them"):
         made(ServedStore(store, 1 << 20), view, 0, np.array([0]))
     for text in ("{}", "[3]", '"own"', "no JSON", "[{}]"):
         with pytest.raises(UserError, match="is not a list of transforms"):
-            made(ServedStore(store, 1 << 20), str(DatasetView("train", varying=text)), 0, np.array([0]))
+            made(
+                ServedStore(store, 1 << 20),
+                str(DatasetView("train", augmentation_json=text)),
+                0,
+                np.array([0]),
+            )
 
 
 def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
@@ -130,7 +141,7 @@ def test_the_cache_of_a_store_is_hit_and_stays_within_its_bound(
             samples, _ = made(work, str(DatasetView("train")), 0, rows)
             assert torch.equal(samples, torch.from_numpy(store.read("train", 0, 96)))
     assert (large.cache.misses, large.cache.hits) == (96, 192)
-    assert small.cache.bytes_most == bound
+    assert small.cache.peak_bytes == bound
     assert (small.cache.misses, small.cache.hits) == (288, 0), "each was let go before it was wanted again"
 
 
@@ -181,8 +192,8 @@ def test_rows_come_in_their_order_from_a_cache_of_any_size_whoever_asks(slots: i
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(ask, range(600)))
     assert cache.hits + cache.misses == sum(1 + seed % 20 for seed in range(600))
-    assert max(seen) <= cache.bytes_most <= cache.bound_bytes
-    assert cache.bytes_most == min(slots, 26) * PAGESIZE and (cache.hits > 0) == (slots > 0)
+    assert max(seen) <= cache.peak_bytes <= cache.bound_bytes
+    assert cache.peak_bytes == min(slots, 26) * PAGESIZE and (cache.hits > 0) == (slots > 0)
 
 
 def test_a_shard_that_many_want_is_read_once() -> None:
@@ -241,7 +252,7 @@ def test_shards_of_a_kind_that_is_wanted_less_give_their_memory_to_those_of_anot
         found = cache.rows(shards, wanted, read)
         assert np.array_equal(found[:, 0, 0, 0], wanted // 256)
     assert cache.misses == 64 + 48 and cache.hits == 16, "the last of the old ones are still there"
-    assert cache.bytes == cache.bytes_most == bound
+    assert cache.bytes == cache.peak_bytes == bound
     assert resident_bytes() - before < 1.25 * bound
 
 

@@ -131,7 +131,8 @@ def test_one_changed_byte_gives_a_source_another_identity_though_sizes_and_names
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """Return the names of files whose contents are read, with an empty cache that records files of any age.
+    """Return the names of files whose contents are read, with an empty cache that records files of
+    any age.
     """
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(contents, "SETTLED_NS", -(10**12))

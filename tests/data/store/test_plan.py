@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.data.conftest import Named
 
 from cotswold.data import Preparation
-from cotswold.data.store.splits import Request, assigned
+from cotswold.data.store.splits import Request, assign_splits
 from cotswold.errors import SourceError, UserError
 
 SMALL = Preparation((16, 20))
@@ -27,7 +27,7 @@ def test_splits_share_no_image_and_training_is_never_empty(
     count: int, validation: float, test: float, seed: int, limit: int | None
 ) -> None:
     request = Request("", False, SMALL, "random", validation, test, seed, limit)
-    parts = assigned(Named([None] * count), request)
+    parts = assign_splits(Named([None] * count), request)
     together = np.concatenate(list(parts.values()))
     assert len(together) == len(set(together.tolist())) == min(count, limit or count)
     assert len(parts["train"]) >= 1
@@ -36,13 +36,13 @@ def test_splits_share_no_image_and_training_is_never_empty(
 
 def test_splits_by_folder_hold_validation_out_of_training_where_it_has_no_folder() -> None:
     named = Named(["train"] * 80 + ["test"] * 20)
-    parts = assigned(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))
+    parts = assign_splits(named, Request("", False, SMALL, "folders", 0.25, 0, 0, None))
     assert {name: len(part) for name, part in parts.items()} == {"train": 60, "validation": 20, "test": 20}
     assert parts["test"].min() == 80
     with pytest.raises(SourceError, match="image 1 is in no folder"):
-        assigned(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))
+        assign_splits(Named(["train", None]), Request("", False, SMALL, "folders", 0, 0, 0, None))
     with pytest.raises(SourceError, match="no folder or file named train"):
-        assigned(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))
+        assign_splits(Named(["test"]), Request("", False, SMALL, "folders", 0, 0, 0, None))
 
 
 def test_impossible_requests_are_refused() -> None:

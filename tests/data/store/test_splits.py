@@ -19,7 +19,7 @@ from tests.data.conftest import Named
 
 from cotswold.data import Preparation, Source, Store, open_source, prepare
 from cotswold.data.sources.file_names import split_of_folder
-from cotswold.data.store.splits import Request, Splits, assigned, rule
+from cotswold.data.store.splits import Request, Splits, assign_splits, rule
 from cotswold.errors import SourceError, UserError
 
 PLAIN = Preparation((8, 8), colour="grey", per_image_standardise=False, whiten=False, dtype="uint8")
@@ -52,7 +52,7 @@ def asked(splits: Splits, source: Source, validation: float = 0.1, test: float =
 
 def named(source: Source, request: Request) -> dict[str, Counter[str | None]]:
     """Return the names of the images of each split."""
-    parts = assigned(source, request)
+    parts = assign_splits(source, request)
     return {split: Counter(source.split_of(int(i)) for i in order) for split, order in parts.items()}
 
 
@@ -85,7 +85,7 @@ def test_what_is_named_a_test_stays_one_though_splits_are_drawn_at_random(tmp_pa
         "validation": {"train": 6},
         "test": {"train": 6, "test": 20},
     }
-    assert "20 of 80 images are named test and stay there" in rule(source, "random").why
+    assert "20 of 80 images are named test and stay there" in rule(source, "random").explanation
 
 
 def test_the_batches_of_cifar_are_split_by_their_names(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_class_that_is_called_like_a_split_is_none(tmp_path: Path) -> None:
     source = open_source(tmp_path / "a.zip", labels="folders")
     assert source.classes == ("bus", "test", "train")
     assert {source.split_of(i) for i in range(12)} == {None}
-    assert len(assigned(source, asked("auto", source, 0))["train"]) == 12
+    assert len(assign_splits(source, asked("auto", source, 0))["train"]) == 12
 
 
 def test_images_beside_the_named_ones_are_for_training_and_tests_still_are_none(tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_images_beside_the_named_ones_are_for_training_and_tests_still_are_none(
 @pytest.mark.parametrize("folder", ["train", "test", "holiday"])
 def test_a_source_with_one_name_or_none_is_split_at_random(folder: str, tmp_path: Path) -> None:
     source = zipped(tmp_path / "a.zip", [f"{folder}/{k}.png" for k in range(20)])
-    parts = assigned(source, asked("auto", source))
+    parts = assign_splits(source, asked("auto", source))
     assert {split: len(order) for split, order in parts.items()} == {"train": 18, "validation": 2}
-    assert ("at random" in rule(source, "auto").why) == (folder != "holiday")
+    assert ("at random" in rule(source, "auto").explanation) == (folder != "holiday")
 
 
 @settings(max_examples=200)
@@ -168,7 +168,7 @@ def test_no_image_that_is_called_test_is_trained_on_unless_all_are(
         validation_by_name=decided.validation_by_name,
     )
     try:
-        parts = assigned(source, request)
+        parts = assign_splits(source, request)
     except SourceError:
         assert limit is not None and limit < len(names)
         return
@@ -213,7 +213,7 @@ def test_what_is_named_validation_is_not_trained_on_though_other_images_lie_besi
     source = zipped(tmp_path / "a.zip", names)
     found = named(source, asked("auto", source, 0.2))
     assert found == {"train": {"train": 10, None: 10}, "validation": {"validation": 10}}
-    assert "10 of 30 images are named validation and stay there" in rule(source, "auto").why
+    assert "10 of 30 images are named validation and stay there" in rule(source, "auto").explanation
     assert asked("auto", source).state()["validation_by_name"]
 
 
@@ -233,7 +233,7 @@ def test_fractions_are_drawn_from_every_class_alike(tmp_path: Path) -> None:
     names = [f"{kind}/{k}.png" for kind, count in sizes.items() for k in range(count)]
     zipped(tmp_path / "a.zip", names)
     source = open_source(tmp_path / "a.zip", labels="folders")
-    parts = assigned(source, asked("auto", source, 0.1, 0.2))
+    parts = assign_splits(source, asked("auto", source, 0.1, 0.2))
     counts = {
         split: [Counter(source.classes[source.label(int(i))] for i in order)[kind] for kind in "abcd"]
         for split, order in parts.items()

@@ -18,7 +18,7 @@ from cotswold.data.store.worker_pool import WorkerPool
 class Telling:
     """Work that reports the state of its process."""
 
-    def look(self, shard: Shard) -> tuple[tuple[str | None, str], dict[int, str]]:
+    def measure(self, shard: Shard) -> tuple[tuple[str | None, str], dict[int, str]]:
         return (os.environ.get("OMP_NUM_THREADS"), getattr(sys.modules["__main__"], "MARK", "none")), {}
 
     def write(self, shard: Shard, transform: None, broken: Any) -> Any:
@@ -46,7 +46,7 @@ def test_pools_of_two_threads_leave_the_main_module_and_the_environment_as_they_
 
     def pool() -> None:
         with WorkerPool(Telling(), 2) as started:
-            seen.extend(found for _, (found, _) in started.look(shards))
+            seen.extend(found for _, (found, _) in started.measure(shards))
 
     threads = [threading.Thread(target=pool) for _ in range(2)]
     for thread in threads:

@@ -37,7 +37,7 @@ LIVES = 85 * FUZZ
 FEW = 12 * FUZZ
 """Lives of each world judged in every run of the tests; the others are long tests."""
 CHAOS = World(
-    faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
+    faults=Faults(lost_fraction=0.05, duplicated_fraction=0.05, delayed_fraction=0.1, late_seconds=1.0),
     deaths=0.3,
     pauses=0.2,
     arrivals=0.4,
@@ -45,22 +45,38 @@ CHAOS = World(
 )
 SHARED = replace(CHAOS, shared=True, trainers=3, trainer_deaths=0.2)
 STRANGERS = World(
-    faults=Faults(lost=0.05, twice=0.05, late=0.3, late_seconds=1.0), batches=5, epochs=1, strangers=2
+    faults=Faults(lost_fraction=0.05, duplicated_fraction=0.05, delayed_fraction=0.3, late_seconds=1.0),
+    batches=5,
+    epochs=1,
+    strangers=2,
 )
-SLOW = World(faults=Faults(lost=0.1, twice=0.1), paces=(30.0, 60.0), servers=2, batches=3, trainers=2)
+SLOW = World(
+    faults=Faults(lost_fraction=0.1, duplicated_fraction=0.1),
+    paces=(30.0, 60.0),
+    servers=2,
+    batches=3,
+    trainers=2,
+)
 WORLDS = {
     "own orders": CHAOS,
     "own orders, in little room": replace(CHAOS, room=1),
     "own orders, one server": replace(CHAOS, servers=1, deaths=0.0, arrivals=0.0),
     "own orders, many messages lost": replace(
-        CHAOS, faults=Faults(lost=0.15, twice=0.3, late=0.5, late_seconds=2.0), pauses=0.0
+        CHAOS,
+        faults=Faults(lost_fraction=0.15, duplicated_fraction=0.3, delayed_fraction=0.5, late_seconds=2.0),
+        pauses=0.0,
     ),
     "shared": SHARED,
     "shared, nobody dies": replace(SHARED, trainer_deaths=0.0, pauses=0.0),
-    "shared, many messages late": replace(SHARED, faults=Faults(twice=0.3, late=0.5, late_seconds=4.0)),
+    "shared, many messages late": replace(
+        SHARED, faults=Faults(duplicated_fraction=0.3, delayed_fraction=0.5, late_seconds=4.0)
+    ),
     "shared, broken off": replace(SHARED, breaks=0.1),
     "shared, broken off, many messages late": replace(
-        SHARED, faults=Faults(twice=0.3, late=0.5, late_seconds=4.0), breaks=0.3, epochs=4
+        SHARED,
+        faults=Faults(duplicated_fraction=0.3, delayed_fraction=0.5, late_seconds=4.0),
+        breaks=0.3,
+        epochs=4,
     ),
     "shared, long pauses": replace(SHARED, pauses=0.5, pause_seconds=3 * SILENT_SECONDS, trainer_deaths=0.0),
     "at least once": replace(SHARED, at_least_once=True),
@@ -118,16 +134,16 @@ def test_where_every_server_dies_trainers_hear_of_it_in_time(shared: bool) -> No
         bound = ASKING.lonely_seconds + 4 * SILENT_SECONDS
         assert trial.loop.run(lambda trial=trial: all(each.trouble for each in trial.trainers), bound)  # type: ignore[misc]  # mypy and defaults
         for each in trial.trainers:
-            assert "no data server has been connected for 30 s" in each.trouble
-            assert ASKING.lonely_seconds - 1.0 < each.troubled_at - began <= bound
+            assert "no data server has been connected for 30 s" in each.error
+            assert ASKING.lonely_seconds - 1.0 < each.error_time - began <= bound
 
 
 def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
     trial = Trial(1, World(shared=True, epochs=30))
     trial.loop.run(lambda: False, 1.0)
     del trial.network.endpoints["pool"]
-    assert trial.loop.run(lambda: all(each.trouble for each in trial.trainers), ASKING.lonely_seconds + 2.0)
-    assert {each.trouble for each in trial.trainers} == {
+    assert trial.loop.run(lambda: all(each.error for each in trial.trainers), ASKING.lonely_seconds + 2.0)
+    assert {each.error for each in trial.trainers} == {
         "the head of the pool of data servers has not answered for 30 s"
     }
 

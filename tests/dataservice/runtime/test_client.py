@@ -83,7 +83,7 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
         DataClient(token, pool.address) as client,
         pytest.raises(MachineError, match="enough"),
     ):
-        next(client.batches(DatasetView("train", varying=varying), wanted, 4))
+        next(client.batches(DatasetView("train", augmentation_json=varying), wanted, 4))
     assert set(asked) == {most}
 
 

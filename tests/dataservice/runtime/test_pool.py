@@ -325,8 +325,8 @@ def test_a_lent_server_that_hangs_before_it_serves_is_replaced(
 
 def is_starved(reader: Reader) -> bool:
     """True if a reader waits for a batch that no server makes; existing batches are taken."""
-    assert reader._ahead is not None and isinstance(reader._feed, ServedFeed)
-    if len(reader._ahead):
+    assert reader._prefetcher is not None and isinstance(reader._feed, ServedFeed)
+    if len(reader._prefetcher):
         reader.next()
         return False
     client = reader._feed._client

@@ -17,11 +17,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder of this test."""
     place = tmp_path / "deep" / "cache"
     monkeypatch.setenv("COTSWOLD_CACHE", str(place))
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     return place
 
 
-def test_what_is_remembered_is_recalled(cache: Path) -> None:
+def test_a_cached_kernel_is_loaded(cache: Path) -> None:
     assert code_cache.load("a.o") is None
     code_cache.save("a.o", b"code")
     assert code_cache.load("a.o") == b"code"
@@ -94,7 +94,7 @@ def aged(file: Path, days: float) -> None:
 EDITION = "0123456789abcdef"
 
 
-def test_what_nobody_has_read_for_long_is_removed_when_something_is_written(cache: Path) -> None:
+def test_long_unread_files_are_removed_at_the_next_write(cache: Path) -> None:
     old, read, young = (f"{name}-float32-8x3-{EDITION}.o" for name in ("old", "read", "young"))
     choice, unfinished = f"old-float32-1-1-1-0-{EDITION}.json", f"{young}.1.01234567.partial"
     for name in (old, read, young, choice, unfinished):
@@ -143,7 +143,7 @@ def test_a_folder_that_cannot_be_made_is_named_once(cache: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -> None:
     code_cache.save("b.o", b"code of theirs")
     cache.chmod(mode)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, "other users can write to it")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -154,7 +154,7 @@ def test_a_folder_that_others_can_write_to_is_not_read(cache: Path, mode: int) -
 def test_a_folder_of_someone_else_is_not_read(cache: Path) -> None:
     code_cache.save("b.o", b"code of theirs")
     os.chown(cache, 65534, 65534)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, str(cache))
 
 
@@ -169,14 +169,14 @@ def test_a_folder_that_others_make_again_after_its_deletion_is_not_read(cache: P
         assert code_cache.load("a.o") is None
 
 
-def test_a_user_without_a_home_is_told_once_and_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_directory_is_warned_once_and_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("COTSWOLD_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     warned_once(used, "has no home")
 
 
@@ -187,12 +187,12 @@ def test_a_folder_that_others_can_replace_is_not_read(
     above = tmp_path / "shared"
     above.mkdir()
     monkeypatch.setenv(code_cache.VARIABLE, str(above / "mine" / "cache"))
-    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    monkeypatch.setattr(code_cache, "_WARNED_DIRECTORIES", set())
     code_cache.save("one", b"code")
     assert code_cache.load("one") == b"code"
     above.chmod(mode)
     with pytest.warns(RuntimeWarning, match=f"other users can write to {above}"):
         assert code_cache.load("one") is None
-    monkeypatch.setattr(code_cache, "_REFUSED", set())
+    monkeypatch.setattr(code_cache, "_WARNED_DIRECTORIES", set())
     above.chmod(mode | 0o1000)  # as /tmp: each may move only what is theirs
     assert code_cache.load("one") == b"code"

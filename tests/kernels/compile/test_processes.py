@@ -20,7 +20,7 @@ def started(cache: Path) -> subprocess.Popen[str]:
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
     }
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.kernels.remembering"],
+        [sys.executable, "-m", "tests.support.kernels.count_compilations"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

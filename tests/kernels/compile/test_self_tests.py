@@ -35,7 +35,7 @@ SOURCE = Path(__file__).parents[3] / "src"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder of this test, with empty caches in the process."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr(available, "_failures", [])
     return tmp_path / "cache"

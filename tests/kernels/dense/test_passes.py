@@ -11,7 +11,7 @@ from tests.support.kernels.operations import processors, same_bits
 
 from cotswold.kernels.available import WrongKernelError
 from cotswold.kernels.compile import library
-from cotswold.kernels.dense import DenseJob, Pass, passes, run, write
+from cotswold.kernels.dense import DenseJob, Operation, passes, run, write
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products.problem import Overrides, processor_of
 
@@ -22,7 +22,7 @@ SHAPES = st.tuples(st.integers(1, 200), st.integers(1, 90), st.sampled_from([0, 
 @given(SHAPES, st.integers(1, 3), st.sampled_from(processors()))
 @settings(max_examples=12)
 def test_any_vector_and_number_of_threads_give_the_same_bits(
-    what: Pass, shape: tuple[int, int, int], threads: int, processor: Processor
+    what: Operation, shape: tuple[int, int, int], threads: int, processor: Processor
 ) -> None:
     of = layer(*shape)
     expected, found = operands(of, 3), operands(of, 3)
@@ -37,7 +37,7 @@ def test_any_vector_and_number_of_threads_give_the_same_bits(
 
 
 @pytest.mark.parametrize("what", PASSES, ids=lambda what: what.name)
-def test_a_pattern_has_the_same_bits_wherever_it_is(what: Pass) -> None:
+def test_a_pattern_has_the_same_bits_wherever_it_is(what: Operation) -> None:
     whole = layer(70, 61, 0)
     expected = operands(whole, 5)
     first = {name: one.clone() for name, one in expected.items()}
@@ -59,7 +59,7 @@ def test_a_pattern_has_the_same_bits_wherever_it_is(what: Pass) -> None:
 
 
 def test_a_pass_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    what, here = Pass("squared", "identity"), processor_of()
+    what, here = Operation("squared", "identity"), processor_of()
     monkeypatch.setattr(library, "_ADDRESSES", {})
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)

@@ -164,9 +164,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("more", [0, 2], ids=["once", "and twice more while it is waited for"])
-def test_nobody_is_inside_a_kernel_any_more_when_ctrl_c_comes_back_from_it(
-    more: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_thread_is_inside_a_kernel_after_ctrl_c(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Slow(more)
     monkeypatch.setattr(threads, "_openmp", lambda: None)
     monkeypatch.setattr(threads, "_member", lambda address, job: kernel)
@@ -180,7 +178,7 @@ def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pyt
     inside: list[int] = []
     monkeypatch.setattr(threads, "_openmp", lambda: None)
     monkeypatch.setattr(threads, "_member", lambda address, job: inside.append)
-    monkeypatch.setattr(threads, "_own_pool", lambda: SimpleNamespace(submit=late.append))
+    monkeypatch.setattr(threads, "_thread_pool", lambda: SimpleNamespace(submit=late.append))
     threads.run(0, 7, 3)
     for one in late:
         one()

@@ -19,14 +19,14 @@ from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.autotune import TuningKey
 from cotswold.kernels.products.problem import Overrides
 
-SHAPE = TuningKey.of("product", "float32", 128, 1200, 60, False)
+SHAPE = TuningKey.from_shape("product", "float32", 128, 1200, 60, False)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return an empty folder of this test, with empty caches in the process."""
     monkeypatch.setenv("COTSWOLD_CACHE", str(tmp_path / "cache"))
-    code_cache._REFUSED.clear()
+    code_cache._WARNED_DIRECTORIES.clear()
     forget(monkeypatch)
     return tmp_path / "cache"
 
@@ -76,7 +76,7 @@ def host() -> Processor:
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_fastest_tile_is_chosen_measured_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fastest_tile_is_chosen_measured_once_and_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = autotune.candidates(host(), False)
     clock = Clock(tiles[-1], monkeypatch)
     first = autotune.choose(SHAPE, host(), clock)
@@ -87,7 +87,7 @@ def test_the_fastest_tile_is_chosen_measured_once_and_remembered(monkeypatch: py
     assert autotune.choose(SHAPE, host(), clock) is first
     monkeypatch.setattr(autotune, "_CHOICES", {})
     again = autotune.choose(SHAPE, host(), clock)
-    assert again.tile == first.tile and again.why != first.why
+    assert again.tile == first.tile and again.reason != first.reason
     assert len(clock.measured) == count
 
 
@@ -146,14 +146,14 @@ def test_a_choice_of_a_busy_machine_is_measured_again_later_and_the_right_one_st
     tiles = autotune.candidates(host(), False)
     clock = Busy(tiles[-1], monkeypatch)
     assert clock.chosen_by_another_process() != tiles[-1]
-    clock.now += autotune.AGAIN_AFTER_S / 2
+    clock.now += autotune.RETUNE_SECONDS / 2
     clock.chosen_by_another_process()
     assert clock.runs == 1  # too soon: it is as busy as before
-    clock.now += autotune.AGAIN_AFTER_S
+    clock.now += autotune.RETUNE_SECONDS
     clock.busy = False
     for _ in range(3):
         assert clock.chosen_by_another_process() == tiles[-1]
-        clock.now += 2 * autotune.AGAIN_AFTER_S
+        clock.now += 2 * autotune.RETUNE_SECONDS
     assert clock.runs == 2  # what was measured in peace stays
 
 
@@ -162,7 +162,7 @@ def test_a_machine_that_is_always_busy_is_measured_a_few_times_only(monkeypatch:
     clock = Busy(autotune.candidates(host(), False)[-1], monkeypatch)
     for _ in range(3 * autotune.MEASURED_MOST):
         clock.chosen_by_another_process()
-        clock.now += 2 * autotune.AGAIN_AFTER_S
+        clock.now += 2 * autotune.RETUNE_SECONDS
     assert clock.runs == autotune.MEASURED_MOST
 
 
@@ -259,7 +259,7 @@ def test_a_damaged_object_is_compiled_anew(
     assert len(written) == 3
 
 
-def test_kernels_work_where_nothing_can_be_remembered(cache: Path) -> None:
+def test_kernels_work_without_a_writable_cache(cache: Path) -> None:
     cache.write_bytes(b"a file")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -279,6 +279,6 @@ def test_candidates_fit_the_registers(isa: str, narrow: bool) -> None:
 
 
 def test_near_shapes_share_a_class() -> None:
-    near = TuningKey.of("product", "float32", 128, 1100, 62, False)
-    assert TuningKey.of("product", "float32", 128, 1200, 60, False) == near
-    assert TuningKey.of("product", "float32", 128, 1200, 60, True) != near
+    near = TuningKey.from_shape("product", "float32", 128, 1100, 62, False)
+    assert TuningKey.from_shape("product", "float32", 128, 1200, 60, False) == near
+    assert TuningKey.from_shape("product", "float32", 128, 1200, 60, True) != near

@@ -328,7 +328,7 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
 ) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    units = Units.of("bfloat16", processor)
+    units = Units.for_dtype("bfloat16", processor)
     assert units.paired == (processor is PAIRED)
     module = write_half_kernel(KINDS[kind], units, tile, processor.triple)
     found = turns(engine.assembly(module, processor))
@@ -349,5 +349,7 @@ def test_the_inner_loops_of_candidates_keep_all_vectors_in_registers(
 
 
 def test_a_tile_too_large_for_the_registers_is_seen_to_spill() -> None:
-    module = write_half_kernel(KINDS["product"], Units.of("bfloat16", PAIRED), Tile(12, 3), PAIRED.triple)
+    module = write_half_kernel(
+        KINDS["product"], Units.for_dtype("bfloat16", PAIRED), Tile(12, 3), PAIRED.triple
+    )
     assert turns(engine.assembly(module, PAIRED))["tile_12x3"].spills

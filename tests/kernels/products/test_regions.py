@@ -49,7 +49,7 @@ def test_blocks_of_a_region_respond_as_in_the_whole_and_others_stay_untouched(
             rows = slice(by * layer.rows, (by + 1) * layer.rows)
             columns = slice(bx * layer.columns, (bx + 1) * layer.columns)
             found = part[:, :, rows, columns]
-            if region.holds(by, bx):
+            if region.contains(by, bx):
                 assert torch.equal(found, whole[:, :, rows, columns])
             else:
                 assert found.isnan().all()
@@ -65,7 +65,7 @@ def test_positions_of_a_region_are_decoded_as_in_the_whole_and_others_stay_untou
     y, filters = some(layer.output, images), torch.randn(layer.filters_shape)
     whole, part = adjoint(y, filters, layer), poisoned(y, images, layer.input)
     adjoint_at(y, filters, layer, region, part)
-    meant = torch.tensor([[region.holds(i, j) for j in range(extents[1])] for i in range(extents[0])])
+    meant = torch.tensor([[region.contains(i, j) for j in range(extents[1])] for i in range(extents[0])])
     assert torch.equal(part[:, :, meant], whole[:, :, meant])
     assert part[:, :, ~meant].isnan().all()
 
@@ -75,11 +75,11 @@ def test_the_work_of_a_product_is_that_of_its_region() -> None:
     x, y = some(layer.input, 16), some(layer.output, 16)
     whole = Problem(PRODUCT, layer, 16, "float32", required_map_strides(x), required_map_strides(y))
     strip = Region(Box((0, 0), (layer.grid[0], 1)))
-    few, most = (replace(whole, only=one).flops for one in (strip, strip.complement))
+    few, most = (replace(whole, region=one).flops for one in (strip, strip.complement))
     assert few == pytest.approx(whole.flops / layer.grid[1])
     assert few + most == pytest.approx(whole.flops)
     border, back = Region(Box((0, 0), (13, 3))), replace(whole, kind=ADJOINT)
-    assert replace(back, only=border).flops == pytest.approx(back.flops / 4)
+    assert replace(back, region=border).flops == pytest.approx(back.flops / 4)
 
 
 def test_nothing_is_measured_on_a_strip_of_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,4 +102,4 @@ def test_a_region_holds_the_points_of_its_box_or_all_others_and_the_rest_the_opp
     region = Region(box, outside)
     for one, expected in ((region, meant), (region.complement, ~meant)):
         down, across = layer.grid
-        assert [[one.holds(y, x) for x in range(across)] for y in range(down)] == expected.tolist()
+        assert [[one.contains(y, x) for x in range(across)] for y in range(down)] == expected.tolist()

@@ -46,7 +46,8 @@ class Case:
 
     @classmethod
     def of(cls, layer: BlockLocal, images: int, dtype: torch.dtype, seed: int = 0) -> Case:
-        """Draw Gaussian values, with filter norms other than 1 and momentum everywhere, also in the padding.
+        """Draw Gaussian values, with filter norms other than 1 and momentum everywhere, also in the
+        padding.
         """
         maps = [
             ops.images_last(random_map(shape, images, seed + i, dtype))

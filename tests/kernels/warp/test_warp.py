@@ -53,9 +53,9 @@ def random_images(
 
 
 def check(asked: Images, processor: Processor | None = None) -> None:
-    found = run(asked, warp.plain, Overrides(processor))
+    found = run(asked, warp.warp_reference, Overrides(processor))
     assert found.dtype == np.float32 and not np.isnan(found).any()
-    assert found.tobytes() == warp.plain(asked).tobytes()
+    assert found.tobytes() == warp.warp_reference(asked).tobytes()
 
 
 @pytest.mark.parametrize("processor", processors(), ids=lambda one: one.isa)
@@ -88,8 +88,8 @@ def test_places_far_outside_stay_in_the_image(fill: PaddingMode, spread: float) 
 def test_maps_that_are_no_numbers_read_nothing_outside(fill: PaddingMode, value: float) -> None:
     asked = random_images((2, 1, 20, 20), fill, None, 7)
     asked.maps[0] = value
-    right = warp.plain(Images(asked.values[1:], asked.maps[1:], None, fill))
-    assert run(asked, warp.plain)[1:].tobytes() == right.tobytes()
+    right = warp.warp_reference(Images(asked.values[1:], asked.maps[1:], None, fill))
+    assert run(asked, warp.warp_reference)[1:].tobytes() == right.tobytes()
 
 
 @pytest.mark.parametrize("fill", PADDING_MODES)
@@ -104,7 +104,7 @@ def test_whole_pixels_are_moved_as_they_are() -> None:
     asked.maps[0] = [[1, 0, 2], [0, -1, 3]]
     expected = np.zeros_like(asked.values)
     expected[0, :, :19, 3:] = asked.values[0, :, 2:, ::-1][:, :, :27]
-    assert np.array_equal(run(asked, warp.plain), expected)
+    assert np.array_equal(run(asked, warp.warp_reference), expected)
 
 
 def test_a_kernel_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_a_kernel_that_computes_wrongly_is_found_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.load", lambda _: None)
     monkeypatch.setattr("cotswold.kernels.compile.code_cache.save", lambda *_: None)
     with pytest.raises(WrongKernelError, match="warp edge map"):
-        run(asked, lambda one: np.nextafter(warp.plain(one), np.float32(9)))
+        run(asked, lambda one: np.nextafter(warp.warp_reference(one), np.float32(9)))
 
 
 def test_where_a_kernel_is_wrong_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_where_a_kernel_is_wrong_numpy_does_it(monkeypatch: pytest.MonkeyPatch) 
     with pytest.warns(RuntimeWarning, match="computes wrongly"):
         found = warp.warped(asked.values, asked.maps.astype(np.float64), asked.field, "reflect")
     again = warp.warped(asked.values, asked.maps.astype(np.float64), asked.field, "reflect")
-    assert found.tobytes() == again.tobytes() == warp.plain(asked).tobytes() and len(tried) == 1
+    assert found.tobytes() == again.tobytes() == warp.warp_reference(asked).tobytes() and len(tried) == 1
 
 
 def test_a_field_asks_for_no_more_scratch_than_it_has() -> None:

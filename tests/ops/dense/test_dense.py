@@ -130,7 +130,7 @@ def test_the_fastest_way_is_taken_where_it_is_clearly_faster() -> None:
             nonlocal now
             now += each
 
-        return ways.fastest(
+        return ways.choose_fastest(
             {name: lambda each=each: taking(each) for name, each in seconds.items()},  # type: ignore[misc]  # defaults bind
             lambda: now,
         )
@@ -141,14 +141,14 @@ def test_the_fastest_way_is_taken_where_it_is_clearly_faster() -> None:
 
 def test_a_network_is_measured_once_and_nothing_measured_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "WORTH_FLOPS", 0)
-    monkeypatch.setattr(ways, "CHOSEN", {})
+    monkeypatch.setattr(ways, "CHOICES", {})
     of = DenseNetwork(SIZES)
     given = operands(50, True, torch.float32)
     _, expected = evaluated(network(), given)
     _, found = evaluated(of, given)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert len(ways.CHOSEN) == 1
-    monkeypatch.setattr(ways, "fastest", None)
+    assert len(ways.CHOICES) == 1
+    monkeypatch.setattr(ways, "choose_fastest", None)
     evaluated(of, given)
 
 
@@ -163,18 +163,18 @@ def test_what_another_process_measured_counts_for_a_day(
         asked.append(ways.TORCH)
         return ways.TORCH
 
-    monkeypatch.setattr(ways, "fastest", found)
+    monkeypatch.setattr(ways, "choose_fastest", found)
     given = operands(50, True, torch.float32)
     now = time.time()
     for day, measured in ((0.0, 1), (0.9, 1), (1.1, 2), (-1.0, 3)):
-        monkeypatch.setattr(ways, "CHOSEN", {})  # as another process would begin
+        monkeypatch.setattr(ways, "CHOICES", {})  # as another process would begin
         then = now + 86400 * day
         monkeypatch.setattr(time, "time", lambda then=then: then)
         evaluated(DenseNetwork(SIZES), given)
-        assert (list(ways.CHOSEN.values()), len(asked)) == ([ways.TORCH], measured)
+        assert (list(ways.CHOICES.values()), len(asked)) == ([ways.TORCH], measured)
     (remembered,) = tmp_path.glob("dense-*.json")
     remembered.write_bytes(b"no choice")
-    monkeypatch.setattr(ways, "CHOSEN", {})
+    monkeypatch.setattr(ways, "CHOICES", {})
     evaluated(DenseNetwork(SIZES), given)
     assert len(asked) == 4
 
@@ -196,7 +196,7 @@ def test_a_kernel_that_fails_leaves_no_part_of_a_gradient(monkeypatch: pytest.Mo
     given = operands(50, True, torch.float32)
     _, expected = evaluated(network(), given)
     monkeypatch.setattr(available, "_failures", [])
-    monkeypatch.setattr(compiled, "_REHEARSED", set())
+    monkeypatch.setattr(compiled, "_TESTED_KERNELS", set())
 
     def broken(*_: object) -> None:
         raise available.WrongKernelError("the kernel computes wrongly")

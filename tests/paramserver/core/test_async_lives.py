@@ -27,7 +27,7 @@ FEW = 10 * FUZZ
 QUIET = World(Pace(2))
 CHAOS = replace(
     QUIET,
-    faults=Faults(lost=0.05, twice=0.05, late=0.1, late_seconds=1.0),
+    faults=Faults(lost_fraction=0.05, duplicated_fraction=0.05, delayed_fraction=0.1, late_seconds=1.0),
     deaths=0.3,
     pauses=0.2,
     arrivals=0.5,

@@ -1,4 +1,5 @@
-"""A replica of several ranks: the messages of each rank to a server, and the server's handling of the parts.
+"""A replica of several ranks: the messages of each rank to a server, and the server's handling of
+the parts.
 """
 
 from __future__ import annotations

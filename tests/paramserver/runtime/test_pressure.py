@@ -11,7 +11,7 @@ import pytest
 
 from cotswold import wire as m
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
+from cotswold.bench.server.unreplicated_servers import RUN, Model, UnreplicatedServers, endpoint_on
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -26,8 +26,8 @@ def model_of(megabytes: int, **more: object) -> Model:
     return Model((("weight", 256 * megabytes, 1024),), SHARD, **more)  # type: ignore[arg-type]  # fields
 
 
-def client_of(served: Served, number: int) -> Client:
-    endpoint = endpoint_on(served.road, served.token, NAMES[number])
+def client_of(served: UnreplicatedServers, number: int) -> Client:
+    endpoint = endpoint_on(served.transport, served.token, NAMES[number])
     return Client(endpoint, number + 1, served.addresses, served.shards)
 
 
@@ -54,7 +54,7 @@ def gradient() -> Array:
 
 def test_a_pull_does_not_wait_for_updates_that_wait(fork_server: ForkServer, gradient: Array) -> None:
     model = model_of(2, staleness=Staleness("wait", 0))
-    with Served(fork_server, model, NAMES, "shared memory") as served:
+    with UnreplicatedServers(fork_server, model, NAMES, "shared memory") as served:
         one, other = client_of(served, 0), client_of(served, 1)
         # what the other has pulled for its push would be too stale, so the first one's update waits
         other.post.send("server-0", m.PullNewer(RUN, 2, 1, (0, 1), (-1, -1)))
@@ -76,7 +76,7 @@ def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
     gradient: Array,
 ) -> None:
     model = model_of(4, room_bytes=8 * MB)
-    with Served(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
         (pid,) = served.pids()
         client = client_of(served, 0)
         client.push(np.zeros(model.size, np.float32))
@@ -96,7 +96,7 @@ def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
     fork_server: ForkServer, road: str
 ) -> None:
     model = model_of(8)
-    with Served(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
         (pid,) = served.pids()
         client = client_of(served, 0)
         client.pull(whole=True)
@@ -123,7 +123,7 @@ def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
 
 def test_only_shards_that_changed_travel(fork_server: ForkServer, road: str) -> None:
     model = model_of(8)
-    with Served(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
         client, other = client_of(served, 0), client_of(served, 1)
         client.pull()
         came = client.received_bytes

@@ -50,11 +50,11 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
     with opened(**at(place)) as replicas:
         replicas.proceed(1.5)
         found = overview(operator)
-        assert [each.state for each in found.looked.servers] == ["living"] * 3
-        (run,) = found.looked.runs
-        assert run.buckets == 4 and found.looked.replication_factor == 2
+        assert [each.state for each in found.status.servers] == ["living"] * 3
+        (run,) = found.status.runs
+        assert run.buckets == 4 and found.status.replication_factor == 2
         processes = {name: each.process for name, each in found.reports.items()}
-        controller = {found.looked.controller: found.looked.process}
+        controller = {found.status.controller: found.status.process}
         assert processes | controller == host.processes and run.name == ""
         assert sum(len(each.copies) for each in found.reports.values()) == 8
         assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
@@ -65,7 +65,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         assert bucket.copies[bucket.primary].role == "primary" and bucket.copies[bucket.primary].index > 1
         assert run_meant(operator, run.run[:6]) == run.run
         check_tallies(replicas)
-    until(lambda: not overview(operator).looked.runs)
+    until(lambda: not overview(operator).status.runs)
     until(lambda: not any(each.copies for each in overview(operator).reports.values()))
 
 
@@ -77,11 +77,11 @@ def test_a_run_that_goes_on_has_the_cluster_forget_what_a_killed_process_of_it_l
     note = str(tmp_path / "parameter-servers.json")
     with opened(**at(place), note=note) as replicas:
         replicas.proceed(0.3)
-        (left,) = [each.run for each in overview(operator).looked.runs]
+        (left,) = [each.run for each in overview(operator).status.runs]
         with opened(**at(place), note=note) as again:
             again.proceed(0.3)
-            until(lambda: left not in [each.run for each in overview(operator).looked.runs])
-            assert len(overview(operator).looked.runs) == 1
+            until(lambda: left not in [each.run for each in overview(operator).status.runs])
+            assert len(overview(operator).status.runs) == 1
             check_tallies(again)
     assert json.loads(Path(note).read_text())["before"] == [], "a controller has said so"
 
@@ -91,10 +91,10 @@ def test_a_server_is_drained_while_a_run_learns_and_taken_back(opened: Opener, c
     _, place, operator = cluster
     with opened(**at(place)) as replicas:
         replicas.proceed(0.5)
-        victim = overview(operator).looked.servers[0].name
+        victim = overview(operator).status.servers[0].name
         *_, last = operator.drain(victim, 20.0)
         assert last.left == 0
-        (seen,) = [each for each in overview(operator).looked.servers if each.name == victim]
+        (seen,) = [each for each in overview(operator).status.servers if each.name == victim]
         assert seen.state in ("draining", "drained") and (seen.copies, seen.leads) == (0, 0)
         operator.undrain(victim)
         check_tallies(replicas)
@@ -139,11 +139,11 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
             assert not any("server-r-0 " in each for each in host.told("lost")), "nobody was called so"
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
-                until(lambda: not overview(found).looked.short)
+                until(lambda: not overview(found).status.short)
                 for saved in found.saved(sorted(found.groups())):
                     vectors[saved.bucket] = saved
                 found.remove(run)
-                assert not overview(found).looked.runs
+                assert not overview(found).status.runs
         finally:
             host.close()
     numbers = [
@@ -248,5 +248,5 @@ def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:
     with pytest.raises(UserError, match="does not select one run"):
         run_meant(operator, "c83a")
     os.kill(host.processes[sorted(host.processes)[-1]], signal.SIGSTOP)
-    until(lambda: any(each.state == "gone" for each in overview(operator).looked.servers))
+    until(lambda: any(each.state == "gone" for each in overview(operator).status.servers))
     os.kill(host.processes[sorted(host.processes)[-1]], signal.SIGCONT)

@@ -1,4 +1,5 @@
-"""Transactions that the metadata store rejects are refused, reported and forgotten; the requester continues.
+"""Transactions that the metadata store rejects are refused, reported and forgotten; the requester
+continues.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
             server, UpdateServer(server, settings, ListArithmetic(), ListUpdates()), ListArithmetic()
         )
 
-    (squares,) = Adagrad().keeps
+    (squares,) = Adagrad().state_names
     primary, secondary = kept(), kept()
     for number, (name, value) in enumerate({squares: 7.0, "weights": 1.0}.items(), 1):
         primary.receive(COORDINATOR, Write(number, name, (0, 1), ((value,) * 2,) * 2))
@@ -295,7 +295,8 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
 
 
 def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
-    """The coordinator's orders reach a bucket as soon as it has a primary, even if other buckets have none.
+    """The coordinator's orders reach a bucket as soon as it has a primary, even if other buckets
+    have none.
     """
     house = House("a")
     house.assign(Group(BUCKET, 1, "a"))

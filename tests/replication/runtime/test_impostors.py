@@ -55,7 +55,8 @@ Roles = ControllerProcess | ReplicaServerProcess
 
 
 class Scene:
-    """A controller with its metadata store, servers, and endpoints of a test; one thread serves all in turn.
+    """A controller with its metadata store, servers, and endpoints of a test; one thread serves all
+    in turn.
     """
 
     def __init__(self, folder: Path, held: ExitStack) -> None:

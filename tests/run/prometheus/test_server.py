@@ -90,7 +90,7 @@ def test_before_any_event_there_is_a_sound_answer(scraped: PrometheusObserver) -
     assert "cotswold_run_info" in parsed(read(scraped.url)[0])
 
 
-def test_other_paths_and_verbs_are_refused_and_whoever_goes_away_disturbs_nobody(
+def test_other_paths_and_verbs_are_refused_and_disconnects_are_harmless(
     scraped: PrometheusObserver,
 ) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):

@@ -39,7 +39,10 @@ def _expected(rule: Rule, w: Array, kept: Array, rate: float, g: Array) -> tuple
 @pytest.mark.parametrize("unit_norm", [False, True])
 def test_rules_are_applied_as_they_are_defined(rule: Rule, dtype: str, unit_norm: bool) -> None:
     rows, columns = 13, 77
-    weights, kept = _numbers(rows * columns, 0, dtype), [np.zeros(rows * columns, dtype) for _ in rule.keeps]
+    weights, kept = (
+        _numbers(rows * columns, 0, dtype),
+        [np.zeros(rows * columns, dtype) for _ in rule.state_names],
+    )
     w, beside = weights.astype(np.float64), np.zeros(rows * columns)
     pushes = [(0.5 / (1 + seed), _numbers(rows * columns, 1 + seed, dtype)) for seed in range(5)]
     for rate, values in pushes:
@@ -57,7 +60,7 @@ def test_rules_are_applied_as_they_are_defined(rule: Rule, dtype: str, unit_norm
 def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None:
     arithmetic, size = NumpyArithmetic("float32"), 5003
     together, apart = _numbers(size, 0, "float32"), _numbers(size, 0, "float32")
-    kept_together, kept_apart = ([np.zeros(size, np.float32) for _ in rule.keeps] for _ in range(2))
+    kept_together, kept_apart = ([np.zeros(size, np.float32) for _ in rule.state_names] for _ in range(2))
     pushes = [(0.1 * seed, _numbers(size, seed, "float32")) for seed in range(1, 8)]
     arithmetic.apply(rule, [ShardPass(together, kept_together, pushes, 1, False)])
     for push in pushes:
@@ -78,7 +81,7 @@ def test_factors_among_gradients_are_applied_in_their_place(rule: Rule, unit_nor
         plain.append((0.1 * (1 + seed), product))
         pushes.append((0.1 * (1 + seed), ReceivedFactors(errors, seen, examples) if examples else product))
     found, expected = (_numbers(rows * columns, 9, "float64") for _ in range(2))
-    kept, beside = ([np.zeros(rows * columns) for _ in rule.keeps] for _ in range(2))
+    kept, beside = ([np.zeros(rows * columns) for _ in rule.state_names] for _ in range(2))
     arithmetic.apply(rule, [ShardPass(found, kept, pushes, columns, unit_norm)])
     arithmetic.apply(rule, [ShardPass(expected, beside, plain, columns, unit_norm)])
     np.testing.assert_allclose([found, *kept], [expected, *beside], rtol=1e-11, atol=1e-11)
@@ -102,7 +105,7 @@ def test_many_shards_at_once_are_as_each_alone(
             errors, seen = _numbers(2 * rows, 90 + number, "float32"), _numbers(2 * columns, 91, "float32")
             if number in (0, 3):
                 pushes.insert(number - 1, (0.2, ReceivedFactors(errors, seen, 2)))
-            kept = [np.zeros(size, np.float32) for _ in rule.keeps]
+            kept = [np.zeros(size, np.float32) for _ in rule.state_names]
             found.append(ShardPass(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
         return found
 

@@ -58,14 +58,14 @@ def test_parts_add_up_and_bytes_are_those_of_vectors(travel: PointTransfer, work
     assert found.wire_bytes == (expected * VECTOR if workers > 1 else 0)
 
 
-def test_portions_go_to_whoever_is_free() -> None:
+def test_portions_go_to_free_workers() -> None:
     portion = 10 * SMALL.pattern_flops / 1e9
     assert predict_evaluation(cluster(device=gradient(1.0)), SMALL, 2).parts["portions"] == pytest.approx(
         50 * portion
     )
     thirds = predict_evaluation(cluster(hosts=3, device=gradient(1.0)), SMALL, 3)
     assert thirds.parts["portions"] == pytest.approx(34 * portion)  # 100 portions: 34, 33, 33
-    assert thirds.computing == pytest.approx(100 / 3 * portion / thirds.seconds)
+    assert thirds.computing_processes == pytest.approx(100 / 3 * portion / thirds.seconds)
     odd = replace(SMALL, patterns=13)  # the worker with the last portion has three patterns
     assert predict_evaluation(cluster(device=gradient(1.0)), odd, 2).parts["portions"] == pytest.approx(
         portion
@@ -84,10 +84,10 @@ def test_a_measured_rate_stands_for_the_products() -> None:
 def test_the_point_travels_once_a_direction_or_each_time() -> None:
     far = cluster(hosts=3, network=link(gbits=0.001))
     bunyip = predict_evaluation(far, replace(SMALL, point_transfer="bunyip"), 3)
-    assert bunyip.again_seconds == pytest.approx(bunyip.seconds - bunyip.parts["point"])
-    assert bunyip.again_seconds < bunyip.seconds
+    assert bunyip.repeated_seconds == pytest.approx(bunyip.seconds - bunyip.parts["point"])
+    assert bunyip.repeated_seconds < bunyip.seconds
     sandblaster = predict_evaluation(far, replace(SMALL, point_transfer="sandblaster"), 3)
-    assert sandblaster.again_seconds == sandblaster.seconds
+    assert sandblaster.repeated_seconds == sandblaster.seconds
 
 
 def test_a_card_carries_one_vector_after_the_other() -> None:
@@ -117,9 +117,9 @@ def test_no_evaluation_is_faster_than_its_arithmetic(
     found = predict_evaluation(
         cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers
     )
-    assert found.computing <= 1 and found.seconds > 0
+    assert found.computing_processes <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
-    assert 0 < found.again_seconds <= found.seconds
+    assert 0 < found.repeated_seconds <= found.seconds
 
 
 def test_bunyip_stands_as_its_paper_says() -> None:

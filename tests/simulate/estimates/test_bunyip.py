@@ -61,7 +61,7 @@ def test_little_is_won_at_the_peak_and_much_with_few_patterns() -> None:
         work = evaluation((400, 480, 3203), patterns, 194)
         assert work.samples == pytest.approx(FRACTION * patterns, rel=0.02)
         tree, four = (
-            predict_evaluation(machine(), work, 194, how).again_seconds
+            predict_evaluation(machine(), work, 194, how).repeated_seconds
             for how in (lam_reduction(in_turn=True), four_stage_reduction())
         )
         gains.append(tree / four)

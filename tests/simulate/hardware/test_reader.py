@@ -57,7 +57,7 @@ def test_a_misspelt_key_is_named_with_the_right_one() -> None:
 
 def test_a_value_of_the_wrong_kind_is_named() -> None:
     assert complaint("hosts = 2", 'hosts = "two"') == (
-        "mine.toml, line 4: hosts must be a whole number > 0, not 'two'"
+        "mine.toml, line 4: hosts must be an integer > 0, not 'two'"
     )
 
 

@@ -32,7 +32,7 @@ def heard(count: int, faults: Faults | None = None, **more: float) -> list[tuple
 def test_what_is_due_first_happens_first_and_in_the_order_of_asking() -> None:
     loop, seen = VirtualTimeLoop(), list[str]()
     for seconds, name in ((2.0, "c"), (1.0, "a"), (1.0, "b")):
-        loop.after(seconds, lambda name=name: seen.append(name))  # type: ignore[misc]  # bound now, not later
+        loop.schedule(seconds, lambda name=name: seen.append(name))  # type: ignore[misc]  # bound now, not later
     assert loop.run(lambda: len(seen) == 3, seconds=10)
     assert (seen, loop.now) == (["a", "b", "c"], 2.0)
 
@@ -41,7 +41,7 @@ def test_a_loop_that_nothing_ends_stops_at_its_bound() -> None:
     loop = VirtualTimeLoop()
 
     def again() -> None:
-        loop.after(1.0, again)
+        loop.schedule(1.0, again)
 
     again()
     assert not loop.run(lambda: False, seconds=5.5)
@@ -55,13 +55,15 @@ def test_messages_of_one_sender_leave_one_after_the_other() -> None:
 
 
 def test_a_share_of_messages_is_lost_and_another_comes_twice() -> None:
-    assert 850 < len(heard(1000, Faults(lost=0.1))) < 950
-    assert 1050 < len(heard(1000, Faults(twice=0.1))) < 1150
+    assert 850 < len(heard(1000, Faults(lost_fraction=0.1))) < 950
+    assert 1050 < len(heard(1000, Faults(duplicated_fraction=0.1))) < 1150
 
 
 def test_late_messages_are_overtaken() -> None:
     sessions = [
-        message.session for _, message in heard(100, Faults(late=0.5)) if isinstance(message, Shutdown)
+        message.session
+        for _, message in heard(100, Faults(delayed_fraction=0.5))
+        if isinstance(message, Shutdown)
     ]
     assert sorted(sessions) == list(range(100))
     assert sessions != list(range(100))

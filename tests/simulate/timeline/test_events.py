@@ -32,13 +32,18 @@ def test_a_message_takes_its_latency_and_its_bytes_over_the_rate_while_its_sende
     found = played(HALF, sender, receiver)
     assert found.seconds == 4.5  # 2 + 0.5 + 1 + 1
     first, second = found.ranks
-    assert (first.work, first.hidden, first.exposed, first.imbalance) == ({"a": 3.0}, 1.0, 0.5, 1.0)
-    assert (second.work, second.hidden, second.exposed, second.imbalance) == ({"b": 2.0}, 0.0, 1.5, 1.0)
+    assert (first.work, first.hidden, first.exposed_seconds, first.imbalance) == ({"a": 3.0}, 1.0, 0.5, 1.0)
+    assert (second.work, second.hidden, second.exposed_seconds, second.imbalance) == (
+        {"b": 2.0},
+        0.0,
+        1.5,
+        1.0,
+    )
     assert (found.bytes_sent, found.bytes_between_hosts, found.messages) == (SECOND, SECOND, 1)
 
 
 def test_a_sender_that_waits_goes_on_when_its_message_is_through() -> None:
-    assert played(HALF, (send(1), Wait("x", (), (1,))), ()).ranks[0].exposed == 1.5
+    assert played(HALF, (send(1), Wait("x", (), (1,))), ()).ranks[0].exposed_seconds == 1.5
 
 
 def test_messages_queue_at_the_card_of_the_host_that_sends_them() -> None:
@@ -107,7 +112,7 @@ def test_the_seconds_of_a_rank_add_up_to_those_of_the_update() -> None:
         HALF, (Compute("a", 2.0), send(1), Compute("a", 1.0)), (Compute("b", 1.0), Wait("x", (0,)))
     )
     for rank in found.ranks:
-        assert sum(rank.work.values()) + rank.exposed + rank.imbalance == pytest.approx(found.seconds)
+        assert sum(rank.work.values()) + rank.exposed_seconds + rank.imbalance == pytest.approx(found.seconds)
 
 
 def test_waiting_for_what_nobody_sends_is_found() -> None:

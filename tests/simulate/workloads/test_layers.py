@@ -39,7 +39,7 @@ def networks(draw: DrawFn) -> LayerWork:
 @given(networks(), GRIDS)
 def test_ranks_compute_every_unit_once(work: LayerWork, grid: Grid) -> None:
     for layer, row in zip(work.layers, work.parts(grid), strict=True):
-        units = [unit for part in row for unit in part.owns.points()]
+        units = [unit for part in row for unit in part.output_box.points()]
         assert len(units) == len(set(units)) == layer.output.size
 
 
@@ -56,7 +56,7 @@ def test_flops_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid
 def test_weights_of_all_ranks_are_those_of_the_network(work: LayerWork, grid: Grid) -> None:
     """Every rank that computes a convolution has all of its filters."""
     for layer, row in zip(work.layers, work.parts(grid), strict=True):
-        copies = sum(part.owns.size > 0 for part in row) if layer.kind == "convolution" else 1
+        copies = sum(part.output_box.size > 0 for part in row) if layer.kind == "convolution" else 1
         assert sum(part.weights for part in row) == copies * layer.weights
 
 
@@ -68,10 +68,14 @@ def test_a_rank_receives_once_what_it_reads_and_does_not_have(work: LayerWork, g
     for below, above in pairwise(rows):
         shape = below[0].layer.output
         for own, part in zip(below, above, strict=True):
-            if not part.owns.size:
+            if not part.output_box.size:
                 continue
             read = shape.size if part.layer.kind == "full" else part.reads.size
-            kept = own.owns.size if part.layer.kind == "full" else own.owns.intersect(part.reads).size
+            kept = (
+                own.output_box.size
+                if part.layer.kind == "full"
+                else own.output_box.intersect(part.reads).size
+            )
             missing += read - kept
     found = predict(cluster(hosts=9), work, grid)
     summed = sum(layer.weights for layer in work.layers if layer.kind == "convolution")

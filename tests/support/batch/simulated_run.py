@@ -124,7 +124,7 @@ class Trial:
 
     def kill(self, worker: SimulatedWorker) -> None:
         worker.kill()
-        self.loop.after(0.05, lambda: self.coordinator.ended(worker.name, "killed by signal 9"))
+        self.loop.schedule(0.05, lambda: self.coordinator.handle_end(worker.name, "killed by signal 9"))
 
     def _chance(self) -> None:
         """Draw the faults of a tenth of a second."""
@@ -135,12 +135,12 @@ class Trial:
         if alive and random.random() < world.pauses / 10:
             paused = random.choice(alive)
             paused.pause()
-            self.loop.after(random.uniform(0.1, 8), paused.resume)
+            self.loop.schedule(random.uniform(0.1, 8), paused.resume)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
         if (world.restarts and not alive) or random.random() < world.arrivals / 10:
             self.start()
-        self.loop.after(0.1, self._chance)
+        self.loop.schedule(0.1, self._chance)
 
     # --- requests ---
 

@@ -11,7 +11,7 @@ from cotswold.bench.row import Row
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.simulate import StackWork
 
-SMALLEST = Effort(Rounds(most=2), dense_size=32, starts=1)
+SMALLEST = Effort(Rounds(max_rounds=2), dense_size=32, process_starts=1)
 LAYER = BlockLocal(MapShape(2, 9, 11), Window(4, 2), Window(3, 2, 1, 1), rows=2, columns=1, depth=3)
 UNTIED = BlockLocal(MapShape(2, 7, 8), Window(3), Window(3), rows=1, columns=1, depth=5)
 

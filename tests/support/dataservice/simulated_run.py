@@ -90,9 +90,9 @@ class Trial:
         done = self.loop.run(lambda: all(each.is_done for each in (*self.trainers, *self.strangers)), seconds)
         for each in self.strangers:
             assert not self.got[each.name], f"{each.name} got samples of a store that it does not want"
-            assert "the pool serves the store s" in each.trouble, f"{each.name}: {each.trouble}"
+            assert "the pool serves the store s" in each.error, f"{each.name}: {each.error}"
         for each in self.trainers:
-            assert not each.trouble, f"{each.name}: {each.trouble}"
+            assert not each.error, f"{each.name}: {each.error}"
         assert done, f"no end after {seconds} s"
         self.loop.run(lambda: False, 3 * SILENT_SECONDS)
         if self.world.shared:
@@ -170,7 +170,7 @@ class Trial:
                 befall()
                 self._sometimes(rate, befall)
 
-        self.loop.after(self.random.expovariate(rate), act)
+        self.loop.schedule(self.random.expovariate(rate), act)
 
     def _kill_server(self) -> None:
         self._kill(self.servers[1:])
@@ -188,11 +188,11 @@ class Trial:
         chosen = self.random.choice(living)
         chosen.kill()
         if self.random.random() < 0.5:  # the others hear of it; if not, it is silent
-            self.head.lost(chosen.name)
+            self.head.handle_disconnect(chosen.name)
             others: list[SimulatedDataServer | SimulatedDataTrainer] = [*self.servers, *self.trainers]
             for other in others:
                 if other.is_alive:
-                    other.lost(chosen.name)
+                    other.handle_disconnect(chosen.name)
         return True
 
     def _arrive(self) -> None:
@@ -203,10 +203,10 @@ class Trial:
         living = [each for each in (*self.servers, *self.trainers) if each.is_alive]
         chosen = self.random.choice(living)
         chosen.pause()
-        self.loop.after(self.random.random() * self.world.pause_seconds, chosen.resume)
+        self.loop.schedule(self.random.random() * self.world.pause_seconds, chosen.resume)
 
     def _cut(self) -> None:
         server, trainer = self.random.choice(self.servers), self.random.choice(self.trainers)
         if server.is_alive and trainer.is_alive:
-            server.lost(trainer.name)
-            trainer.lost(server.name)
+            server.handle_disconnect(trainer.name)
+            trainer.handle_disconnect(server.name)

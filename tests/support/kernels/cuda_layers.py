@@ -52,7 +52,7 @@ def _call(operation: str, layer: BlockLocal, operands: list[Tensor]) -> list[Ten
 
 def here(operation: str, layer: BlockLocal, operands: list[Tensor], sides: Sides) -> list[Tensor]:
     """Run in a process that interprets itself."""
-    launch.INTERPRETED.update(sides)
+    launch.INTERPRETER_TILE.update(sides)
     return _call(operation, layer, operands)
 
 
@@ -137,7 +137,7 @@ def _with_memory_on(values: Tensor, device: str) -> Tensor:
 
 def serve(inlet: IO[bytes], outlet: IO[bytes]) -> None:
     """Answer requests until there are no more."""
-    usual = dict(launch.INTERPRETED)
+    usual = dict(launch.INTERPRETER_TILE)
     while True:
         try:
             request = _receive(inlet)
@@ -145,7 +145,7 @@ def serve(inlet: IO[bytes], outlet: IO[bytes]) -> None:
             return
         assert isinstance(request, tuple)
         operation, layer, sides, data = request
-        launch.INTERPRETED.update({**usual, **sides})
+        launch.INTERPRETER_TILE.update({**usual, **sides})
         try:
             answer: object = _packed(_call(operation, layer, _unpacked(data)))
         except Exception as error:  # the other process raises it

@@ -8,20 +8,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cotswold.kernels.dense import DenseJob, Layer, Pass, padded_lanes, partials_of
+from cotswold.kernels.dense import DenseJob, Layer, Operation, padded_lanes, partials_of
 
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "identity")
 PASSES = [
-    *(Pass(step, name) for step in ("activate", "slope") for name in ACTIVATIONS),
+    *(Operation(step, name) for step in ("activate", "slope") for name in ACTIVATIONS),
     *(
-        Pass("squared", name, values, slopes)
+        Operation("squared", name, values, slopes)
         for name in ("tanh", "sigmoid", "identity")
         for values in (False, True)
         for slopes in (False, True)
     ),
-    Pass("softmax", slopes=False),
-    Pass("softmax"),
-    Pass("softmax_slopes"),
+    Operation("softmax", slopes=False),
+    Operation("softmax"),
+    Operation("softmax_slopes"),
 ]
 
 

@@ -81,7 +81,8 @@ class Guard:
         return _numbers(first + (further if shifted else 0), count, dtype)
 
     def like(self, x: Tensor, pitch: int, filled: bool, shifted: bool = False) -> Tensor:
-        """Return a guarded tensor with the same values or NaN; maps have ``pitch`` numbers between channels.
+        """Return a guarded tensor with the same values or NaN; maps have ``pitch`` numbers between
+        channels.
         """
         strides, count = x.stride(), x.numel()
         if x.dim() == 4:
@@ -164,10 +165,10 @@ def turn(chance: random.Random) -> None:
     print("turn", tuple(x.shape), pitch, x.dtype, guard.at_end, flush=True)
     first = guard.numbers(x.numel(), x.dtype, x.flatten()).view(x.shape)
     last = guard.like(torch.empty_like(x), pitch, False)
-    memory_format._turn(first, last, to_last=True)
+    memory_format._transpose(first, last, to_last=True)
     assert same_bits(last, x), "another map, images last"
     first, last = guard.numbers(x.numel(), x.dtype).view(x.shape), guard.like(x, pitch, True)
-    memory_format._turn(first, last, to_last=False)
+    memory_format._transpose(first, last, to_last=False)
     assert same_bits(first, x), "another map, images first"
 
 

@@ -16,13 +16,13 @@ from tests.support.kernels.guarded import Guard
 from tests.support.kernels.operations import processors, same_bits
 from torch import Tensor
 
-from cotswold.kernels.dense import DenseJob, Layer, Pass, run
+from cotswold.kernels.dense import DenseJob, Layer, Operation, run
 from cotswold.kernels.products.problem import Overrides
 
 WRITTEN = (DenseJob.SUMS, DenseJob.BIAS_GRADIENT, DenseJob.PARTIALS)
 
 
-def run_between(what: Pass, of: Layer, how: Overrides, at_end: bool) -> None:
+def run_between(what: Operation, of: Layer, how: Overrides, at_end: bool) -> None:
     """Run on ordinary and on guarded memory, with read-only inputs."""
     guard = Guard(at_end)
     expected, placed = operands(of, 0), dict[DenseJob, Tensor]()

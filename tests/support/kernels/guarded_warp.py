@@ -38,8 +38,8 @@ def run_between(asked: Images, how: Overrides, at_end: bool) -> None:
     if field is not None:
         field = Field(field.keys, field.stream, placed(guard, field.taps), placed(guard, field.slopes))
     here = Images(placed(guard, asked.values), placed(guard, asked.maps), field, asked.fill)
-    expected = warp.plain(asked)
-    run(asked, warp.plain, how)  # so that its trial is behind it
+    expected = warp.warp_reference(asked)
+    run(asked, warp.warp_reference, how)  # so that its trial is behind it
 
     def target(like: Float32) -> Float32:
         return guard.numbers(like.size, torch.float32).numpy().reshape(like.shape)
@@ -48,7 +48,7 @@ def run_between(asked: Images, how: Overrides, at_end: bool) -> None:
         return guard.numbers((size - LINE) // 4, torch.float32)
 
     with mock.patch("numpy.empty_like", target), mock.patch("torch.empty", scratch):
-        found = run(here, warp.plain, how)
+        found = run(here, warp.warp_reference, how)
     assert found.tobytes() == expected.tobytes()
 
 

@@ -20,7 +20,8 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _connections(layer: BlockLocal) -> Iterator[tuple[tuple[int, int, int, int], tuple[int, int]]]:
-    """Yield ``(block y, block x, field y, field x)`` and the ``(y, x)`` of the map at that place, if inside.
+    """Yield ``(block y, block x, field y, field x)`` and the ``(y, x)`` of the map at that place,
+    if inside.
     """
     for by in range(layer.grid[0]):
         for bx in range(layer.grid[1]):

@@ -155,7 +155,7 @@ class Trial:
         self.replicas: list[SimulatedReplica] = []
         for _ in range(world.replicas):
             self.start()
-        self.loop.after(0.1, self._chance)
+        self.loop.schedule(0.1, self._chance)
 
     def whole(self, samples: tuple[int, int], weights: Sequence[float]) -> list[float]:
         """Return whole numbers that, except by rare chance, no two sets of samples share."""
@@ -188,7 +188,7 @@ class Trial:
     def kill(self, replica: SimulatedReplica) -> None:
         replica.kill()
         if self.random.random() < 0.5:  # nobody may notice, and its session ends by silence
-            self.loop.after(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
+            self.loop.schedule(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
 
     def _chance(self) -> None:
         """Draw the faults of a tenth of a second."""
@@ -199,7 +199,7 @@ class Trial:
         if alive and random.random() < world.pauses / 10:
             paused = random.choice(alive)
             paused.pause()
-            self.loop.after(random.uniform(0.1, 8), paused.resume)
+            self.loop.schedule(random.uniform(0.1, 8), paused.resume)
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
         if (
@@ -211,7 +211,7 @@ class Trial:
         if self.dispatcher.kept is not None and random.random() < 0.5:
             self.take()
         self.check_ledger()
-        self.loop.after(0.1, self._chance)
+        self.loop.schedule(0.1, self._chance)
 
     # --- invariants ---
 
@@ -232,7 +232,7 @@ class Trial:
                 assert not account.torn, f"samples that some servers have come again: {account}"
         self.check_weights()
         for player in self.updates:
-            assert player.most_waiting_bytes <= self.world.room_bytes, "memory is bounded"
+            assert player.max_queued_bytes <= self.world.room_bytes, "memory is bounded"
         if self.dispatcher.kept is not None:
             self.take()
 

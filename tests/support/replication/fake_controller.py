@@ -130,7 +130,8 @@ class Cluster(Desk):
         name: str = "one",
         buckets: int = 1,
     ) -> None:
-        """Make servers with these ``names``, whose first letters are their hosts, and a run called ``run``.
+        """Make servers with these ``names``, whose first letters are their hosts, and a run called
+        ``run``.
         """
         super().__init__(state, name, control)
         self.there = dict.fromkeys(names)

@@ -15,7 +15,8 @@ from cotswold.simulate import Cluster, StackWork
 
 
 def cluster(hosts: int = 2, devices: int = 1, **changes: Any) -> Cluster:
-    """Return devices of 1 GFLOP/s (or the given rates) with links of one byte per nanosecond without latency.
+    """Return devices of 1 GFLOP/s (or the given rates) with links of one byte per nanosecond
+    without latency.
     """
     rates = [{"operation": name, "rate": 1.0} for name in ("Wx", "W'x", "δx'")]
     device: dict[str, Any] = {

@@ -44,12 +44,12 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
 
 
 def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
-    """Return `learning_works.in_replica` after patching."""
+    """Return `replica_task.build_replica_task` after patching."""
     pretend()
-    return learning_works.in_replica(recipe, store, rows)
+    return learning_works.build_replica_task(recipe, store, rows)
 
 
 def in_evaluator(recipe: str, store: str) -> Validation:
-    """Return `judging.in_evaluator` after patching."""
+    """Return `evaluation.build_evaluation` after patching."""
     pretend()
-    return judging.in_evaluator(recipe, store)
+    return judging.build_evaluation(recipe, store)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, on_host
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, start_hogwild
 
 
 class Shareable(Regression):
@@ -29,7 +29,7 @@ class Shareable(Regression):
         super().__init__(patterns, size, torch.float32, seconds)
         self._bad, self._marker, self._steps = bad, marker, 0
 
-    def lie_in(self, vector: Tensor) -> None:
+    def bind_parameters(self, vector: Tensor) -> None:
         vector.copy_(self._parameters)
         self._parameters = vector
 
@@ -60,7 +60,7 @@ class Tally(Shareable):
 
 @contextmanager
 def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100) -> Iterator[HogwildReplica]:
-    with on_host(work, processes, batch, samples) as host:
+    with start_hogwild(work, processes, batch, samples) as host:
         yield host
 
 
@@ -69,7 +69,9 @@ def regression(
     *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
 ) -> Iterator[HogwildReplica]:
     """Yield the replica's work named ``"tests.support.training.hogwild_hosts:regression"``."""
-    with on_host(Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
+    with start_hogwild(
+        Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes
+    ) as host:
         yield host
 
 

@@ -23,7 +23,7 @@ from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import PortionSum
-from cotswold.training.full_batch.objective import INHERITED, ModuleObjective
+from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE, ModuleObjective
 from cotswold.training.model_parallel.full_batch_worker import Rank, inherited_worker
 from cotswold.training.model_parallel.steps import RankAccumulation, RankWork
 from cotswold.wire import PulledNewer
@@ -34,7 +34,7 @@ _DECAY, _ROTTEN = 0.01, 3
 
 def compare(grid: str, out: str, in_flight: int) -> None:
     """Write the sums of a rank group and of one process, at two points, to files in ``out``."""
-    whole = inherited(INHERITED)
+    whole = inherited(INHERITED_OBJECTIVE)
     assert isinstance(whole, ModuleObjective)
     torch.manual_seed(5)
     points = [whole.parameters.clone(), torch.randn_like(whole.parameters) * 0.1]
@@ -59,11 +59,11 @@ def compare(grid: str, out: str, in_flight: int) -> None:
 
 def compare_steps(grid: str, own: OwnSteps, out: str) -> None:
     """Write the common steps of ranks, and those of one process, to files in ``out``."""
-    whole = inherited(INHERITED)
+    whole = inherited(INHERITED_OBJECTIVE)
     given: dict[str, object] = {"grid": grid, "own": own, "out": out}
     size = Grid.parse(grid).size
     with lead(
-        "tests.support.training.rank_groups:steps_of_rank", given, size, given={INHERITED: whole}
+        "tests.support.training.rank_groups:steps_of_rank", given, size, given={INHERITED_OBJECTIVE: whole}
     ) as led:
         _compare_steps(led.ranks, grid, own, out)
 
@@ -93,12 +93,12 @@ class _OneProcess:
 
 
 def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> None:
-    whole = inherited(INHERITED)
+    whole = inherited(INHERITED_OBJECTIVE)
     assert isinstance(whole, ModuleObjective)
     rank = Rank(whole, Grid.parse(grid), ranks)
     index = len(rank.shapes) - 2  # of the last weights, which are cut
     rotten = torch.zeros_like(whole.parameters, dtype=torch.bool)
-    list(whole.flat.named(rotten).values())[index][rank.every_box[1][index].slices] = True
+    list(whole.flat.by_name(rotten).values())[index][rank.every_box[1][index].slices] = True
     one = _OneProcess(whole, rotten)
     shards = split_into_shards(whole.layout, 8, 128, ["a", "b"])
     layout = tuple((slot.name, slot.rows, slot.columns) for slot in whole.layout)
@@ -132,7 +132,7 @@ def _compare_steps(ranks: Membership, grid: str, own: OwnSteps, out: str) -> Non
                 each.step(samples, 0.1, opens)
         parts = torch.split(work.parameters, [part.numel() for part in rank.parts])
         for part, view, (box, _) in zip(
-            parts, whole.flat.named(whole.parameters).values(), rank.boxes(rank.number), strict=True
+            parts, whole.flat.by_name(whole.parameters).values(), rank.boxes(rank.number), strict=True
         ):
             torch.testing.assert_close(part.view(box.shape), view[box.slices], rtol=1e-9, atol=1e-12)
         if closes:

@@ -48,7 +48,8 @@ def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
-    """Return the work that replicas name by module and function; all suitable layers are pushed by ``way``.
+    """Return the work that replicas name by module and function; all suitable layers are pushed by
+    ``way``.
     """
     with torch.random.fork_rng():
         torch.manual_seed(2)
@@ -95,7 +96,7 @@ def in_one_process(case: Case, epochs: int) -> Tensor:
         learnt.compute(samples_at(SEED, SAMPLES, place, place + BATCH), gradient)
         if case.clip is not None:
             gradient *= min(1.0, case.clip / float(gradient.norm()))
-        parts, weights = flat.named(gradient), flat.named(flat.vector)
+        parts, weights = flat.by_name(gradient), flat.by_name(flat.vector)
         for name in names:
             if case.way == "gradient" or name not in FACTORED:
                 parts[name].add_(weights[name], alpha=case.decay)
@@ -110,9 +111,9 @@ def in_one_process(case: Case, epochs: int) -> Tensor:
             continue
         if case.way == "factors":
             for name in FACTORED:
-                flat.named(added)[name].add_(flat.named(servers)[name], alpha=case.decay * steps)
+                flat.by_name(added)[name].add_(flat.by_name(servers)[name], alpha=case.decay * steps)
         _apply(case, servers, kept, added, case.schedule.rate(case.rate, first))
-        _scale(case, flat.named(servers))
+        _scale(case, flat.by_name(servers))
         if case.n_fetch == 1:
             flat.vector.copy_(servers)
         added.zero_()

@@ -8,14 +8,14 @@ from __future__ import annotations
 import torch
 
 from cotswold.data import Store
-from cotswold.training.async_sgd.hogwild_replica import in_host
-from cotswold.training.async_sgd.replica_task import in_replica
+from cotswold.training.async_sgd.hogwild_replica import build_hogwild_replica
+from cotswold.training.async_sgd.replica_task import build_replica_task
 
 
 def are_handed_the_samples_of_the_store(recipe: str, store: str, rows: str, pool: str) -> None:
     count = Store(store).splits["train"]
-    alone = in_replica(recipe, store, rows)
-    with in_host(recipe, store, rows, pool) as host:
+    alone = build_replica_task(recipe, store, rows)
+    with build_hogwild_replica(recipe, store, rows, pool) as host:
         alone.parameters.copy_(host.parameters)
         for epoch in range(3):
             numbers = range(epoch * count, (epoch + 1) * count)

@@ -70,7 +70,7 @@ def test_where_replicas_cannot_be_is_refused(
         load(str(recipe_of(tmp_path, cluster, device=device)))
 
 
-def test_a_gang_is_not_on_cuda_devices(tmp_path: Path) -> None:
+def test_model_parallel_ranks_are_not_on_cuda_devices(tmp_path: Path) -> None:
     recipe = recipe_of(tmp_path, device="cuda:1")
     assert load(str(recipe)).training.device == "cuda:1"
     with pytest.raises(RecipeError, match=r"remove cluster\.processes and mesh\.grid"):
@@ -165,7 +165,7 @@ def test_a_recipe_on_a_device_has_the_bits_of_one_in_memory(
         (tmp_path / name).mkdir()
     here = finish(job_of(tmp_path / "here", "workers = 1", **words))
     monkeypatch.setattr(downpour, "_WORK", apart.__name__)
-    monkeypatch.setattr(downpour, "_JUDGING", apart.__name__)
+    monkeypatch.setattr(downpour, "_EVALUATION_MODULE", apart.__name__)
     there = finish(job_of(tmp_path / "apart", "workers = 1", device="cuda", **words))
     (one, other) = (last(run.checkpoints).tensors() for run in (here, there))
     assert one.keys() == other.keys()

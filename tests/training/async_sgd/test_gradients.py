@@ -18,7 +18,7 @@ from cotswold.nn import LocallyConnected2d
 from cotswold.recipe import load
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.local_product import LocalProduct
-from cotswold.training.async_sgd.capture import capturing, layers_of
+from cotswold.training.async_sgd.capture import capture_factors, layers_of
 from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors
 from cotswold.training.async_sgd.gradients import ModuleUpdates, PushFormat
 from cotswold.training.flat_parameters import FlatParameters
@@ -55,7 +55,7 @@ class Pushing:
     def of(self, loss: Callable[[], Tensor], samples: int = 1) -> tuple[Tensor, Mapping[str, Factors]]:
         """Return the gradient, with zeros for tensors pushed as factors, and the factors by tensor."""
         gradient = torch.zeros_like(self.flat.vector)
-        self.updates.of_batch(loss, samples, gradient)
+        self.updates.compute_loss(loss, samples, gradient)
         return gradient, self.updates.take()
 
     def autograds(self, loss: Callable[[], Tensor]) -> Tensor:
@@ -70,7 +70,7 @@ class Pushing:
         gradient, factors = self.of(loss)
         whole = gradient.clone()
         for name, each in factors.items():
-            part = self.flat.named(whole)[name]
+            part = self.flat.by_name(whole)[name]
             assert not part.any()
             part.copy_(each.gradient())
         assert_same(whole, self.autograds(loss))
@@ -78,7 +78,7 @@ class Pushing:
 
     @property
     def ways(self) -> dict[str, PushFormat]:
-        return {name: cost.way for name, cost in self.updates.costs.items()}
+        return {name: cost.push_format for name, cost in self.updates.costs.items()}
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 4)])
@@ -134,13 +134,13 @@ def test_factors_of_several_batches_are_those_of_the_sum_of_their_gradients() ->
     losses = [partial(square, module, torch.randn(n, 1, 6, 6, dtype=torch.float64)) for n in (3, 1, 2)]
     gradient = torch.zeros_like(pushing.flat.vector)
     for loss in losses:
-        pushing.updates.of_batch(loss, 1, gradient)
+        pushing.updates.compute_loss(loss, 1, gradient)
     factors = pushing.updates.take()
-    wanted = pushing.flat.named(sum((pushing.autograds(loss) for loss in losses), torch.zeros(())))
+    wanted = pushing.flat.by_name(sum((pushing.autograds(loss) for loss in losses), torch.zeros(())))
     for name, each in factors.items():
         assert each.examples == 6
         assert_same(each.gradient(), wanted[name])
-    assert_same(pushing.flat.named(gradient)["2.bias"], wanted["2.bias"])
+    assert_same(pushing.flat.by_name(gradient)["2.bias"], wanted["2.bias"])
     assert not pushing.updates.take()
 
 
@@ -166,14 +166,14 @@ def test_what_is_not_pushed_as_factors_has_the_bits_of_an_ordinary_backward_pass
     for _ in range(2):
         gradient, factors = pushing.checked(loss)
         assert set(factors) == {"0.weight", "4.weight"}
-        found, wanted = (pushing.flat.named(each) for each in (gradient, pushing.autograds(loss)))
+        found, wanted = (pushing.flat.by_name(each) for each in (gradient, pushing.autograds(loss)))
         for name in ("0.bias", "2.weight", "2.bias", "4.bias", "6.weight", "6.bias"):
             assert torch.equal(found[name], wanted[name])
     assert all(each.requires_grad for each in module.parameters())
     assert not any(each._forward_hooks for each in module.modules())
 
 
-def test_the_product_that_somebody_else_computes_is_not_computed_here() -> None:
+def test_a_product_that_another_process_computes_is_not_computed_here() -> None:
     pushing = Pushing(nn.Sequential(nn.Linear(30, 20)), {"0": "factors"})
     loss = partial(square, pushing.flat.module, torch.randn(10, 30))
     flops = []
@@ -307,7 +307,7 @@ def test_the_way_of_fewer_numbers_is_chosen(
     factors = batches * samples * (inputs * holding + outputs)
     cost = pushing.updates.costs["1"]
     assert (cost.gradient, cost.factors) == (inputs * outputs, factors)
-    assert cost.way == ("factors" if factors < inputs * outputs else "gradient")
+    assert cost.push_format == ("factors" if factors < inputs * outputs else "gradient")
 
 
 def test_what_is_wished_overrides_the_numbers() -> None:
@@ -386,7 +386,7 @@ def test_the_papers_network_pushes_its_large_layers_as_factors() -> None:
     network = build_layers(load("adam-mnist"), 10, None)
     pushing = Pushing(network, push_samples=100)
     pushing.of(lambda: network(torch.randn(100, 1, 28, 28)).logsumexp(1).sum(), 100)
-    found = [(cost.gradient, cost.factors, cost.way) for cost in pushing.updates.costs.values()]
+    found = [(cost.gradient, cost.factors, cost.push_format) for cost in pushing.updates.costs.values()]
     assert found == [
         (980 * 400, 100 * (980 + 400), "factors"),
         (400 * 400, 100 * (400 + 400), "factors"),
@@ -397,7 +397,7 @@ def test_the_papers_network_pushes_its_large_layers_as_factors() -> None:
 def test_inputs_that_are_changed_in_place_later_do_not_change_factors() -> None:
     layer = nn.Linear(3, 2)
     x = torch.ones(1, 3)
-    with capturing({"layer": layer}, skip=True) as found:
+    with capture_factors({"layer": layer}, skip=True) as found:
         y = layer(x)
         x.zero_()
         y.sum().backward()
@@ -408,7 +408,7 @@ def test_inputs_that_are_changed_in_place_later_do_not_change_factors() -> None:
 
 def test_a_local_layer_is_captured_by_the_name_of_its_argument() -> None:
     layer = LocallyConnected2d(1, 1, (4, 4), 3)
-    with capturing({"layer": layer}, skip=True) as found:
+    with capture_factors({"layer": layer}, skip=True) as found:
         layer(x=torch.ones(2, 1, 4, 4)).sum().backward()
     factors = found["layer"].factors
     assert isinstance(factors, LocalFactors) and factors.examples == 2

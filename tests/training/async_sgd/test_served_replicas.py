@@ -17,7 +17,7 @@ from tests.support.training.small_recipes import supervised
 from tests.training.data.test_data_servers import children, with_servers
 
 from cotswold.data import Store
-from cotswold.data.service.store import said
+from cotswold.data.service.store import augmentation_to_json
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
@@ -33,7 +33,7 @@ from cotswold.training.async_sgd import strategy as downpour
 from cotswold.training.data import service as data_feed
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
-from cotswold.training.data.remote import PoolPlace
+from cotswold.training.data.remote import PoolLocation
 from cotswold.transport.address import Address
 from lib.hogwild_training import Steps, train
 
@@ -184,7 +184,7 @@ def test_a_run_all_of_whose_data_servers_are_dead_ends_in_a_sentence(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("in_flight", [1, 2])
-def test_a_gang_with_data_servers_learns_the_same_bits_as_without(
+def test_a_model_parallel_replica_learns_the_same_bits_with_data_servers(
     in_flight: int, images: Path, stores: Path, tmp_path: Path
 ) -> None:
     mesh = f'[mesh]\ngrid = "1x2"\nmicrobatches = {in_flight}\n'
@@ -200,7 +200,7 @@ def pool_of(recipe: str, folder: Path, stores: Path, host: str | None = None) ->
     folder.mkdir()
     (folder / "recipe.toml").write_text(recipe)
     job = open_job(folder / "recipe.toml", folder / "run", stores=stores)
-    varying, place = said(augmentation_of(job.recipe, job.store)), folder / "address"
+    varying, place = augmentation_to_json(augmentation_of(job.recipe, job.store)), folder / "address"
     token = token_of(os.environ)
     assert token is not None
     told = data_feed.arguments_of(job.store, 1 << 20, varying)
@@ -262,7 +262,7 @@ def test_processes_that_share_the_weights_are_handed_the_samples_of_the_store(
             "recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))),
             "store": store,
             "rows": str(tmp_path / "rows"),
-            "pool": str(PoolPlace(address, False)),
+            "pool": str(PoolLocation(address, False)),
         }
         server = ForkServer(["torch", "tests.support.training.served_hosts"])
         try:
@@ -295,7 +295,7 @@ def test_a_process_of_hogwild_with_data_servers_learns_the_same_bits_as_without(
     steps = Steps(samples=400, batch=8, seed=3)
     with pool_of(recipe, tmp_path / "pool", stores) as (address, store):
         told = {"recipe": dump(load(str(tmp_path / "pool" / "recipe.toml"))), "store": store}
-        pool = str(PoolPlace(address, False))
+        pool = str(PoolLocation(address, False))
         factory = "lib.hogwild_training:of_recipe"
         alone, (done,) = train(factory, told, steps, 1)
         served, (again,) = train(factory, {**told, "pool": pool}, steps, 1)

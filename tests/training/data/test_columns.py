@@ -19,7 +19,7 @@ from cotswold.errors import UserError
 from cotswold.training.data.batches import Inputs, batch_of, call_with_parts, weighted
 from cotswold.training.data.user_datasets import Samples, data_set, training_batches
 from cotswold.training.losses import cross_entropy
-from cotswold.training.nonfinite_loss import spoilt_sample
+from cotswold.training.nonfinite_loss import describe_nonfinite_sample
 from cotswold.training.strategies.base import Batch
 
 CPU = torch.device("cpu")
@@ -130,7 +130,7 @@ def test_weights_multiply_the_losses_of_samples() -> None:
 @pytest.mark.parametrize(
     ("third", "said"),
     [
-        (torch.arange(8), "is a whole number .*; omit a sample's index"),
+        (torch.arange(8), "is an integer .*; omit a sample's index"),
         (torch.linspace(-1, 1, 8), "a sample has the weight -1, "),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_is_no_weight_is_refused(third: Tensor, said: str) -> None:
 
 def test_a_weight_that_is_no_number_is_named() -> None:
     weights = torch.tensor([1.0, nan, 1.0])
-    assert "NaN or infinity in its weight" in spoilt_sample(
+    assert "NaN or infinity in its weight" in describe_nonfinite_sample(
         Batch(torch.ones(3, 2), torch.zeros(3), weights=weights)
     )
 

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, TensorDataset, W
 
 import cotswold
 from cotswold.data import StoreDataset
-from cotswold.errors import told
+from cotswold.errors import describe_exception
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import Samples, samples_of, split, training_batches
 from cotswold.training.strategies.base import Batches
@@ -95,7 +95,7 @@ def test_validation_is_drawn_by_the_seed_and_shares_nothing_with_training() -> N
 
     def drawn(seed: int) -> list[set[float]]:
         return [
-            {value for inputs, _ in part.in_order() for value in inputs.tolist()}
+            {value for inputs, _ in part.iterate() for value in inputs.tolist()}
             for part in split(samples, 0.3, seed)
         ]
 
@@ -118,7 +118,7 @@ def test_an_error_of_an_own_data_set_names_the_line_of_its_file() -> None:
     with pytest.raises(OSError, match="sample 3") as raised:
         DatasetSamples(Samples(Broken(), BATCH)).batch([3])
     line = Broken.__getitem__.__code__.co_firstlineno + 1
-    said = told(raised.value, "cotswold.training.async_sgd.strategy")
+    said = describe_exception(raised.value, "cotswold.training.async_sgd.strategy")
     assert said == f"OSError: sample 3 cannot be read, in {__file__}, line {line}, __getitem__"
 
 

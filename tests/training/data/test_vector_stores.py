@@ -152,7 +152,8 @@ def test_numbers_to_predict_are_validated_as_the_floats_that_they_are(tmp_path: 
 
 
 def prices(folder: Path) -> Path:
-    """Write 200 houses: five features of one scale and one of a million, prices of 300,000, and a constant.
+    """Write 200 houses: five features of one scale and one of a million, prices of 300,000, and a
+    constant.
     """
     random = np.random.default_rng(0)
     x = random.normal(size=(200, 6)) * [1, 1, 1, 1, 1, 1e6]

@@ -33,7 +33,7 @@ def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Pa
     stop = Stop()
     trained(blobs, tmp_path / "run", stores, "price.max_hours=1e-7", stop=stop)
     (end,) = events(tmp_path / "run", "end")
-    assert stop.limited and end["status"] == "limited"
+    assert stop.is_limited and end["status"] == "limited"
     assert end["reason"] == "price.max_hours = 1e-07 is reached"
     trained(None, tmp_path / "run", stores, "price.max_hours=1")
     assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
@@ -97,8 +97,8 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
     trained(None, place, stores, "price.max_hours=1", watch=seen.append, stop=stop)
     (anew,) = events(place, "restarted")
     assert describe(anew) == NOTHING_SAVED
-    assert float(str(anew["lost_seconds"])) >= 3600 and stop.limited
-    history = History.of(events_of(place))
+    assert float(str(anew["lost_seconds"])) >= 3600 and stop.is_limited
+    history = History.from_events(events_of(place))
     assert history.resumptions == 1 and history.lost_seconds >= 3600
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.resuming import check_resume
+from tests.support.resume_check import check_resume
 from tests.support.training.batch_runs import (
     RECIPE,
     events,
@@ -31,7 +31,12 @@ from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data import stores as stores_of_runs
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.full_batch.local import EvaluationProgress, FullBatchObjective
-from cotswold.training.full_batch.objective import DenseObjective, LayerObjective, ModuleObjective, of_recipe
+from cotswold.training.full_batch.objective import (
+    DenseObjective,
+    LayerObjective,
+    ModuleObjective,
+    objective_from_recipe,
+)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,7 @@ def test_fully_connected_recipes_run_on_dense_kernels_and_agree_with_autograd(
     ):
         found = training.open_store(recipes.load(blobs, overrides), stores)
         made = stores_of_runs.with_store_shape(recipes.load(blobs, overrides), found)
-        dense = of_recipe(made, found)
+        dense = objective_from_recipe(made, found)
         assert isinstance(dense, DenseObjective)
         one, other = (torch.zeros_like(dense.parameters) for _ in range(2))
         by_kernels = dense.add(range(50), one)
@@ -120,7 +125,7 @@ def test_flops_are_counted_as_the_paper_does(blobs: Path, stores: Path) -> None:
     store = training.open_store(found, stores)
     n_i, n_h, n_o = 5, 7, 3
     expected = 2 * (n_i + n_o) * n_h, 4 * n_i * n_h + 6 * n_h * n_o
-    assert of_recipe(stores_of_runs.with_store_shape(found, store), store).flops == expected
+    assert objective_from_recipe(stores_of_runs.with_store_shape(found, store), store).flops == expected
 
 
 def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_path: Path) -> None:
@@ -178,7 +183,7 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
         patterns = whole.part("draw 1", 0.2) if patterns == "part" else patterns
         found = whole.evaluate("x", None, patterns=patterns)
         assert found.samples == len(set(work.seen)) == len(work.seen)
-        seen.append((found.patterns, set(work.seen)))
+        seen.append((found.sample_set, set(work.seen)))
     assert seen[0] == seen[1] and len(seen[0][1]) == 300
     assert len(seen[2][1]) == 60 and seen[2][1] < seen[0][1]
     assert seen[3][0] == "draw 2" and seen[3][1] != seen[0][1]
@@ -238,7 +243,7 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
     with pytest.raises(KeyboardInterrupt):
         whole.evaluate("x", "g")
     whole.look = lambda share: None
-    assert whole.evaluate("x", "g").patterns == "draw 1" and whole.sets.draws == 1
+    assert whole.evaluate("x", "g").sample_set == "draw 1" and whole.sets.draws == 1
     replayed = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
     with pytest.raises(KeyboardInterrupt):
         replayed.evaluate("x", "g")

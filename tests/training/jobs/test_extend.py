@@ -188,7 +188,7 @@ def test_a_run_that_early_stopping_ended_is_trained_further(
 
 
 def test_the_curves_of_a_report_go_on(finished: dict[str, RunDirectory]) -> None:
-    history = History.of(read_events(finished["greedy"].events))
+    history = History.from_events(read_events(finished["greedy"].events))
     assert sorted(history.phases) == [0, 1]
     for phase in history.phases.values():
         steps = phase.validation["loss"].steps

@@ -81,8 +81,8 @@ def test_the_two_recipes_of_distbelief_fit_each_other(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COTSWOLD_DATA", "/nowhere")
     recipe = load("distbelief-images")
     backbone = backbone_of(recipe)
-    assert backbone is not None and backbone.made.name == "distbelief-filters" and recipe.network.finetune
+    assert backbone is not None and backbone.recipe.name == "distbelief-filters" and recipe.network.finetune
     check_preparation(recipe, backbone)
-    own, below = recipe.data, backbone.made.data
+    own, below = recipe.data, backbone.recipe.data
     for name in ("exclude", "validation", "test", "labels"):
         assert getattr(own, name) == getattr(below, name)

@@ -28,8 +28,8 @@ from cotswold.processes.forked_work import live_processes
 from cotswold.run import Stop
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import samples_of
-from cotswold.training.full_batch.objective import INHERITED, ModuleObjective
-from cotswold.training.losses import named_loss
+from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE, ModuleObjective
+from cotswold.training.losses import loss_by_name
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes
 
@@ -81,12 +81,12 @@ def led(
 
 
 @pytest.mark.parametrize(("grid", "in_flight"), [("1x2", 1), ("3x1", 1), ("1x2", 3)])
-def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
+def test_sums_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
     grid: str, in_flight: int, data: Data, tmp_path: Path
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), named_loss("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED: work})
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    server = live_processes({INHERITED_OBJECTIVE: work})
     with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
@@ -95,12 +95,12 @@ def test_sums_of_a_gang_are_those_of_one_process_to_rounding(
 @pytest.mark.soak
 @pytest.mark.parametrize("own", ["none", "sgd", "pushed"])
 @pytest.mark.parametrize("grid", ["1x2", "3x1"])
-def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
+def test_steps_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
     grid: str, own: str, data: Data, tmp_path: Path
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), named_loss("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED: work})
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    server = live_processes({INHERITED_OBJECTIVE: work})
     output = tmp_path / "said"
     with led(server, "compare_steps", output, grid=grid, own=own, out=str(tmp_path)) as process:
         assert finished(process) == 0, process.why() + output.read_text()
@@ -120,7 +120,9 @@ def test_steps_of_a_gang_are_those_of_one_process_to_rounding(
         ("leader fails", 2, "the leader has enough"),
     ],
 )
-def test_ranks_of_a_gang_end_together_and_say_why(what: str, code: int, said: str, tmp_path: Path) -> None:
+def test_model_parallel_ranks_end_together_and_report_why(
+    what: str, code: int, said: str, tmp_path: Path
+) -> None:
     out = tmp_path / "pid"
     with led(live_processes({}), "lead_one", what=what, out=str(out)) as process:
         assert (finished(process), said in process.why()) == (code, True), process.why()
@@ -134,7 +136,7 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("who", ["leader", "rank 1"])
-def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
+def test_a_killed_rank_returns_its_portions_and_all_ranks_restart(
     who: str, data: Data, tmp_path: Path
 ) -> None:
     alone = trained(data, tmp_path / "alone")
@@ -164,7 +166,9 @@ def test_a_killed_rank_gives_its_portions_back_and_the_gang_is_started_again(
 
 
 @pytest.mark.soak
-def test_a_run_moves_between_one_process_single_workers_and_gangs(data: Data, tmp_path: Path) -> None:
+def test_a_run_moves_between_one_process_single_workers_and_model_parallel_workers(
+    data: Data, tmp_path: Path
+) -> None:
     whole = trained(data, tmp_path / "whole", validation=0.2)
     for until, spread in ((1, {"workers": 2}), (2, {"grid": "1x2", "workers": 2}), (3, {"grid": "2x1"})):
         moved = trained(
@@ -223,7 +227,7 @@ class Hanging(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 
 
 @pytest.mark.soak
-def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_path: Path) -> None:
+def test_a_rank_that_hangs_ends_all_ranks_which_restart(data: Data, tmp_path: Path) -> None:
     gangs = trained(
         Hanging(tmp_path / "hung", data),  # type: ignore[arg-type]  # has what is asked
         tmp_path / "run",
@@ -244,7 +248,7 @@ def test_a_rank_that_hangs_ends_its_gang_which_is_started_again(data: Data, tmp_
         ({"grid": "1x2", "deterministic": True}, "ranks of a grid use another"),
     ],
 )
-def test_gangs_that_cannot_be_are_refused_before_anything_starts(
+def test_impossible_grids_are_refused_before_anything_starts(
     settings: dict[str, object], said: str, data: Data, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match=said):
@@ -253,7 +257,7 @@ def test_gangs_that_cannot_be_are_refused_before_anything_starts(
 
 
 @pytest.mark.slow
-def test_a_rank_that_stands_still_ends_its_gang(tmp_path: Path) -> None:
+def test_a_stopped_rank_ends_all_ranks(tmp_path: Path) -> None:
     out, said = tmp_path / "pid", tmp_path / "said"
     with led(live_processes({}), "lead_one", said, what="stop", out=str(out), timeout_seconds=2.0) as process:
         assert finished(process) != 0
@@ -262,7 +266,7 @@ def test_a_rank_that_stands_still_ends_its_gang(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_a_recipe_is_trained_by_a_gang_of_its_grid(tmp_path: Path) -> None:
+def test_a_recipe_is_trained_by_the_ranks_of_its_grid(tmp_path: Path) -> None:
     recipe = labelled_vectors(tmp_path, '{ type = "linear", features = 7 }, { type = "tanh" }')
     found = []
     for name, more in (("alone", []), ("gang", ["mesh.grid=1x2"])):

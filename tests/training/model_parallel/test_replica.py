@@ -1,4 +1,5 @@
-"""Replicas that are rank groups: each rank pulls and pushes its own shards, with the results of one process.
+"""Replicas that are rank groups: each rank pulls and pushes its own shards, with the results of one
+process.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
         ("3x1", 1, {"update_rule": "adagrad", "learning_rate": 0.05}),
     ],
 )
-def test_a_gang_gives_what_one_process_gives_to_rounding(
+def test_a_model_parallel_replica_gives_what_one_process_gives_to_rounding(
     grid: str, servers: int, training: dict[str, object], tmp_path: Path
 ) -> None:
     found = []
@@ -116,7 +117,7 @@ def test_a_gang_gives_what_one_process_gives_to_rounding(
     ],
     ids=str,
 )
-def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
+def test_asynchronous_model_parallel_replicas_learn_and_every_sample_is_accounted_for(
     training: dict[str, object], tmp_path: Path
 ) -> None:
     job = job_with(tmp_path, "1x2", "workers = 2, servers = 2", epoch_fraction=1.0, **training)
@@ -127,7 +128,7 @@ def test_gangs_that_wait_for_nobody_learn_and_every_sample_is_accounted_for(
 
 
 @pytest.mark.soak
-def test_gangs_are_started_again_whichever_rank_is_killed(tmp_path: Path) -> None:
+def test_model_parallel_replicas_restart_after_any_rank_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill(event: Mapping[str, object]) -> None:
@@ -153,7 +154,7 @@ def gangs() -> list[tuple[int, int]]:
 
 
 @pytest.mark.soak
-def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
+def test_a_run_of_model_parallel_replicas_resumes_on_another_grid(tmp_path: Path) -> None:
     settings: dict[str, object] = {
         "max_staleness": 0,
         "epoch_fraction": 1.0,
@@ -188,7 +189,7 @@ def test_a_run_of_gangs_goes_on_on_another_grid(tmp_path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_traffic_that_is_recorded_has_the_pushes_of_a_gang_as_one(tmp_path: Path) -> None:
+def test_recorded_traffic_has_the_pushes_of_a_model_parallel_replica_as_one(tmp_path: Path) -> None:
     job = job_with(tmp_path, "1x2", "workers = 1, servers = 2", epochs=2, record_traffic=True)
     run = finish(job)
     found = read(run.path)

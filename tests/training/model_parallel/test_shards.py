@@ -59,8 +59,10 @@ def test_the_pieces_of_a_shard_are_its_numbers_each_where_the_rank_has_it(
         parts = found[shard.number]
         slab = np.full(parts.shape, np.nan)
         for rank, piece in parts.pieces.items():
-            assert parts.is_whole or np.isnan(slab[piece.within.slices]).all(), "nobody else has it"
-            slab[piece.within.slices] = own[rank][piece.start : piece.stop].reshape(piece.within.shape)
+            assert parts.is_whole or np.isnan(slab[piece.box_in_shard.slices]).all(), "nobody else has it"
+            slab[piece.box_in_shard.slices] = own[rank][piece.start : piece.stop].reshape(
+                piece.box_in_shard.shape
+            )
             taken[rank] += range(piece.start, piece.stop)
         np.testing.assert_array_equal(slab.reshape(-1), whole[shard.start : shard.stop])
         assert parts.rank in parts.pieces and not (parts.is_whole and parts.rank)

@@ -34,7 +34,7 @@ class Desk:
 
     def look(self, seconds: float = 1.0) -> list[str]:
         self.now += seconds
-        self.showing._look()
+        self.showing._update()
         said, self.said = self.said, []
         return said
 
@@ -59,7 +59,7 @@ def test_a_run_that_its_limit_stops_takes_the_first_signal_for_the_wish_to_stop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     desk = Desk(monkeypatch)
-    desk.unheard, desk.stop.limited = SILENT, True
+    desk.unheard, desk.stop.is_limited = SILENT, True
     (said,) = desk.look()
     assert "at once on Ctrl-C or SIGTERM twice, a moment apart; then --resume continues" in said
     desk.stop.signal = 15
@@ -73,7 +73,7 @@ def test_a_run_whose_servers_answer_stops_without_a_word(monkeypatch: pytest.Mon
     assert not desk.look(60.0)
 
 
-def test_a_server_is_silent_from_when_it_was_asked_until_it_answers() -> None:
+def test_a_server_is_silent_from_the_request_until_its_reply() -> None:
     watching = ReplicaMonitor()
     assert not watching.silent_seconds("a", 50.0)
     assert watching.to_ask("a", 50.0) and watching.silent_seconds("a", 53.0) == 3.0

@@ -35,12 +35,12 @@ class _Lost:
 
 def test_the_place_is_that_of_the_batch_that_no_step_has_had() -> None:
     found = PeekableBatches(_Lost())
-    assert found.fetch() and found.fetch() and found.place == {"given": 0}
-    assert next(found).inputs.item() == 0 and found.place == {"given": 1}
+    assert found.fetch() and found.fetch() and found.position == {"given": 0}
+    assert next(found).inputs.item() == 0 and found.position == {"given": 1}
     assert next(found).inputs.item() == 1, "also one that nobody has fetched"
 
 
-def test_whoever_asks_on_after_the_last_batch_hears_again_why_there_is_none() -> None:
+def test_a_request_after_the_last_batch_raises_the_same_error_again() -> None:
     found = PeekableBatches(_Lost())
     assert [next(found).inputs.item() for _ in range(2)] == [0, 1]
     assert not found.fetch() and found.error is not None

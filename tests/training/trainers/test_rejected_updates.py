@@ -13,7 +13,7 @@ from cotswold.recipe.schema import DownpourTraining
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.trainers.async_sgd import AsyncTrainer
-from cotswold.training.trainers.rejected_updates import BATCHES, RejectedUpdates, said
+from cotswold.training.trainers.rejected_updates import BATCHES, RejectedUpdates, describe_rejections
 from cotswold.wire.lifecycle import ServerCounters
 
 BATCH = 16
@@ -46,8 +46,9 @@ def test_a_run_that_goes_on_warns_once_of_samples_that_are_torn_since_they_are_n
 
 
 def test_refused_and_torn_samples_make_one_sentence() -> None:
-    assert said(SampleCounts(refused=7), [counts(stale=1)]) == "servers rejected 7 samples (too stale)"
-    assert said(SampleCounts(counted=7), [counts(finite=1)]) == ""
+    found = describe_rejections(SampleCounts(refused=7), [counts(stale=1)])
+    assert found == "servers rejected 7 samples (too stale)"
+    assert describe_rejections(SampleCounts(counted=7), [counts(finite=1)]) == ""
 
 
 def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> None:
@@ -62,6 +63,6 @@ def test_a_run_writes_the_warning_though_no_replica_tells_a_finite_loss() -> Non
     runs = AsyncTrainer(cast(Any, None), flat, 1000, training, cast(Any, recorder), {})
     ledger = runs._ledger = SampleLedger(1000)
     ledger.accounts[0] = SampleCounts(counted=600, torn=ALL)
-    runs._tell_means(cast(Any, SimpleNamespace(count=lambda: (counts(finite=3),))))
+    runs._record_means(cast(Any, SimpleNamespace(count=lambda: (counts(finite=3),))))
     (event,) = written
     assert event[0] == "warning" and str(event[1]).endswith("(not finite); try a smaller learning rate")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cotswold.checkpoint import Checkpoint, CheckpointManager, StateDict, StateValue
-from cotswold.errors import CheckpointError, DivergedError, UserError, told
+from cotswold.errors import CheckpointError, DivergedError, UserError, describe_exception
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Phase
@@ -248,7 +248,9 @@ def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) ->
 
     with EventLog(tmp_path / "events.jsonl") as log, pytest.raises(StopIteration) as raised:
         runner_in(tmp_path, Broken(), Numbers(), Stop(), log).run()
-    assert "test_sync.py, line" in told(raised.value) and told(raised.value).endswith("train_step")
+    assert "test_sync.py, line" in describe_exception(raised.value) and describe_exception(
+        raised.value
+    ).endswith("train_step")
 
 
 class Noisy(Sums):

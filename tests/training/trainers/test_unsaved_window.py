@@ -15,13 +15,13 @@ def counts(unsaved: FlushBacklog | None) -> ServerCounters:
 
 def test_servers_without_disks_say_nothing() -> None:
     windows = UnsavedWindow()
-    assert windows.said([counts(None)]) == {} and windows.warning("events") is None
+    assert windows.event_fields([counts(None)]) == {} and windows.warning("events") is None
 
 
 def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> None:
     windows = UnsavedWindow()
-    windows.said([counts(FlushBacklog(10, 0.5, 7.0, 1.0)), counts(FlushBacklog(20, 0.8, 0.9, 1.0))])
-    assert windows.said(
+    windows.event_fields([counts(FlushBacklog(10, 0.5, 7.0, 1.0)), counts(FlushBacklog(20, 0.8, 0.9, 1.0))])
+    assert windows.event_fields(
         [counts(FlushBacklog(10, 0.1, 0.2, 1.0)), counts(FlushBacklog(5, 0.3, 0.9, 1.0))]
     ) == {
         "dirty_bytes": 15,
@@ -37,5 +37,5 @@ def test_the_longest_window_is_kept_though_the_server_that_had_it_is_gone() -> N
 
 def test_a_window_that_is_a_little_late_is_no_warning() -> None:
     windows = UnsavedWindow()
-    windows.said([counts(FlushBacklog(10, 0.5, 1.9, 1.0))])
+    windows.event_fields([counts(FlushBacklog(10, 0.5, 1.9, 1.0))])
     assert windows.warning("events") is None

@@ -1,4 +1,4 @@
-from .build import LeftOut as LeftOut
+from .build import SkippedSamples as SkippedSamples
 from .build import build_report as build_report
 
-__all__ = ["LeftOut", "build_report"]
+__all__ = ["SkippedSamples", "build_report"]

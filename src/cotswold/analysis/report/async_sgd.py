@@ -5,7 +5,7 @@ Knows: the history of a run of strategy `downpour`. Does not know: networks, rul
 
 from __future__ import annotations
 
-from cotswold.analysis.learning_curves import thinned
+from cotswold.analysis.learning_curves import thin_curve
 from cotswold.analysis.plots import Line, Scale, plot
 from cotswold.analysis.report.blocks import (
     Block,
@@ -24,7 +24,7 @@ from cotswold.analysis.run_history import Curve, History, PhaseHistory, number
 from cotswold.phrases import counted
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.ui.format import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, scaled, three_figures
 
 _SECONDS = "seconds of training"
 _RULES = {
@@ -32,7 +32,7 @@ _RULES = {
     "momentum": "SGD with momentum",
     "adagrad": "Adagrad, with sums that all replicas share",
 }
-_FATES = (
+_OUTCOME_ROWS = (
     ("samples_counted", "Counted", "every server applied their updates"),
     ("samples_torn", "Torn", "some servers applied their updates, others did not"),
     ("samples_refused", "Refused", "no server accepted their updates: not finite, or too stale"),
@@ -65,14 +65,14 @@ def replicas(recipe: Recipe, history: History) -> PageSection | None:
     ]
     figures = [each for each in (*curves, *more) if each is not None]
     blocks: list[Block] = [FigureGrid(figures), FigureGrid([Facts(_facts(recipe, training, history, phase))])]
-    fates = _fates(phase)
+    fates = _outcome_rows(phase)
     if fates:
         blocks += [
             Heading("Outcomes of samples"),
             Table(["", ""], fates, "words"),
             Paragraph(_SHARES, "note"),
         ]
-    pushed = _pushed(phase)
+    pushed = _push_rows(phase)
     if pushed:
         blocks += [Heading("Pushed bytes"), Table(["", ""], pushed, "words")]
     if history.losses:
@@ -132,7 +132,7 @@ def _against_seconds(curves: dict[str, Curve], name: str) -> tuple[list[float], 
     common = Curve({step: values.points[step] for step in values.steps if step in at.points})
     if not common:
         return [], []
-    steps, shown = thinned(common)
+    steps, shown = thin_curve(common)
     return [at.points[step] for step in steps], shown
 
 
@@ -147,16 +147,16 @@ def _facts(
     found = [
         ("Requested processes", asked),
         ("Update rule", _RULES.get(training.update_rule, training.update_rule)),
-        ("Learning rate", plain(training.learning_rate)),
+        ("Learning rate", three_figures(training.learning_rate)),
         ("Steps between pulls, between pushes, at least", f"{training.pull_every}, {training.push_every}"),
         ("Staleness bound", "none" if training.max_staleness is None else _bound(training)),
         ("An epoch ends with", f"{percent(training.epoch_fraction)} of the {training.epoch_fraction_of}"),
     ]
     since = ", since the last resume" if history.resumptions else ""
     for name, label, shown in (
-        ("push_samples", f"Mean samples per push{since}", plain),
+        ("push_samples", f"Mean samples per push{since}", three_figures),
         ("updates", "Applied updates, counted per shard", count),
-        ("staleness", f"Mean staleness{since}", plain),
+        ("staleness", f"Mean staleness{since}", three_figures),
         ("staleness_max", f"Largest staleness{since}", count),
         ("dirty_seconds_max", f"Largest age of a change that was on no disk{since}", duration),
     ):
@@ -175,13 +175,14 @@ def _facts(
 
 
 def _bound(training: DownpourTraining) -> str:
-    return f"{training.max_staleness}, beyond which updates {_BEYOND[training.staleness_policy or 'wait']}"
+    policy = _STALENESS_POLICIES[training.staleness_policy or "wait"]
+    return f"{training.max_staleness}, beyond which updates {policy}"
 
 
-_BEYOND = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
+_STALENESS_POLICIES = {"wait": "wait", "scale": "are scaled down", "drop": "are dropped"}
 
 
-def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
+def _push_rows(phase: PhaseHistory) -> list[list[TableCell]]:
     """Return one row per layer: bytes of each kind of update."""
     layers = phase.ended.get("pushed_bytes_by_layer")
     return [
@@ -198,21 +199,23 @@ def _pushed(phase: PhaseHistory) -> list[list[TableCell]]:
 
 def _losses(history: History) -> list[list[TableCell]]:
     """Return one row for each loss, and for each failure of a disk."""
-    rows = [row(plain(seconds), sentence) for seconds, sentence in history.losses[-_LOSSES_MOST:]]
+    rows = [row(three_figures(seconds), sentence) for seconds, sentence in history.losses[-_LOSSES_MOST:]]
     before = len(history.losses) - len(rows)
     return [row("", f"{count(before)} earlier ones"), *rows] if before else rows
 
 
-def _fates(phase: PhaseHistory) -> list[list[TableCell]]:
+def _outcome_rows(phase: PhaseHistory) -> list[list[TableCell]]:
     """Return one row for each outcome of samples."""
-    known = {name: number(phase.ended, name) for name, _, _ in _FATES}
+    known = {name: number(phase.ended, name) for name, _, _ in _OUTCOME_ROWS}
     if not any(known.values()):
-        known = {name: curve.values[-1] for name, _, _ in _FATES if (curve := phase.training.get(name))}
+        known = {
+            name: curve.values[-1] for name, _, _ in _OUTCOME_ROWS if (curve := phase.training.get(name))
+        }
     whole = sum(known.get(name) or 0.0 for name in _FINAL)
     if not whole:
         return []
     return [
         [TableCell(label), TableCell(f"{count(value)} ({percent(value / whole, 2)})", said)]
-        for name, label, said in _FATES
+        for name, label, said in _OUTCOME_ROWS
         for value in [known.get(name) or 0.0]
     ]

@@ -88,7 +88,7 @@ class TableCell:
     """A cell of a table: text, a smaller line below, a highlight, the fraction that is shaded (0 to 1)."""
 
     text: str
-    below: str = ""
+    note: str = ""
     best: bool = False
     part: float | None = None
 
@@ -133,7 +133,7 @@ class Details:
 
 
 @dataclass(frozen=True)
-class Beside:
+class FigureWithText:
     """A figure, with blocks to its right."""
 
     macro: ClassVar[str] = "beside"
@@ -141,7 +141,7 @@ class Beside:
     blocks: Sequence[Block]
 
 
-Block = Paragraph | Missing | Heading | Items | Facts | Figure | Table | FigureGrid | Details | Beside
+Block = Paragraph | Missing | Heading | Items | Facts | Figure | Table | FigureGrid | Details | FigureWithText
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Page:
     """The whole page; ``numbers`` are values with labels."""
 
     title: str
-    lead: str
+    summary: str
     numbers: Sequence[tuple[str, str]]
     problems: Sequence[str]
     sections: Sequence[PageSection]

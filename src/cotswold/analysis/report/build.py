@@ -34,7 +34,7 @@ from cotswold.analysis.report.blocks import (
     row,
 )
 from cotswold.analysis.report.filters import filters
-from cotswold.analysis.report.full_batch import whole_set
+from cotswold.analysis.report.full_batch import full_batch_section
 from cotswold.analysis.run_history import History, number
 from cotswold.analysis.selectivity.results import THIS_NETWORK, Evaluation, ObjectSelectivity
 from cotswold.checkpoint import CheckpointManager
@@ -46,7 +46,7 @@ from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, expand, load
 from cotswold.recipe.schema import FrameData, ImageData, VectorData
 from cotswold.run import RunDirectory, read_events
-from cotswold.ui.format import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, scaled, three_figures
 
 T = TypeVar("T")
 _RECIPE = (
@@ -55,7 +55,7 @@ _RECIPE = (
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedSamples:
     """Samples of a run's source that its store skipped.
 
     Args:
@@ -65,7 +65,7 @@ class LeftOut:
     """
 
     count: int
-    named: Sequence[str]
+    examples: Sequence[str]
     notes: Sequence[str] = ()
 
 
@@ -76,7 +76,7 @@ def build_report(
     *,
     evaluation: Evaluation | None = None,
     classification: Classification | None = None,
-    left_out: LeftOut | None = None,
+    left_out: SkippedSamples | None = None,
     problems: list[str] | None = None,
     name: str | None = None,
 ) -> Path:
@@ -111,10 +111,10 @@ def build_report(
         "the classification", lambda: Classification.read(run.classification)
     )
     page.add("Learning", lambda: training.curves(history, word))
-    page.add("Full-batch optimisation", lambda: whole_set(recipe, history))
+    page.add("Full-batch optimisation", lambda: full_batch_section(recipe, history))
     page.add("Replicas", lambda: replicas(recipe, history))
     errors = page.read("the regression", lambda: Regression.read(run.regression))
-    if errors is not None or (supervised and not module and not classifies(recipe, history)):
+    if errors is not None or (supervised and not module and not predicts_classes(recipe, history)):
         page.add("Errors", lambda: findings.regression(errors, page.name))
     elif supervised and not module:  # only the program can interpret the outputs of its module
         page.add("Classification", lambda: findings.classification(classified, page.name, word))
@@ -122,7 +122,7 @@ def build_report(
         if network is not None:
             network.eval()
         page.add("Selectivity", lambda: findings.selectivity(found, page.name))
-        page.add("The most selective neurons", lambda: findings.portraits(found))
+        page.add("The most selective neurons", lambda: findings.neuron_profiles(found))
         page.add("Filters", lambda: filters(network, transform, page.name))
     data = recipe.data
     if isinstance(data, ImageData):
@@ -132,14 +132,14 @@ def build_report(
         )
     page.add("Images of the data set", lambda: printed_set_section(recipe))
     page.add("Speed", lambda: training.speed(history, word))
-    page.add("Account", lambda: training.accounts(history, page.name, _steps(run.checkpoints)))
-    page.add(word.capitalize(), lambda: _left_out(left_out, word))
+    page.add("Account", lambda: training.totals_section(history, page.name, _steps(run.checkpoints)))
+    page.add(word.capitalize(), lambda: _skipped_samples_section(left_out, word))
     page.add("Configuration", lambda: _configuration(run))
     page.add("Environment", lambda: _environment(run))
     text = page_html(
         Page(
             title=f"{recipe.name}: training report",
-            lead=lead(recipe, history),
+            summary=run_summary(recipe, history),
             numbers=_numbers(history, found, classified, errors, word),
             problems=page.problems,
             sections=page.sections,
@@ -213,13 +213,13 @@ def _numbers(
     if classified is not None:
         boxes.append((percent(classified.accuracy), f"correct, {classified.split} {word}"))
     if errors is not None:
-        boxes.append((plain(errors.loss), f"squared loss, {errors.split} {word}"))
+        boxes.append((three_figures(errors.loss), f"squared loss, {errors.split} {word}"))
     return boxes
 
 
 def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     """Return the held-out accuracy of an object's best neuron, and of the network's best neuron."""
-    compared, winner = found.compared, found.winner
+    compared, winner = found.best_layers, found.best_model
     shown = dict.fromkeys((winner, THIS_NETWORK))
     return [
         (
@@ -230,13 +230,13 @@ def _best_neurons(found: ObjectSelectivity) -> list[tuple[str, str]]:
     ]
 
 
-def _left_out(found: LeftOut | None, word: str) -> PageSection | None:
+def _skipped_samples_section(found: SkippedSamples | None, word: str) -> PageSection | None:
     """Return a section about the training samples: notes, and how many were skipped, and why."""
     if found is None or not (found.count or found.notes):
         return None
     blocks: list[Block] = [Paragraph(note[:1].upper() + note[1:]) for note in found.notes]
     if found.count:
-        named = found.named[:_NAMED]
+        named = found.examples[:_MAX_NAMED_SAMPLES]
         blocks.append(Paragraph(f"{word.capitalize()} of the source that were skipped: {count(found.count)}"))
         blocks.append(Items(named))
         more = found.count - len(named)
@@ -244,7 +244,7 @@ def _left_out(found: LeftOut | None, word: str) -> PageSection | None:
     return PageSection(word.capitalize(), "samples-read", blocks)
 
 
-_NAMED = 20
+_MAX_NAMED_SAMPLES = 20
 
 
 def _steps(folder: Path) -> list[int]:
@@ -325,7 +325,7 @@ def samples_word(recipe: Recipe) -> str:
     return "images" if isinstance(recipe.data, ImageData) else "samples"
 
 
-def classifies(recipe: Recipe, history: History) -> bool:
+def predicts_classes(recipe: Recipe, history: History) -> bool:
     """True if a supervised run predicts classes: its log has accuracies; without a log, by its loss."""
     curves = [curve for phase in history.phases.values() for curve in (phase.training, phase.validation)]
     if any("loss" in each for each in curves):
@@ -333,7 +333,7 @@ def classifies(recipe: Recipe, history: History) -> bool:
     return recipe.loss != "squared_error"
 
 
-def lead(recipe: Recipe, history: History) -> str:
+def run_summary(recipe: Recipe, history: History) -> str:
     """Return one sentence about the run: what was trained, on what."""
     seen = _samples(recipe, history)
     if recipe.network.module is not None:
@@ -342,7 +342,7 @@ def lead(recipe: Recipe, history: History) -> str:
     elif not recipe.trains_stacks:
         layers = len(recipe.network.layers)
         layered = f"A network of {layers} layer{'s' if layers > 1 else ''} and an output layer"
-        wanted = "with labels" if classifies(recipe, history) else "for regression"
+        wanted = "with labels" if predicts_classes(recipe, history) else "for regression"
         what = f"{layered if layers else 'One output layer'}, trained {wanted} on {seen}"
     else:
         stacks = len(recipe.network.stacks)

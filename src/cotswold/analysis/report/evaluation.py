@@ -11,11 +11,11 @@ from cotswold.analysis.classification import Classification, Example
 from cotswold.analysis.layers import Layer
 from cotswold.analysis.regression import Regression
 from cotswold.analysis.report.blocks import (
-    Beside,
     Block,
     Details,
     Figure,
     FigureGrid,
+    FigureWithText,
     Heading,
     Image,
     Missing,
@@ -33,7 +33,7 @@ from cotswold.analysis.selectivity.results import (
     TopImage,
 )
 from cotswold.analysis.selectivity.scores import LayerSelectivity
-from cotswold.ui.format import count, percent, plain
+from cotswold.ui.format import count, percent, three_figures
 
 
 def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
@@ -49,7 +49,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
     head = ["Object", "Guess", *_stack_headings(layers), *baselines, *(["Mean image"] if oracle else [])]
     body = []
     for found in objects:
-        best = found.compared[found.winner]
+        best = found.best_layers[found.best_model]
         by_name = {layer.layer: layer for layer in found.network}
         cells = row(found.name, percent(found.guess))
         cells += [_cell(by_name.get(name), best) for name in layers]
@@ -58,7 +58,7 @@ def selectivity(evaluation: Evaluation | None, run: str) -> PageSection:
         body.append(cells)
     columns = [*baselines, *(["Mean image"] if oracle else [])]
     blocks: list[Block] = [*map(_result, objects), Table(head, body)]
-    blocks += [_columns(layers, columns), _how(evaluation, oracle), _every_layer(objects)]
+    blocks += [_columns(layers, columns), _method_note(evaluation, oracle), _every_layer(objects)]
     return PageSection("Selectivity", "selectivity", blocks)
 
 
@@ -67,7 +67,7 @@ _COLUMNS: dict[str, Callable[[ObjectSelectivity], Sequence[LayerSelectivity]]] =
     "k-means": lambda found: found.dictionary,
     "Control": lambda found: found.control,
 }
-_WHOSE = {
+_NETWORK_NAMES = {
     THIS_NETWORK: "this network",
     "random filters": "a network of random filters",
     "k-means": "a k-means dictionary in the last stack",
@@ -77,15 +77,15 @@ _WHOSE = {
 
 def _result(found: ObjectSelectivity) -> Paragraph:
     """Return a sentence about the best neurons for an object."""
-    compared, winner = found.compared, found.winner
+    compared, winner = found.best_layers, found.best_model
     best = compared[winner]
-    said = f"Best for {found.name}: a neuron of {_WHOSE[winner]}, {percent(best.held_out)} held out"
+    said = f"Best for {found.name}: a neuron of {_NETWORK_NAMES[winner]}, {percent(best.held_out)} held out"
     if winner != THIS_NETWORK:
         said += f"; the best of this network has {percent(compared[THIS_NETWORK].held_out)}"
     return Paragraph(f"{said}. Guessing gives {percent(found.guess)}.")
 
 
-def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
+def _method_note(evaluation: Evaluation, oracle: bool) -> Paragraph:
     """Return a note on how the figures of the table were computed."""
     objects = evaluation.objects
     tests = "; ".join(
@@ -111,14 +111,14 @@ def _how(evaluation: Evaluation, oracle: bool) -> Paragraph:
 
 def _stack_headings(names: Sequence[str]) -> list[str]:
     """Return headings such as Stack 1, Stack 2; with the part if several parts of one stack were tested."""
-    layers = [Layer.named(name) for name in names]
+    layers = [Layer.parse(name) for name in names]
     several = len({layer.stack for layer in layers}) < len(layers)
     return [f"Stack {layer.stack + 1}" + (f"\n{_PARTS[layer.part]}" if several else "") for layer in layers]
 
 
 def _columns(names: Sequence[str], baselines: Sequence[str]) -> Paragraph:
     """Return the meaning of the headings."""
-    parts = dict.fromkeys(_PARTS[Layer.named(name).part] for name in names)
+    parts = dict.fromkeys(_PARTS[Layer.parse(name).part] for name in names)
     said = [f"Stack: the best neuron of this network ({' or '.join(parts)} layer)"]
     said += [f"{name}: {_BASELINES[name]}" for name in baselines]
     return Paragraph("; ".join(said) + ".", "note")
@@ -135,7 +135,7 @@ _BASELINES = {
 
 def layer_title(name: str) -> str:
     """Return a readable name of a layer: `2.pooled` is stack 2, because the default is pooled."""
-    layer = Layer.named(name)
+    layer = Layer.parse(name)
     words = {"filters": " (filters)", "pooled": "", "output": " (normalised)"}
     return f"stack {layer.stack + 1}{words[layer.part]}"
 
@@ -188,9 +188,9 @@ def _every_layer(objects: Sequence[ObjectSelectivity]) -> Details:
     return Details("Every layer", Table(head, body))
 
 
-def portraits(evaluation: Evaluation | None) -> PageSection | None:
+def neuron_profiles(evaluation: Evaluation | None) -> PageSection | None:
     """Return profiles of the most selective neurons: optimal stimulus, images with extreme responses."""
-    found = [o for o in evaluation.objects if o.portraits] if evaluation else []
+    found = [o for o in evaluation.objects if o.profiles] if evaluation else []
     if not found:
         return None
     note = Paragraph(
@@ -206,14 +206,14 @@ def portraits(evaluation: Evaluation | None) -> PageSection | None:
         blocks.append(Heading(one.name.capitalize()))
         if one.mean_positive:
             mean = Image(one.mean_positive, f"mean of the images of {one.name}")
-            blocks.append(Beside(Figure(mean, "Mean positive image"), about))
+            blocks.append(FigureWithText(Figure(mean, "Mean positive image"), about))
         else:
             blocks += about
-        blocks += map(_portrait, one.portraits)
+        blocks += map(_profile_block, one.profiles)
     return PageSection("The most selective neurons", "neurons", blocks)
 
 
-def _portrait(portrait: NeuronProfile) -> Beside:
+def _profile_block(portrait: NeuronProfile) -> FigureWithText:
     place = ", ".join(str(index) for index in portrait.neuron)
     name = f"{layer_title(portrait.layer).capitalize()}, neuron ({place})"
     said = (
@@ -222,14 +222,16 @@ def _portrait(portrait: NeuronProfile) -> Beside:
     )
     if portrait.percentile is not None:
         share = percent(portrait.percentile / 100)
-        said += f", higher than for {share} of {portrait.compared} random neurons of the layer"
+        said += f", higher than for {share} of {portrait.compared_neurons} random neurons of the layer"
     if portrait.percentile_random is not None:
         said += f" and {percent(portrait.percentile_random / 100)} of those with random filters"
     blocks: list[Block] = [Heading(name, level=4), Paragraph(said + ".", "note")]
-    if portrait.most:
-        blocks += [Heading("Largest responses", level=4), _strip(portrait.most)]
-        blocks += [Heading("Smallest responses", level=4), _strip(portrait.least)]
-    return Beside(Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks)
+    if portrait.highest:
+        blocks += [Heading("Largest responses", level=4), _strip(portrait.highest)]
+        blocks += [Heading("Smallest responses", level=4), _strip(portrait.lowest)]
+    return FigureWithText(
+        Figure(Image(portrait.image, f"optimal stimulus of {name}"), "Optimal stimulus"), blocks
+    )
 
 
 def _strip(exemplars: Iterable[TopImage]) -> FigureGrid:
@@ -253,10 +255,10 @@ def classification(found: Classification | None, run: str, word: str) -> PageSec
     lead = f"{percent(found.accuracy, 2)} of {count(found.samples)} {word} of {found.split} are correct."
     head = ["True class ↓, predicted →", "Correct", *found.classes]
     blocks: list[Block] = [Paragraph(lead), Table(head, rows, "confusion")]
-    if found.right:
-        blocks += [Heading("Correct"), _examples(found.right, right=True)]
-    if found.wrong:
-        blocks += [Heading("Wrong"), _examples(found.wrong, right=False)]
+    if found.correct_examples:
+        blocks += [Heading("Correct"), _examples(found.correct_examples, right=True)]
+    if found.wrong_examples:
+        blocks += [Heading("Wrong"), _examples(found.wrong_examples, right=False)]
     return PageSection("Classification", "classification", blocks)
 
 
@@ -265,9 +267,9 @@ def regression(found: Regression | None, run: str) -> PageSection:
     if found is None:
         text = "The regression errors have not been measured yet. To measure them, run"
         return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
-    lead = f"Squared loss {plain(found.loss)} over {count(found.samples)} samples of {found.split}."
+    lead = f"Squared loss {three_figures(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
-        row(str(number), plain(error), plain(root), "·" if part is None else percent(part))
+        row(str(number), three_figures(error), three_figures(root), "·" if part is None else percent(part))
         for number, (error, root, part) in enumerate(
             zip(found.squared_error, found.rmse, found.explained, strict=True)
         )
@@ -279,6 +281,6 @@ def regression(found: Regression | None, run: str) -> PageSection:
 def _examples(examples: Iterable[Example], *, right: bool) -> FigureGrid:
     figures = []
     for one in examples:
-        caption = one.truth if right else f"{one.truth}, predicted as {one.answer}"
+        caption = one.truth if right else f"{one.truth}, predicted as {one.predicted}"
         figures.append(Figure(Image(one.image, caption), caption, "yes" if right else "no"))
     return FigureGrid(figures, "strip")

@@ -19,7 +19,7 @@ from cotswold.analysis.layers import Layer, StackLayers
 from cotswold.analysis.report.blocks import Block, Figure, FigureGrid, Image, Missing, PageSection, Paragraph
 from cotswold.analysis.selectivity.optimal_stimuli import Ascent, optimal_stimuli
 from cotswold.data import Preparation, Transform
-from cotswold.data.preprocessing.whitening import ROLL_OFF, TOP, cosine_radii, cosines
+from cotswold.data.preprocessing.whitening import NYQUIST, ROLL_OFF, cosine_radii, cosines
 from cotswold.nn import SparseAutoencoderStack, StackNetwork
 from cotswold.ui.format import percent
 
@@ -90,7 +90,7 @@ def untrained_share(stack: SparseAutoencoderStack, preparation: Preparation) -> 
     """
     layer = stack.geometry.filters
     radii = cosine_radii(layer.y.size, layer.x.size)
-    inside = radii <= preparation.whiten_cutoff * TOP * ROLL_OFF
+    inside = radii <= preparation.whiten_cutoff * NYQUIST * ROLL_OFF
     beyond = 1 - float(inside.mean())
     if not preparation.whiten or beyond < 0.1:
         return None

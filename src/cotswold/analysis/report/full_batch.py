@@ -21,7 +21,7 @@ from cotswold.analysis.run_history import Curve, History, PhaseHistory
 from cotswold.phrases import counted
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
-from cotswold.ui.format import count, percent, plain, scaled
+from cotswold.ui.format import count, percent, scaled, three_figures
 
 _AXES = (
     ("evaluations", "evaluations of value and gradient"),
@@ -40,14 +40,14 @@ _SEARCHES = {
     "approximate": "approximate Wolfe conditions",
     "bunyip": "Bunyip's (exponential steps, bracket by slopes on a fraction of the samples, a parabola)",
 }
-_REMARKS = {
+_REMARK_TITLES = {
     "restart": "Restarts with steepest descent",
     "skipped": "Skipped pairs, or factors β",
     "failure": "Line searches without a step",
 }
 
 
-def whole_set(recipe: Recipe, history: History) -> PageSection | None:
+def full_batch_section(recipe: Recipe, history: History) -> PageSection | None:
     """Return None for other strategies, and before the first iteration."""
     training, phase = recipe.training, history.phases.get(0)
     if not isinstance(training, BatchTraining) or phase is None or not phase.training.get("loss"):
@@ -67,16 +67,16 @@ def whole_set(recipe: Recipe, history: History) -> PageSection | None:
         f"{words}: {sum(history.remarks[kind].values())} ("
         + "; ".join(f"{why}: {times}" for why, times in sorted(history.remarks[kind].items()))
         + ")"
-        for kind, words in _REMARKS.items()
+        for kind, words in _REMARK_TITLES.items()
         if history.remarks.get(kind)
     ]
     if met:
         blocks += [Paragraph("Events of the method:"), Items(met)]
-    blocks.append(Paragraph(_COUNTED, "note"))
+    blocks.append(Paragraph(_FLOP_NOTE, "note"))
     return PageSection("Full-batch optimisation", "whole-set", blocks)
 
 
-_COUNTED = (
+_FLOP_NOTE = (
     "FLOPs are counted as in Aberdeen et al. 2000 (section 6.2): products only; an evaluation of value and "
     "gradient of a network with one hidden layer takes n_p (4 n_i n_h + 6 n_h n_o). FLOPs of optimiser, "
     "reduction and validation are not counted, but their time is."
@@ -107,8 +107,8 @@ def _facts(recipe: Recipe, training: BatchTraining, phase: PhaseHistory) -> list
         ("evaluations", "Evaluations of value and gradient", count),
         ("partial_evaluations", "Slopes on a fraction of the samples", count),
         ("subset_samples", "Samples per evaluation", count),
-        ("loss", "Loss", plain),
-        ("gradient_norm", "Norm of the gradient", plain),
+        ("loss", "Loss", three_figures),
+        ("gradient_norm", "Norm of the gradient", three_figures),
         ("flops", "FLOPs", lambda value: scaled(value, "FLOP")),
         ("workers", "Workers at the end", count),
     ):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 
-from cotswold.analysis.learning_curves import learning_panels, thinned
+from cotswold.analysis.learning_curves import learning_panels, thin_curve
 from cotswold.analysis.plots import Band, Line, plot
 from cotswold.analysis.report.blocks import (
     Block,
@@ -23,7 +23,7 @@ from cotswold.analysis.report.blocks import (
 )
 from cotswold.analysis.run_history import Curve, History, number
 from cotswold.run import Event
-from cotswold.ui.format import count, duration, percent, plain, scaled
+from cotswold.ui.format import count, duration, percent, scaled, three_figures
 
 
 def curves(history: History, word: str) -> PageSection:
@@ -60,15 +60,15 @@ _STACKS = (
 
 def whiteness(history: History) -> PageSection | None:
     """Return spectrum and colour correlation of whitened validation images, compared with the target."""
-    spectrum = _Spectrum.of(history.whiteness)
+    spectrum = _Spectrum.from_event(history.whiteness)
     if spectrum is None:
         return None
     low, high = spectrum.band
-    drawing = spectrum.drawn([Band(low, high, "flat band"), Band(-1, 1, "±1 dB", "y")])
+    drawing = spectrum.plot([Band(low, high, "flat band"), Band(-1, 1, "±1 dB", "y")])
     inside = [abs(p) for f, p in spectrum.points if low - 1e-9 <= f <= high + 1e-9]
-    numbers = [("Largest deviation in the band", f"{plain(max(inside))} dB")] if inside else []
+    numbers = [("Largest deviation in the band", f"{three_figures(max(inside))} dB")] if inside else []
     numbers += [*spectrum.facts(), ("Band", f"{low:.3f} to {high:.3f} cycles per pixel")]
-    caption = f"Radial power spectrum of {spectrum.which}, relative to its mean in the band."
+    caption = f"Radial power spectrum of {spectrum.image_set}, relative to its mean in the band."
     shown = FigureGrid([Figure(drawing, caption), Facts(numbers)])
     return PageSection("Whiteness of the images", "whiteness", [shown])
 
@@ -79,10 +79,10 @@ def not_whitened(history: History) -> PageSection:
         "The images are not whitened: the recipe has data.whiten = false. Their power falls with frequency "
         "and their colours are correlated, as usual for photographs."
     )
-    spectrum = _Spectrum.of(history.whiteness)
+    spectrum = _Spectrum.from_event(history.whiteness)
     if spectrum is None:
         return PageSection("Spectrum of the images", "whiteness", [said])
-    drawn = Figure(spectrum.drawn([]), f"Radial power spectrum of {spectrum.which}, not whitened.")
+    drawn = Figure(spectrum.plot([]), f"Radial power spectrum of {spectrum.image_set}, not whitened.")
     shown = FigureGrid([drawn, Facts(spectrum.facts())])
     return PageSection("Spectrum of the images", "whiteness", [said, shown])
 
@@ -96,7 +96,7 @@ class _Spectrum:
     event: Event
 
     @classmethod
-    def of(cls, event: Event) -> _Spectrum | None:
+    def from_event(cls, event: Event) -> _Spectrum | None:
         """Return the spectrum of an event; None if the event is missing or damaged."""
         radial, frequencies, band = event.get("radial"), event.get("frequencies"), event.get("band")
         if not (isinstance(radial, list) and isinstance(frequencies, list) and isinstance(band, list)):
@@ -105,7 +105,7 @@ class _Spectrum:
         return cls(list(zip(frequencies, radial, strict=True)), (low, high), event)
 
     @property
-    def which(self) -> str:
+    def image_set(self) -> str:
         """Images that were measured; training images if none are kept for validation."""
         return (
             "training images (none are kept for validation)"
@@ -113,7 +113,7 @@ class _Spectrum:
             else "validation images"
         )
 
-    def drawn(self, bands: Sequence[Band]) -> Drawing:
+    def plot(self, bands: Sequence[Band]) -> Drawing:
         """Return a plot of the spectrum down to -25 dB; the filter removes what is below."""
         shown = [(f, p) for f, p in self.points if p > -25]
         return Drawing(
@@ -144,9 +144,9 @@ def speed(history: History, word: str) -> PageSection | None:
     ):
         lines = []
         for phase_number in sorted(history.phases):
-            pace = history.phases[phase_number].paces.get(name)
+            pace = history.phases[phase_number].rates.get(name)
             if pace:
-                lines.append(_pace(f"stack {phase_number + 1}", pace, phase_number))
+                lines.append(_rate_line(f"stack {phase_number + 1}", pace, phase_number))
         if lines:
             drawing = plot(identity, lines, x="seconds of training", y=label, bottom=0)
             figures.append(Figure(Drawing(drawing), label[0].upper() + label[1:]))
@@ -163,19 +163,19 @@ def speed(history: History, word: str) -> PageSection | None:
     return PageSection("Speed", "speed", blocks)
 
 
-def _pace(label: str, sessions: Mapping[int, Curve], colour: int) -> Line:
+def _rate_line(label: str, sessions: Mapping[int, Curve], colour: int) -> Line:
     """Return a rate against seconds of training, with a gap where the run paused."""
     x, y, alone = list[float](), list[float](), False
     for curve in sessions.values():
         if curve:
-            at, values = thinned(curve)
+            at, values = thin_curve(curve)
             x += [*([nan] if x else []), *(milliseconds / 1000 for milliseconds in at)]
             y += [*([nan] if y else []), *values]
             alone = alone or len(at) == 1
     return Line(label, x, y, colour=colour, dots=alone)
 
 
-def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
+def totals_section(history: History, run: str, checkpoints: Sequence[int]) -> PageSection:
     """Return totals and cost of a run; ``checkpoints`` are the steps of the saved ones."""
     end = history.end
     if not end:
@@ -192,8 +192,12 @@ def accounts(history: History, run: str, checkpoints: Sequence[int]) -> PageSect
         ("seconds", "Time of the run, including start-up", duration),
         ("flops_per_second", "Rate", lambda value: scaled(value, "FLOP/s")),
         ("wire_bytes", sender, lambda value: scaled(value, "B")),
-        ("staleness", "Staleness, updates", plain),
-        ("cents_per_mflops", "Price of bought hardware", lambda value: f"{plain(value)} ¢ per MFLOP/s"),
+        ("staleness", "Staleness, updates", three_figures),
+        (
+            "cents_per_mflops",
+            "Price of bought hardware",
+            lambda value: f"{three_figures(value)} ¢ per MFLOP/s",
+        ),
         ("dollars", "Rent of this run", lambda value: f"${value:.2f}" if value >= 0.01 else f"${value:.4f}"),
     ):
         value = number(end, name)

@@ -39,22 +39,22 @@ class ResponseRanges:
     def __init__(self) -> None:
         self.images = 0
         self._least: Tensor | None = None
-        self._greatest: Tensor | None = None
+        self._max: Tensor | None = None
 
     def add(self, responses: Tensor) -> None:
         """Add responses ``(neuron, image)``."""
         least, greatest = responses.amin(1), responses.amax(1)
-        if self._least is not None and self._greatest is not None:
-            least, greatest = torch.minimum(self._least, least), torch.maximum(self._greatest, greatest)
-        self._least, self._greatest = least, greatest
+        if self._least is not None and self._max is not None:
+            least, greatest = torch.minimum(self._least, least), torch.maximum(self._max, greatest)
+        self._least, self._max = least, greatest
         self.images += responses.shape[1]
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Return the smallest and largest responses, ``(neuron,)`` each."""
-        assert self._least is not None and self._greatest is not None, "no response was added"
-        return self._least.float().cpu().numpy(), self._greatest.float().cpu().numpy()
+        assert self._least is not None and self._max is not None, "no response was added"
+        return self._least.float().cpu().numpy(), self._max.float().cpu().numpy()
 
-    def not_finite(self) -> tuple[int, float, float] | None:
+    def find_nonfinite(self) -> tuple[int, float, float] | None:
         """Return row and range of the first neuron whose range is not finite; None if all are finite."""
         least, greatest = self.bounds()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -70,8 +70,8 @@ class _Scratch:
     upper: Bytes
     differ: Truths
     codes: Bytes
-    turned: Words
-    reached: Words
+    transposed: Words
+    levels: Words
 
     @classmethod
     def empty(cls, neurons: int, images: int, words: int, steps: int) -> _Scratch:
@@ -81,13 +81,13 @@ class _Scratch:
             upper=np.empty((neurons, images), np.uint8),
             differ=np.empty((neurons, images), np.bool_),
             codes=np.empty((neurons, words * GROUPS), np.uint8),
-            turned=np.empty((words, neurons), np.uint64),
-            reached=np.empty((steps, words, neurons), np.uint64),
+            transposed=np.empty((words, neurons), np.uint64),
+            levels=np.empty((steps, words, neurons), np.uint64),
         )
 
-    def suits(self, neurons: int, images: int, words: int) -> bool:
+    def has_size(self, neurons: int, images: int, words: int) -> bool:
         """True if the buffers have this size."""
-        return self.scaled.shape == (neurons, images) and len(self.turned) == words
+        return self.scaled.shape == (neurons, images) and len(self.transposed) == words
 
 
 class Histogram:
@@ -105,7 +105,7 @@ class Histogram:
         self.thresholds = thresholds
         self.images = np.zeros((2, GROUPS), np.int64)
         self._threads = threads or torch.get_num_threads()
-        self._least, self._greatest = least, greatest
+        self._least, self._max = least, greatest
         width = greatest.astype(np.float64) - least
         scale = np.divide(thresholds - 1, width, out=np.zeros_like(width), where=width > 1e-30)
         self._scale = scale.astype(np.float32)
@@ -148,7 +148,7 @@ class Histogram:
         size = min(max(1, _PIECE // images), len(values))
         starts = range(0, len(values), size)
         threads = min(self._threads, len(starts))
-        self._scratch = [one for one in self._scratch if one.suits(size, images, words)]
+        self._scratch = [one for one in self._scratch if one.has_size(size, images, words)]
         for _ in range(threads - len(self._scratch)):
             self._scratch.append(_Scratch.empty(size, images, words, self.thresholds - 1))
         shares = [
@@ -171,13 +171,15 @@ class Histogram:
             n = min(size, len(values) - start)
             part = slice(start, start + n)
             level = scratch.codes[:n, first : first + values.shape[1]]
-            self._place(values[part], part, scratch.scaled[:n], level, scratch.upper[:n], scratch.differ[:n])
-            np.copyto(scratch.turned[:, :n], scratch.codes[:n].view(np.uint64).T)
-            hits = scratch.reached.view(np.bool_)[:, :, : n * GROUPS]
-            np.greater_equal(scratch.turned.view(np.uint8)[:, : n * GROUPS], steps, out=hits)
-            self._lanes[kind, :, part] += np.add.reduce(scratch.reached[:, :, :n], axis=1)
+            self._write_levels(
+                values[part], part, scratch.scaled[:n], level, scratch.upper[:n], scratch.differ[:n]
+            )
+            np.copyto(scratch.transposed[:, :n], scratch.codes[:n].view(np.uint64).T)
+            hits = scratch.levels.view(np.bool_)[:, :, : n * GROUPS]
+            np.greater_equal(scratch.transposed.view(np.uint8)[:, : n * GROUPS], steps, out=hits)
+            self._lanes[kind, :, part] += np.add.reduce(scratch.levels[:, :, :n], axis=1)
 
-    def _place(
+    def _write_levels(
         self,
         values: Floats,
         part: slice,
@@ -188,7 +190,7 @@ class Histogram:
     ) -> None:
         """Write the highest threshold that each value reaches into ``level``."""
         error = np.float32(self.thresholds * 2.0**-21)  # three roundings of 2**-24 each, with a margin
-        least, greatest, scale = self._least[part, None], self._greatest[part, None], self._scale[part, None]
+        least, greatest, scale = self._least[part, None], self._max[part, None], self._scale[part, None]
         np.subtract(values, least, out=scaled)
         np.multiply(scaled, scale, out=scaled)
         np.clip(scaled, 0, self.thresholds - 1, out=scaled)

@@ -44,12 +44,12 @@ from cotswold.nn import StackNetwork
 
 Unlabelled = Callable[[], Iterable[Tensor]]
 """Starts a pass over unlabelled images, in batches; every pass gives the same ones."""
-Look = Callable[[int], tuple[str, Image.Image]]
+OriginalLookup = Callable[[int], tuple[str, Image.Image]]
 """Returns name and original of the image at an index of the pass."""
 
 
 @dataclass(frozen=True)
-class Examination:
+class SelectivitySettings:
     """Settings of a selectivity test.
 
     Args:
@@ -69,7 +69,7 @@ class Examination:
     """Weights of the classes; None weighs every image equally."""
     thresholds: int = 20
     splits: int = 5
-    portraits: int = 3
+    profiles: int = 3
     exemplars: int = 8
     random_stimuli: int = 128
     """Number of random neurons whose stimuli are compared with the best neuron's."""
@@ -105,16 +105,16 @@ class Baselines:
     control: Control | None = None
 
 
-def examine(
+def score_object(
     name: str,
     network: StackNetwork,
     baselines: Baselines,
     batches: Batches,
-    examination: Examination,
+    examination: SelectivitySettings,
     *,
     unlabelled: Unlabelled | None = None,
     transform: Transform | None = None,
-    look: Look | None = None,
+    look: OriginalLookup | None = None,
     progress: Progress | None = None,
 ) -> ObjectSelectivity:
     """Test a network and its baselines on one object, and make profiles of the best neurons.
@@ -141,14 +141,14 @@ def examine(
     entries = {
         THIS_NETWORK: (network, examination.layers, batches),
         "random filters": (baselines.random, examination.layers, batches),
-        "k-means": (baselines.dictionary, _of_last_stack(network, examination), batches),
+        "k-means": (baselines.dictionary, _layers_of_last_stack(network, examination), batches),
     }
     control = baselines.control
     if control is not None:
         there = [layer for layer in examination.layers if layer.stack < len(control.network.stacks)]
         entries["control"] = (control.network, there, control.batches)
     found = {
-        what: _test(StackLayers(each.eval(), layers), own, examination, _told(progress, what))
+        what: _test(StackLayers(each.eval(), layers), own, examination, _named_progress(progress, what))
         for what, (each, layers, own) in entries.items()
         if each is not None and layers
     }
@@ -165,11 +165,11 @@ def examine(
         dictionary=found["k-means"].layers if "k-means" in found else (),
         control=found["control"].layers if "control" in found else (),
         oracle=_oracle(mean, batches(), examination),
-        mean_positive=_shown(mean.image, transform),
+        mean_positive=_to_data_uri(mean.image, transform),
         passes=ours.passes,
     )
     view = _View(mean, batches, examination, transform, look, unlabelled)
-    return replace(row, portraits=_portraits(row, network, baselines.random, view))
+    return replace(row, profiles=_profiles(row, network, baselines.random, view))
 
 
 @dataclass(frozen=True)
@@ -186,23 +186,23 @@ class _View:
 
     mean: _Mean
     batches: Batches
-    examination: Examination
+    settings: SelectivitySettings
     transform: Transform | None
-    look: Look | None
+    original_of: OriginalLookup | None
     unlabelled: Unlabelled | None
 
 
-def _of_last_stack(network: StackNetwork, examination: Examination) -> list[Layer]:
+def _layers_of_last_stack(network: StackNetwork, examination: SelectivitySettings) -> list[Layer]:
     last = len(network.stacks) - 1
     return [layer for layer in examination.layers if layer.stack == last]
 
 
-def _told(progress: Progress | None, what: str) -> Progress | None:
+def _named_progress(progress: Progress | None, what: str) -> Progress | None:
     return None if progress is None else lambda doing, done: progress(f"{what}: {doing}", done)
 
 
 def _test(
-    respond: Respond, batches: Batches, examination: Examination, progress: Progress | None = None
+    respond: Respond, batches: Batches, examination: SelectivitySettings, progress: Progress | None = None
 ) -> Selectivity:
     return selectivity(
         respond,
@@ -224,7 +224,7 @@ def _mean_positive(images: Iterable[tuple[Tensor, Tensor]]) -> _Mean:
 
 
 def _oracle(
-    mean: _Mean, images: Iterable[tuple[Tensor, Tensor]], examination: Examination
+    mean: _Mean, images: Iterable[tuple[Tensor, Tensor]], examination: SelectivitySettings
 ) -> LayerSelectivity:
     """Test the mean positive image as a linear filter; each positive image is excluded from its own mean."""
     answers, classes = [], []
@@ -239,20 +239,20 @@ def _oracle(
     return tested.layers[0]
 
 
-def _portraits(
+def _profiles(
     row: ObjectSelectivity, network: StackNetwork, random_network: StackNetwork | None, view: _View
 ) -> tuple[NeuronProfile, ...]:
-    chosen = _most_selective(row, view.examination.portraits)
+    chosen = _most_selective(row, view.settings.profiles)
     if not chosen:
         return ()
     mean = view.mean.image
-    respond = StackLayers(network, [Layer.named(layer) for layer, _ in chosen])
+    respond = StackLayers(network, [Layer.parse(layer) for layer, _ in chosen])
     neurons = [(layer, score.neuron) for layer, score in chosen]
     seen = _Classes()
-    count = view.examination.exemplars if view.look else 0
-    found = top_activations(respond, seen.noted(view.batches()), neurons, count)
-    among = _compared(row.best, network, view)
-    random = None if random_network is None else _compared(row.best, random_network, view)
+    count = view.settings.exemplars if view.original_of else 0
+    found = top_activations(respond, seen.record(view.batches()), neurons, count)
+    among = _random_correlations(row.best, network, view)
+    random = None if random_network is None else _random_correlations(row.best, random_network, view)
     portraits = []
     for index, (layer, score) in enumerate(chosen):
         stimulus = _stimuli(network, layer, [score.neuron], view)
@@ -263,13 +263,13 @@ def _portraits(
                 layer=layer,
                 neuron=score.neuron,
                 accuracy=score.accuracy,
-                image=_shown(_upright(stimulus, mean), view.transform),
+                image=_to_data_uri(_upright(stimulus, mean), view.transform),
                 correlation=correlation,
                 percentile=percentile(correlation, among) if best else None,
                 percentile_random=percentile(correlation, random) if best and random is not None else None,
-                compared=len(among) if best else 0,
-                most=_exemplars(found.most[index], seen.positive, view.look),
-                least=_exemplars(found.least[index], seen.positive, view.look),
+                compared_neurons=len(among) if best else 0,
+                highest=_exemplars(found.highest[index], seen.positive, view.original_of),
+                lowest=_exemplars(found.lowest[index], seen.positive, view.original_of),
             )
         )
     return tuple(portraits)
@@ -282,9 +282,9 @@ def _most_selective(row: ObjectSelectivity, count: int) -> list[tuple[str, Neuro
     return (first + [(row.best.layer, score) for score in row.best.best[1:]])[:count]
 
 
-def _compared(layer: LayerSelectivity, network: StackNetwork, view: _View) -> NDArray[np.float64]:
+def _random_correlations(layer: LayerSelectivity, network: StackNetwork, view: _View) -> NDArray[np.float64]:
     """Return correlations of the stimuli of random neurons with the mean positive image."""
-    examination = view.examination
+    examination = view.settings
     chosen = np.random.default_rng(examination.seed).choice(
         layer.neurons, min(examination.random_stimuli, layer.neurons), replace=False
     )
@@ -293,7 +293,7 @@ def _compared(layer: LayerSelectivity, network: StackNetwork, view: _View) -> ND
 
 
 def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], view: _View) -> Stimuli:
-    respond = StackLayers(network, [Layer.named(layer)])
+    respond = StackLayers(network, [Layer.parse(layer)])
 
     def answer(images: Tensor) -> Tensor:
         return next(responses for _, responses in respond(images))
@@ -306,18 +306,18 @@ def _stimuli(network: StackNetwork, layer: str, neurons: Sequence[Position], vie
         view.mean.image.shape,
         neurons,
         starts=starts,
-        ascent=view.examination.ascent,
-        seed=view.examination.seed,
+        ascent=view.settings.ascent,
+        seed=view.settings.seed,
     )
 
 
 def _upright(stimulus: Stimuli, wanted: Tensor) -> Tensor:
     """Return the stimulus, or its negative if signs are ignored and it resembles ``wanted`` more."""
     one = stimulus.images[0].cpu()
-    return -one if stimulus.even and float((one * wanted).sum()) < 0 else one
+    return -one if stimulus.is_even and float((one * wanted).sum()) < 0 else one
 
 
-def _shown(one: Tensor, transform: Transform | None) -> str:
+def _to_data_uri(one: Tensor, transform: Transform | None) -> str:
     values = one.float().numpy()
     if transform is not None:
         values = undo_whitening(values[None], transform)[0]
@@ -330,7 +330,7 @@ class _Classes:
     def __init__(self) -> None:
         self.positive: list[bool] = []
 
-    def noted(self, images: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+    def record(self, images: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
         """Yield the images, and record their classes."""
         for batch, positive in images:
             self.positive += positive.tolist()
@@ -338,7 +338,7 @@ class _Classes:
 
 
 def _exemplars(
-    found: Sequence[Activation], positive: Sequence[bool], look: Look | None
+    found: Sequence[Activation], positive: Sequence[bool], look: OriginalLookup | None
 ) -> tuple[TopImage, ...]:
     if look is None:
         return ()

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cotswold.analysis.selectivity.neurons import Position
 
-Answer = Callable[[Tensor], Tensor]
+ResponseFunction = Callable[[Tensor], Tensor]
 """Maps images ``(image, channel, y, x)`` to the responses ``(image, ...)`` of one layer, differentiably."""
 
 
@@ -40,12 +40,12 @@ class Stimuli:
 
     images: Tensor
     responses: Tensor
-    even: bool
+    is_even: bool
     """True if the response ignores the sign of an image; then the sign of a stimulus is meaningless."""
 
 
 def optimal_stimuli(
-    answer: Answer,
+    answer: ResponseFunction,
     shape: Sequence[int],
     neurons: Sequence[Position],
     *,
@@ -85,13 +85,15 @@ def optimal_stimuli(
         best = values.view(-1, ascent.starts).argmax(1) + torch.arange(0, len(some), ascent.starts)
         images.append(found[best])
         responses.append(values[best])
-    return Stimuli(torch.cat(images), torch.cat(responses), _even(answer, shape, generator))
+    return Stimuli(torch.cat(images), torch.cat(responses), _is_even(answer, shape, generator))
 
 
-def _ascend(answer: Answer, x: Tensor, neurons: Sequence[Position], ascent: Ascent) -> tuple[Tensor, Tensor]:
+def _ascend(
+    answer: ResponseFunction, x: Tensor, neurons: Sequence[Position], ascent: Ascent
+) -> tuple[Tensor, Tensor]:
     radius = float(np.sqrt(x[0].numel()))
-    _, gradient = _gradient(answer, _onto(x, radius), neurons)
-    x = _onto(x * (gradient != 0), radius)
+    _, gradient = _gradient(answer, _project_to_sphere(x, radius), neurons)
+    x = _project_to_sphere(x * (gradient != 0), radius)
     values, gradient = _gradient(answer, x, neurons)
     angle = torch.full((len(x),), ascent.angle)
     for _ in range(ascent.steps):
@@ -99,7 +101,7 @@ def _ascend(answer: Answer, x: Tensor, neurons: Sequence[Position], ascent: Asce
         length = _dot(tangent, tangent).sqrt().clamp_min(1e-30)
         turned = x * angle.cos()[:, None, None, None]
         turned += tangent * (radius * angle.sin() / length)[:, None, None, None]
-        turned = _onto(turned, radius)
+        turned = _project_to_sphere(turned, radius)
         tried, slope = _gradient(answer, turned, neurons)
         better = tried > values
         x = torch.where(better[:, None, None, None], turned, x)
@@ -109,7 +111,7 @@ def _ascend(answer: Answer, x: Tensor, neurons: Sequence[Position], ascent: Asce
     return x, values
 
 
-def _gradient(answer: Answer, x: Tensor, neurons: Sequence[Position]) -> tuple[Tensor, Tensor]:
+def _gradient(answer: ResponseFunction, x: Tensor, neurons: Sequence[Position]) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         responses = answer(x)
@@ -119,7 +121,7 @@ def _gradient(answer: Answer, x: Tensor, neurons: Sequence[Position]) -> tuple[T
     return chosen.detach().float().cpu(), gradient.detach()
 
 
-def _onto(x: Tensor, radius: float) -> Tensor:
+def _project_to_sphere(x: Tensor, radius: float) -> Tensor:
     return x * (radius / _dot(x, x).sqrt().clamp_min(1e-30))[:, None, None, None]
 
 
@@ -127,7 +129,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return (a * b).flatten(1).sum(1)
 
 
-def _even(answer: Answer, shape: Sequence[int], generator: torch.Generator) -> bool:
+def _is_even(answer: ResponseFunction, shape: Sequence[int], generator: torch.Generator) -> bool:
     x = torch.randn(2, *shape, generator=generator)
     with torch.no_grad():
         here, there = answer(x), answer(-x)
@@ -141,7 +143,7 @@ def correlations(stimuli: Stimuli, image: Tensor) -> NDArray[np.float64]:
     found = found - found.mean(1, keepdim=True)
     scale = (found.norm(dim=1) * wanted.norm()).clamp_min(1e-30)
     values: NDArray[np.float64] = ((found @ wanted) / scale).numpy()
-    return np.abs(values) if stimuli.even else values
+    return np.abs(values) if stimuli.is_even else values
 
 
 def percentile(value: float, among: NDArray[np.float64]) -> float:

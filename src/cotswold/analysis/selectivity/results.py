@@ -36,11 +36,11 @@ class NeuronProfile:
         accuracy: best accuracy on all images.
         image: optimal stimulus, a data URI.
         correlation: correlation of the stimulus with the mean positive image.
-        percentile: percentage of `compared` random neurons of the layer whose stimuli correlate less.
+        percentile: percentage of `compared_neurons` random neurons of the layer whose stimuli correlate less.
         percentile_random: the same for random filters, if computed.
-        compared: number of random neurons.
-        most: images with the largest responses.
-        least: images with the smallest responses.
+        compared_neurons: number of random neurons.
+        highest: images with the largest responses.
+        lowest: images with the smallest responses.
     """
 
     layer: str
@@ -50,9 +50,9 @@ class NeuronProfile:
     correlation: float
     percentile: float | None
     percentile_random: float | None
-    compared: int
-    most: tuple[TopImage, ...]
-    least: tuple[TopImage, ...]
+    compared_neurons: int
+    highest: tuple[TopImage, ...]
+    lowest: tuple[TopImage, ...]
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class ObjectSelectivity:
         dictionary: baseline: k-means filters in the last stack.
         control: baseline: another run.
         oracle: the mean positive image as a linear filter.
-        portraits: profiles of the best neurons.
+        profiles: profiles of the best neurons.
         mean_positive: mean positive image, a data URI.
         passes: time of each pass over the images.
         weights: weights of the classes in an accuracy.
         clustering: result of k-means.
-        asked: key of the test's settings: equal keys have equal results.
+        test_key: key of the test's settings: equal keys have equal results.
     """
 
     name: str
@@ -95,12 +95,12 @@ class ObjectSelectivity:
     dictionary: tuple[LayerSelectivity, ...] = ()
     control: tuple[LayerSelectivity, ...] = ()
     oracle: LayerSelectivity | None = None
-    portraits: tuple[NeuronProfile, ...] = ()
+    profiles: tuple[NeuronProfile, ...] = ()
     mean_positive: str | None = None
     passes: tuple[PassTime, ...] = ()
     weights: ClassWeights = PAPER
     clustering: Clustering | None = None
-    asked: str = ""
+    test_key: str = ""
 
     @property
     def best(self) -> LayerSelectivity:
@@ -108,7 +108,7 @@ class ObjectSelectivity:
         return max(self.network, key=lambda layer: layer.held_out)
 
     @property
-    def compared(self) -> dict[str, LayerSelectivity]:
+    def best_layers(self) -> dict[str, LayerSelectivity]:
         """Best layer of the network and of each baseline, by name.
 
         The mean image is excluded, because it uses the labels.
@@ -122,14 +122,14 @@ class ObjectSelectivity:
         return {who: max(of, key=lambda layer: layer.held_out) for who, of in found.items() if of}
 
     @property
-    def winner(self) -> str:
+    def best_model(self) -> str:
         """Name of the best by held-out accuracy: the network, or a baseline."""
-        compared = self.compared
+        compared = self.best_layers
         return max(compared, key=lambda who: compared[who].held_out)
 
     def __repr__(self) -> str:
         best = "; ".join(
-            f"{who} {layer.held_out:.3f} ({layer.layer})" for who, layer in self.compared.items()
+            f"{who} {layer.held_out:.3f} ({layer.layer})" for who, layer in self.best_layers.items()
         )
         return f"<{self.name}: best held out: {best}; guessing {self.guess:.3f}>"
 
@@ -152,10 +152,12 @@ class Evaluation:
         return "\n".join([said, *(f"  {each!r}" for each in self.objects)])
 
     def _repr_html_(self) -> str:
-        who = list(dict.fromkeys(name for each in self.objects for name in each.compared))
+        who = list(dict.fromkeys(name for each in self.objects for name in each.best_layers))
         rows = []
         for each in self.objects:
-            found = {name: f"{layer.held_out:.3f} ({layer.layer})" for name, layer in each.compared.items()}
+            found = {
+                name: f"{layer.held_out:.3f} ({layer.layer})" for name, layer in each.best_layers.items()
+            }
             rows.append([each.name, f"{each.guess:.3f}", *(found.get(name, "") for name in who)])
         caption = f"Best neuron on held-out halves (and its layer), step {self.step}"
         return html_table(caption, ["object", "guessing", *who], rows)
@@ -170,14 +172,14 @@ class Evaluation:
             return Evaluation(self.step, tuple(found if o.name == found.name else o for o in self.objects))
         return Evaluation(self.step, (*self.objects, found))
 
-    def answers(self, name: str, asked: str) -> bool:
+    def has_result(self, name: str, asked: str) -> bool:
         """Return True if it contains the result of a test.
 
         Args:
             name: name of the object.
             asked: key of the test's settings.
         """
-        return any(each.name == name and each.asked == asked for each in self.objects)
+        return any(each.name == name and each.test_key == asked for each in self.objects)
 
     def to_json(self) -> str:
         """Return JSON text for `from_json`.

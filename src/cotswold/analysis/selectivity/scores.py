@@ -65,7 +65,7 @@ class ClassWeights:
         return max(self.positives, self.negatives)
 
     @classmethod
-    def counted(cls, positives: int, negatives: int) -> ClassWeights:
+    def from_counts(cls, positives: int, negatives: int) -> ClassWeights:
         """Return weights that weigh every image equally.
 
         Args:
@@ -117,8 +117,8 @@ class PassTime:
 
     images: int = 0
     forward: float = 0.0
-    counting: float = 0.0
-    waiting: float = 0.0
+    counting_seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def selectivity(
                 f"{int(totals[label].sum())} {what} are too few to be halved; give at least {GROUPS}"
             )
     positives, negatives = int(totals[1].sum()), int(totals[0].sum())
-    weights = weights or ClassWeights.counted(positives, negatives)
+    weights = weights or ClassWeights.from_counts(positives, negatives)
     scored = tuple(
         _score(name, shapes[name], histograms[name], ranges[name].bounds(), weights, halves, top)
         for name in histograms
@@ -203,7 +203,7 @@ def _timed(batches: Iterable[tuple[Tensor, Tensor]], into: PassTime) -> Iterator
     while True:
         start = time.perf_counter()
         batch = next(iterator, None)
-        into.waiting += time.perf_counter() - start
+        into.waiting_seconds += time.perf_counter() - start
         if batch is None:
             return
         into.images += len(batch[0])
@@ -226,11 +226,11 @@ def _layers(respond: Respond, images: Tensor, into: PassTime) -> Iterator[tuple[
 def _clock(into: PassTime) -> Iterator[None]:
     start = time.perf_counter()
     yield
-    into.counting += time.perf_counter() - start
+    into.counting_seconds += time.perf_counter() - start
 
 
 def _bounds(found: ResponseRanges, name: str, shape: tuple[int, ...]) -> tuple[Floats, Floats]:
-    bad = found.not_finite()
+    bad = found.find_nonfinite()
     if bad is not None:
         row, least, greatest = bad
         raise DivergedError(

@@ -44,15 +44,15 @@ class ObjectTestSet:
     ) -> None:
         # both sources get the same black and white levels; otherwise neurons could use the difference
         ranges = transform.ranges.before(positives.ranges | negatives.ranges)
-        self._sources = {True: positives.levelled(ranges), False: negatives.levelled(ranges)}
+        self._sources = {True: positives.with_ranges(ranges), False: negatives.with_ranges(ranges)}
         self._streams: dict[bool, SampleStream] = {
             positive: stream(source, transform, batch) for positive, source in self._sources.items()
         }
         self._device = torch.device(device)
         fits = (len(positives) + len(negatives)) * transform.preparation.shape.size * 4 <= kept_bytes
-        self._kept: list[tuple[Tensor, Tensor]] | None = [] if fits else None
+        self._cached_batches: list[tuple[Tensor, Tensor]] | None = [] if fits else None
         self._places: list[tuple[bool, int]] = []
-        self._whole = False
+        self._is_complete = False
 
     @property
     def broken(self) -> list[str]:
@@ -61,8 +61,8 @@ class ObjectTestSet:
 
     def __call__(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield batches of positives, then of negatives."""
-        if self._whole and self._kept is not None:
-            yield from ((images.to(self._device), positive) for images, positive in self._kept)
+        if self._is_complete and self._cached_batches is not None:
+            yield from ((images.to(self._device), positive) for images, positive in self._cached_batches)
             return
         places: list[tuple[bool, int]] = []
         kept: list[tuple[Tensor, Tensor]] = []
@@ -70,14 +70,14 @@ class ObjectTestSet:
             for images, indices in images_and_places:
                 positive = torch.full((len(images),), kind)
                 places += [(kind, index) for index in indices.tolist()]
-                if self._kept is not None:
+                if self._cached_batches is not None:
                     kept.append((images, positive))
                 yield images.to(self._device), positive
-        self._places, self._whole = places, True
-        if self._kept is not None:
-            self._kept = kept
+        self._places, self._is_complete = places, True
+        if self._cached_batches is not None:
+            self._cached_batches = kept
 
-    def look(self, image: int) -> tuple[str, Image.Image]:
+    def original_of(self, image: int) -> tuple[str, Image.Image]:
         """Return name and original of an image; only after a complete pass.
 
         Args:

@@ -28,16 +28,16 @@ class Activation:
 class TopActivations:
     """Images with the largest responses of each neuron, descending, and with the smallest, ascending."""
 
-    most: tuple[tuple[Activation, ...], ...]
-    least: tuple[tuple[Activation, ...], ...]
+    highest: tuple[tuple[Activation, ...], ...]
+    lowest: tuple[tuple[Activation, ...], ...]
 
 
 def top_activations(
     respond: Respond, images: Iterable[Tensor], neurons: Sequence[tuple[str, Position]], count: int = 8
 ) -> TopActivations:
     """Return the ``count`` largest and smallest responses of each neuron, given by layer and position."""
-    best = _Running(len(neurons), count)
-    worst = _Running(len(neurons), count)
+    best = _RunningExtremes(len(neurons), count)
+    worst = _RunningExtremes(len(neurons), count)
     seen = 0
     for batch in images:
         answers = torch.empty(len(neurons), len(batch))
@@ -50,7 +50,7 @@ def top_activations(
         best.add(answers, seen)
         worst.add(-answers, seen)
         seen += len(batch)
-    return TopActivations(best.found(1), worst.found(-1))
+    return TopActivations(best.ranked(1), worst.ranked(-1))
 
 
 def strongest_means(
@@ -64,7 +64,7 @@ def strongest_means(
     Takes two passes over the same images: one to find the images, one to sum them.
     """
     found = top_activations(respond, passes(), neurons, count)
-    wanted = [{one.image for one in most} for most in found.most]
+    wanted = [{one.image for one in most} for most in found.highest]
     means: Tensor | None = None
     first = 0
     for batch in passes():
@@ -80,7 +80,7 @@ def strongest_means(
     return means
 
 
-class _Running:
+class _RunningExtremes:
     """The largest values so far, per row."""
 
     def __init__(self, rows: int, count: int) -> None:
@@ -94,7 +94,7 @@ class _Running:
         order = values.argsort(dim=1, descending=True, stable=True)[:, : self._count]
         self._values, self._images = values.gather(1, order), numbers.gather(1, order)
 
-    def found(self, sign: int) -> tuple[tuple[Activation, ...], ...]:
+    def ranked(self, sign: int) -> tuple[tuple[Activation, ...], ...]:
         """Return the lists, with values times ``sign``."""
         both = zip(self._images.tolist(), self._values.tolist(), strict=True)
         return tuple(tuple(Activation(p, sign * v) for p, v in zip(ps, vs, strict=True)) for ps, vs in both)

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import cotswold
 from cotswold import analysis, training
-from cotswold.analysis.results_file import set_aside
-from cotswold.data import Source, of_images, open_source
+from cotswold.analysis.results_file import rename_damaged
+from cotswold.data import Source, as_image_transform, open_source
 from cotswold.errors import RecipeError, RunError, SourceError, StoreError
 from cotswold.recipe import Recipe, expand, load
 from cotswold.recipe.schema import StackTraining
@@ -44,7 +44,7 @@ _UNLABELLED = 5000
 
 
 @dataclass(frozen=True)
-class Wishes:
+class EvaluationOptions:
     """Options of an evaluation other than the tests, and the display of progress."""
 
     layers: Sequence[str]
@@ -57,14 +57,14 @@ class Wishes:
 
 
 @dataclass(frozen=True)
-class _Field:
+class _TestContext:
     """A run, its control, and its training images if available."""
 
     recipe: Recipe
-    own: Trained[StackNetwork]
+    trained: Trained[StackNetwork]
     control: Trained[StackNetwork] | None
     store: Store | None
-    examination: analysis.Examination
+    settings: analysis.SelectivitySettings
     display: Display
 
     def unlabelled(self, most: int | None = None) -> Iterable[Tensor]:
@@ -72,38 +72,40 @@ class _Field:
         assert self.store is not None, "only called with a store"
         return training.training_maps(self.store, self.recipe, most)
 
-    def question(self, positives: Source, negatives: Source) -> str:
+    def test_key(self, positives: Source, negatives: Source) -> str:
         """Return a digest of a test: equal digests mean equal results for the same network."""
         control = self.control
         asked = [
             cotswold.__version__,
             positives.identity,
             negatives.identity,
-            [str(layer) for layer in self.examination.layers],
-            self.examination.splits,
-            None if self.examination.weights is None else asdict(self.examination.weights),
+            [str(layer) for layer in self.settings.layers],
+            self.settings.splits,
+            None if self.settings.weights is None else asdict(self.settings.weights),
             None if control is None else [control.identity, control.step, control.prepared.store],
-            self.own.prepared.store if self.store is not None else None,
+            self.trained.prepared.store if self.store is not None else None,
         ]
         return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
-def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> analysis.Evaluation:
+def score_objects(
+    directory: RunDirectory, tests: Sequence[Test], wishes: EvaluationOptions
+) -> analysis.Evaluation:
     """Test the run on each object, writing each result at once; return all results of this step."""
-    field = _opened(directory, wishes)
-    if untrained := training.not_begun(field.recipe, field.own.state):
-        wishes.display.say(
+    field = _open_context(directory, wishes)
+    if untrained := training.untrained_phases(field.recipe, field.trained.state):
+        wishes.display.show(
             f"the last {untrained} of the {len(field.recipe.network.stacks)} stacks are untrained, so their "
             "results are those of random filters; train them first: cotswold train "
             f"--run {directory.path} --resume"
         )
-    evaluation = _earlier(directory, field)
+    evaluation = _earlier_results(directory, field)
     waiting = []
     for test in tests:
         sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
-        asked = field.question(*sources)
-        if not wishes.repeat and evaluation.answers(test.name, asked):
-            wishes.display.say(
+        asked = field.test_key(*sources)
+        if not wishes.repeat and evaluation.has_result(test.name, asked):
+            wishes.display.show(
                 f"{test.name}: reusing the result of the same earlier test (--repeat, Python: "
                 "repeat=True, tests again)"
             )
@@ -115,58 +117,58 @@ def hold(directory: RunDirectory, tests: Sequence[Test], wishes: Wishes) -> anal
         baselines, clustering = _baselines(field, told)
         for name, sources, asked in waiting:
             found = _tested(field, baselines, name, sources, told)
-            found = replace(found, clustering=clustering, asked=asked)
+            found = replace(found, clustering=clustering, test_key=asked)
             # another process may have added a test
-            evaluation = _earlier(directory, field).with_object(found)
+            evaluation = _earlier_results(directory, field).with_object(found)
             evaluation.write(directory.evaluation)
     return evaluation
 
 
-def _opened(directory: RunDirectory, wishes: Wishes) -> _Field:
+def _open_context(directory: RunDirectory, wishes: EvaluationOptions) -> _TestContext:
     recipe = load(directory.recipe)
     own = training.trained_stacks(directory)
     control = None
     if wishes.control is not None:
         control = training.trained_stacks(RunDirectory.open(wishes.control))
-    chosen = [analysis.Layer.named(layer) for layer in wishes.layers]
+    chosen = [analysis.Layer.parse(layer) for layer in wishes.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(own.network, chosen)  # refuses a missing layer before any computation
-    of_images(own.prepared.transform)  # refuses other kinds of data before sources are read
-    examination = analysis.Examination(chosen, splits=wishes.splits, weights=wishes.weights)
+    as_image_transform(own.prepared.transform)  # refuses other kinds of data before sources are read
+    examination = analysis.SelectivitySettings(chosen, splits=wishes.splits, weights=wishes.weights)
     store = _training_store(directory, wishes)
-    return _Field(recipe, own, control, store, examination, wishes.display)
+    return _TestContext(recipe, own, control, store, examination, wishes.display)
 
 
-def _training_store(directory: RunDirectory, wishes: Wishes) -> Store | None:
+def _training_store(directory: RunDirectory, wishes: EvaluationOptions) -> Store | None:
     """Return the store of the run's training images; None if missing, as in a copied run."""
     try:
-        with wishes.display.counting("preparing", "images") as advance:
+        with wishes.display.count("preparing", "images") as advance:
             return training.store_of(directory, stores=wishes.stores, progress=advance)
     except (SourceError, StoreError, RecipeError) as error:
-        wishes.display.say(
+        wishes.display.show(
             f"the run's training images are not available ({error}), so k-means is skipped, random filters "
             "are scaled by the test images, and stimuli start from noise"
         )
         return None
 
 
-def _earlier(directory: RunDirectory, field: _Field) -> analysis.Evaluation:
+def _earlier_results(directory: RunDirectory, field: _TestContext) -> analysis.Evaluation:
     """Return the earlier results for this step, to which new ones are added."""
     try:
         found = analysis.Evaluation.read(directory.evaluation)
     except RunError as error:
-        aside = set_aside(directory.evaluation).name
-        field.display.say(f"the earlier evaluation cannot be read and was renamed to {aside}: {error}")
+        aside = rename_damaged(directory.evaluation).name
+        field.display.show(f"the earlier evaluation cannot be read and was renamed to {aside}: {error}")
         found = None
-    step = field.own.step
+    step = field.trained.step
     return found if found is not None and found.step == step else analysis.Evaluation(step)
 
 
-def _baselines(field: _Field, told: Stages) -> tuple[MakeBaselines, Clustering | None]:
+def _baselines(field: _TestContext, told: Stages) -> tuple[MakeBaselines, Clustering | None]:
     """Return a function that makes the baselines of a test set, and the clustering of the dictionary."""
-    network, recipe = field.own.network, field.recipe
+    network, recipe = field.trained.network, field.recipe
     if field.store is None:
-        return partial(_made, field, None, None), None
+        return partial(_compute_baselines, field, None, None), None
     assert isinstance(recipe.training, StackTraining), "baselines are of neurons in stacks"
     epochs = recipe.network.stacks[-1].epochs or recipe.training.epochs
     dictionary, clustering = analysis.kmeans_network(
@@ -176,11 +178,11 @@ def _baselines(field: _Field, told: Stages) -> tuple[MakeBaselines, Clustering |
         progress=partial(told, "k-means dictionary"),
     )
     random = training.random_stacks(recipe, next(iter(field.unlabelled())))
-    return partial(_made, field, dictionary, random), clustering
+    return partial(_compute_baselines, field, dictionary, random), clustering
 
 
-def _made(
-    field: _Field,
+def _compute_baselines(
+    field: _TestContext,
     dictionary: StackNetwork | None,
     random: StackNetwork | None,
     sources: Sources,
@@ -199,25 +201,28 @@ def _test_set(recipe: Recipe, trained: Trained[StackNetwork], sources: Sources) 
     """Return the images of a test, prepared as a run requires."""
     training_ = recipe.training
     return analysis.ObjectTestSet(
-        *sources, of_images(trained.prepared.transform), batch=training_.batch_size, device=training_.device
+        *sources,
+        as_image_transform(trained.prepared.transform),
+        batch=training_.batch_size,
+        device=training_.device,
     )
 
 
 def _tested(
-    field: _Field, make: MakeBaselines, name: str, sources: Sources, told: Stages
+    field: _TestContext, make: MakeBaselines, name: str, sources: Sources, told: Stages
 ) -> analysis.ObjectSelectivity:
-    test_set = _test_set(field.recipe, field.own, sources)
-    found = analysis.examine(
+    test_set = _test_set(field.recipe, field.trained, sources)
+    found = analysis.score_object(
         name,
-        field.own.network,
+        field.trained.network,
         make(sources, test_set),
         test_set,
-        field.examination,
+        field.settings,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
-        transform=of_images(field.own.prepared.transform),
-        look=test_set.look,
+        transform=as_image_transform(field.trained.prepared.transform),
+        look=test_set.original_of,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )
     for reason in test_set.broken:
-        field.display.say(f"left out: {reason}")
+        field.display.show(f"left out: {reason}")
     return found

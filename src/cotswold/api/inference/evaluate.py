@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_path
-from cotswold.api.inference.labelled import judge_source, judge_split
+from cotswold.api.inference.labelled import evaluate_source, evaluate_split
 from cotswold.api.run import Run
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.errors import UserError
 from cotswold.recipe.schema import Evaluation as Test
 from cotswold.ui.display import display_for
@@ -82,14 +82,14 @@ def evaluate(
         raise UserError(f"splits must be at least 1, got {splits}")
     weighed = class_weights(weights)
     known, display = Run(run, stores=stores), display_for(progress)
-    known.refuse_module("an evaluation")
+    known.require_recipe_run("an evaluation")
     recipe = known.recipe
-    with computing(threads, recipe):
+    with compute_threads(threads, recipe):
         if not recipe.network.stacks:
             given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
             if useless := [name for name, value in given.items() if value]:
                 raise UserError(
-                    f"{_named(run)} is a supervised run, which is tested on labelled samples; omit "
+                    f"{_run_path(run)} is a supervised run, which is tested on labelled samples; omit "
                     f"{' and '.join(useless)}"
                 )
             if source is None and labels is not None:
@@ -97,12 +97,12 @@ def evaluate(
             if source is not None and split is not None:
                 raise UserError("source and split exclude each other; give one of them")
             if source is None:
-                return judge_split(known, split, display)
+                return evaluate_split(known, split, display)
             check_path("the source", source)
-            return judge_source(known, source, labels, display)
+            return evaluate_source(known, source, labels, display)
         if any(each is not None for each in (source, split, labels)):
             raise UserError(
-                f"{_named(run)} was trained without labels and has no accuracy; test its neurons with "
+                f"{_run_path(run)} was trained without labels and has no accuracy; test its neurons with "
                 "positives and negatives"
             )
         if (positives is None) != (negatives is None):
@@ -111,12 +111,12 @@ def evaluate(
         if positives is not None and negatives is not None:
             tests = [Test(name=name, positives=str(positives), negatives=str(negatives))]
         if not tests:
-            raise UserError(f"the recipe of {_named(run)} names no tests; give positives and negatives")
+            raise UserError(f"the recipe of {_run_path(run)} names no tests; give positives and negatives")
         from cotswold.api.inference import baselines
 
-        rival = None if control is None else Path(_named(control))
-        wishes = baselines.Wishes(layers, rival, splits, weighed, known.stores, repeat, display)
-        return baselines.hold(known.directory, tests, wishes)
+        rival = None if control is None else Path(_run_path(control))
+        wishes = baselines.EvaluationOptions(layers, rival, splits, weighed, known.stores, repeat, display)
+        return baselines.score_objects(known.directory, tests, wishes)
 
 
 def class_weights(words: str | float) -> ClassWeights | None:
@@ -139,6 +139,6 @@ def class_weights(words: str | float) -> ClassWeights | None:
         ) from None
 
 
-def _named(run: Run | str | Path) -> str:
+def _run_path(run: Run | str | Path) -> str:
     """Return the run's directory as the caller wrote it."""
     return str(run.path if isinstance(run, Run) else run)

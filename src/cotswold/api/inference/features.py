@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from cotswold.api.arguments import check_path
 from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.phrases import counted
 from cotswold.ui.display import display_for
 
@@ -47,7 +47,7 @@ class Features:
     labels: NDArray[np.int64]
     """(sample,), -1 without a label."""
     layer: str
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
     """Unreadable samples, each with the reason."""
 
     def __len__(self) -> int:
@@ -55,7 +55,7 @@ class Features:
 
     def __repr__(self) -> str:
         classes = len({*self.labels.tolist()} - {-1})
-        left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        left_out = f"; {len(self.skipped)} left out" if self.skipped else ""
         labels = f"labels of {counted(classes, 'class')}" if classes else "no labels"
         return (
             f"<Features of {counted(len(self), 'sample')}: layer {self.layer}, {self.features.dtype} "
@@ -64,7 +64,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Written:
+class ResponseFile:
     """A file of responses.
 
     Args:
@@ -78,7 +78,7 @@ class Written:
     shape: tuple[int, ...]
     """(sample, channel, y, x)."""
     layer: str
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
 
 
 def features(
@@ -114,18 +114,18 @@ def features(
     """
     import numpy as np
 
-    with _answering(run, source, layer, labels, threads, progress) as work:
+    with _open_work(run, source, layer, labels, threads, progress) as work:
         rows: list[NDArray[np.float32]] = []
         names: list[str] = []
         numbers: list[int] = []
-        with work.display.counting("features", work.source.kind) as advance:
+        with work.display.count("features", work.source.kind) as advance:
             for maps, called, given in work.batches():
-                rows.append(np.ascontiguousarray(work.answer(maps).float().cpu().numpy()))
+                rows.append(np.ascontiguousarray(work.responses(maps).float().cpu().numpy()))
                 names += called
                 numbers += given
                 advance(len(names), len(work.source))
         found = np.concatenate(rows)
-        left_out = work.left_out()
+        left_out = work.skipped()
     return Features(found, np.array(names, object), np.array(numbers, np.int64), str(work.layer), left_out)
 
 
@@ -138,7 +138,7 @@ def write_features(
     labels: Labels = "none",
     threads: int | None = None,
     progress: bool | None = None,
-) -> Written:
+) -> ResponseFile:
     """Write the result of `features` to a file, batch by batch.
 
     An `.npz` contains features, names and labels. An `.npy` can be larger than memory; a .csv with the names
@@ -162,15 +162,15 @@ def write_features(
     """
     from cotswold import analysis
 
-    with _answering(run, source, layer, labels, threads, progress) as work:
-        with work.display.counting("features", work.source.kind) as advance:
+    with _open_work(run, source, layer, labels, threads, progress) as work:
+        with work.display.count("features", work.source.kind) as advance:
             shape = analysis.write_features(
-                work.answer,
+                work.responses,
                 work.batches(),
                 Path(out),
                 progress=lambda done: advance(done, len(work.source)),
             )
-        return Written(Path(out), shape, str(work.layer), work.left_out())
+        return ResponseFile(Path(out), shape, str(work.layer), work.skipped())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ class _Work(InferenceInputs):
     layer: Layer
     respond: StackLayers
 
-    def answer(self, maps: Tensor) -> Tensor:
+    def responses(self, maps: Tensor) -> Tensor:
         """Return responses (image, channel, y, x) to prepared samples."""
         import torch
 
@@ -195,7 +195,7 @@ class _Work(InferenceInputs):
 
 
 @contextmanager
-def _answering(
+def _open_work(
     run: Run | str | Path,
     source: str | Path,
     layer: str | int | None,
@@ -204,21 +204,21 @@ def _answering(
     progress: bool | None,
 ) -> Iterator[_Work]:
     known = Run(run)
-    known.refuse_module("features")
+    known.require_recipe_run("features")
     check_path("the source", source)
     recipe = known.recipe
-    with computing(threads, recipe):
+    with compute_threads(threads, recipe):
         from cotswold import analysis, training
-        from cotswold.data import open_asked, stream
+        from cotswold.data import open_evaluation_source, stream
 
         trained = training.trained_stacks(known.directory)
         if layer is None:
             chosen = analysis.top_layers(trained.network, "output")[-1]
         else:
-            chosen = analysis.Layer.named(f"{layer}.output" if isinstance(layer, int) else str(layer))
+            chosen = analysis.Layer.parse(f"{layer}.output" if isinstance(layer, int) else str(layer))
         respond = analysis.StackLayers(trained.network, [chosen])
         transform = trained.prepared.transform
-        found = open_asked(source, transform.preparation.kind, labels=labels)
+        found = open_evaluation_source(source, transform.preparation.kind, labels=labels)
         samples = stream(found, transform, recipe.training.batch_size)
         yield _Work(
             source=found,

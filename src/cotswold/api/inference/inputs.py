@@ -23,8 +23,8 @@ class InferenceInputs:
     device: str
     display: Display
 
-    def left_out(self) -> tuple[str, ...]:
+    def skipped(self) -> tuple[str, ...]:
         """Return the unreadable samples, and report them on the display."""
         for reason in self.samples.broken:
-            self.display.say(f"left out: {reason}")
+            self.display.show(f"left out: {reason}")
         return tuple(self.samples.broken)

@@ -31,7 +31,7 @@ EXAMPLES = 8
 _SHOWN = 3
 
 
-def judge_split(run: Run, split: str | None, display: Display) -> Classification | Regression:
+def evaluate_split(run: Run, split: str | None, display: Display) -> Classification | Regression:
     """Return the accuracy or errors on a split of the run's own store [test, or validation without one].
 
     Raises UserError without such a split, SourceError, StoreError.
@@ -41,7 +41,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
     directory, recipe = run.directory, run.recipe
     trained = training.trained_layers(directory)
     try:
-        with display.counting("preparing", "samples") as advance:
+        with display.count("preparing", "samples") as advance:
             store = training.store_of(directory, stores=run.stores, progress=advance)
     except SourceError as error:
         raise SourceError(
@@ -74,7 +74,7 @@ def judge_split(run: Run, split: str | None, display: Display) -> Classification
     return found
 
 
-def judge_source(
+def evaluate_source(
     run: Run, source: str | Path, labels: Labels | None, display: Display
 ) -> Classification | Regression:
     """Return the accuracy or errors on labelled samples of a source, prepared like the run's own.
@@ -90,7 +90,7 @@ def judge_source(
     network, prepared = trained.network, trained.prepared
     kind = prepared.transform.preparation.kind
     found = open_samples(source, kind, labels=labels or _labels_of(recipe, kind))
-    wanted = _wanted(found, prepared, str(source))
+    wanted = _expected_answers(found, prepared, str(source))
     work = InferenceInputs(
         source=found,
         samples=stream(found, prepared.transform, recipe.training.batch_size),
@@ -100,12 +100,12 @@ def judge_source(
     batches, step = _batches(work.samples, wanted, work.device), trained.step
     if prepared.targets:
         errors = analysis.regress(_predictor(trained), batches, step=step, split=str(source))
-        work.left_out()
+        work.skipped()
         return errors
     examples = EXAMPLES if kind == "images" else 0
     classes = prepared.classes
     answers = analysis.classify(network, batches, classes, step=step, split=str(source), examples=examples)
-    work.left_out()
+    work.skipped()
     return answers
 
 
@@ -139,7 +139,7 @@ def _labels_of(recipe: Recipe, kind: str) -> Labels:
     return "file" if kind == "vectors" else "folders"
 
 
-def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> NDArray[np.generic]:
+def _expected_answers(source: Source | VectorSource, prepared: SampleSpec, name: str) -> NDArray[np.generic]:
     """Return the correct answer for each sample of a source: a class of the run, or regression targets."""
     import numpy as np
 
@@ -151,8 +151,9 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
     labels = source.labels(np.arange(len(source)))
     if bool(source.targets) != bool(prepared.targets) or source.targets != prepared.targets:
         raise SourceError(
-            f"{name} has {_said(len(source.classes), source.targets)}, but the run learnt "
-            f"{_said(len(prepared.classes), prepared.targets)}; give samples with the same kind of labels"
+            f"{name} has {_describe_answers(len(source.classes), source.targets)}, but the run learnt "
+            f"{_describe_answers(len(prepared.classes), prepared.targets)}; give samples with the same kind "
+            "of labels"
         )
     if source.targets:
         return labels
@@ -173,7 +174,7 @@ def _wanted(source: Source | VectorSource, prepared: SampleSpec, name: str) -> N
     return found
 
 
-def _said(classes: int, targets: int) -> str:
+def _describe_answers(classes: int, targets: int) -> str:
     return counted(targets, "regression target") if targets else counted(classes, "class")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cotswold.api.arguments import check_path
 from cotswold.api.inference.inputs import InferenceInputs
 from cotswold.api.run import Run
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.phrases import counted
 from cotswold.ui.display import display_for
 
@@ -44,7 +44,7 @@ class Predictions:
     """(sample, class): probabilities, raw outputs with loss `squared_error`, or predicted targets (sample,
     target).
     """
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
     """Unreadable samples, each with the reason."""
 
     def __len__(self) -> int:
@@ -54,7 +54,7 @@ class Predictions:
         width = self.probabilities.shape[1]
         named = ", ".join(self.classes[:_SHOWN]) + (", …" if width > _SHOWN else "")
         what = f"{counted(width, 'class')} ({named})" if self.classes else f"{counted(width, 'number')} each"
-        left_out = f"; {len(self.left_out)} left out" if self.left_out else ""
+        left_out = f"; {len(self.skipped)} left out" if self.skipped else ""
         first = [
             f"  {name}: " + (f"{best} {row.max():.3f}" if best else _numbers(row.tolist()))
             for name, row, best in zip(
@@ -103,15 +103,15 @@ def predict(
     """
     import numpy as np
 
-    with answering(run, source, threads, progress) as work:
+    with open_prediction(run, source, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
-        with work.display.counting("predicting", work.source.kind) as advance:
+        with work.display.count("predicting", work.source.kind) as advance:
             for called, likely in work.batches():
                 names += called
                 rows.append(likely.float().cpu().numpy())
                 advance(len(names), len(work.source))
-        left_out = work.left_out()
+        left_out = work.skipped()
     return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out)
 
 
@@ -143,7 +143,7 @@ class PredictionInputs(InferenceInputs):
 
 
 @contextmanager
-def answering(
+def open_prediction(
     run: Run | str | Path,
     source: str | Path,
     threads: int | None,
@@ -151,16 +151,16 @@ def answering(
 ) -> Iterator[PredictionInputs]:
     """Open a run's network and a source in a `with` block; predictions are computed batch by batch."""
     known = Run(run)
-    known.refuse_module("predictions")
+    known.require_recipe_run("predictions")
     check_path("the source", source)
     recipe = known.recipe
-    with computing(threads, recipe):
+    with compute_threads(threads, recipe):
         from cotswold import training
-        from cotswold.data import open_asked, stream
+        from cotswold.data import open_evaluation_source, stream
 
         trained = training.trained_layers(known.directory)
         network, prepared = trained.network, trained.prepared
-        found = open_asked(source, prepared.transform.preparation.kind)
+        found = open_evaluation_source(source, prepared.transform.preparation.kind)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
         yield PredictionInputs(
             source=found,

@@ -25,7 +25,7 @@ REPLICA_VECTORS = 4
 """Vectors of a replica: the current and previous parameters, the accumulated gradient, and the push in
 progress.
 """
-APART_VECTORS, DEVICE_VECTORS = 3, 3
+DEVICE_REPLICA_VECTORS, DEVICE_VECTORS = 3, 3
 """Vectors of a replica on a device.
 
 In memory: the previous parameters and two pushes. On the device: the parameters, the accumulated gradient and
@@ -41,7 +41,7 @@ EVALUATOR_VECTORS = 2
 """Vectors of an evaluator: the network, and the pulled parameters."""
 
 
-def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
+def plan_row(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     """Return the plan of a recipe whose input is known. Raises MachineError if its device is missing."""
     from cotswold.replicas.startup import QUEUE_VECTORS
     from cotswold.shards.runtime.layout import split_into_shards
@@ -61,9 +61,9 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     shards = split_into_shards(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
     vector = plan.FLOAT_BYTES * size
-    kept = 1 + len(rule_of(training).keeps)
+    kept = 1 + len(rule_of(training).state_names)
     samples, exact = plan.patterns_in(recipe)
-    pushed = _pushed(recipe, training, work, shards)
+    pushed = _push_bytes(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     names = layer_names(work.flat.module)
@@ -78,7 +78,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
     }
     if stands is not None:
-        serving = plan_standing.found(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
+        serving = plan_standing.cluster_row(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
     row: plan.Row = {
         "processes": 1 + started + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
@@ -92,7 +92,7 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "steps_an_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
-            {"shard": each.number, "tensor": each.tensor, "called": _called(each.tensor, names)}
+            {"shard": each.number, "tensor": each.tensor, "called": _tensor_label(each.tensor, names)}
             | {"block": each.block, "server": each.server, "bytes": _bytes(each)}
             for each in shards
         ],
@@ -106,9 +106,9 @@ def counted(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "run_flops": training.epochs * samples * work.flops[1],
         "start_seconds": plan.START_SECONDS + plan.CLUSTER_START_SECONDS,
         "step_seconds": training.batch_size * seconds,
-        **plan.crowded(recipe),
+        **plan.overcommit_warning(recipe),
     }
-    learning = training.epochs * samples * seconds / _at_once(recipe)
+    learning = training.epochs * samples * seconds / _concurrent_replicas(recipe)
     row["run_seconds"] = plan.START_SECONDS + plan.CLUSTER_START_SECONDS + learning
     return {**row, **plan.cost(recipe, float(str(row["run_seconds"])))}
 
@@ -117,22 +117,22 @@ def _replica_bytes(training: DownpourTraining, vector: int, activations: int) ->
     if training.device == "cpu":
         return {"replica_memory_bytes": plan.PROCESS_BYTES + REPLICA_VECTORS * vector + activations}
     return {
-        "replica_memory_bytes": plan.PROCESS_BYTES + APART_VECTORS * vector,
+        "replica_memory_bytes": plan.PROCESS_BYTES + DEVICE_REPLICA_VECTORS * vector,
         "replica_device_bytes": DEVICE_VECTORS * vector + activations,
     }
 
 
-def _at_once(recipe: Recipe) -> int:
+def _concurrent_replicas(recipe: Recipe) -> int:
     """Replicas that compute at the same time."""
     from cotswold.kernels.machine.cuda_devices import cuda_device_count
 
     device = recipe.training.device
     if device == "cpu":
-        return plan.at_once(recipe)
+        return plan.concurrent_processes(recipe)
     return min(recipe.cluster.workers, cuda_device_count() if device == "cuda" else 1)
 
 
-def _called(tensor: str, names: Mapping[str, str]) -> str:
+def _tensor_label(tensor: str, names: Mapping[str, str]) -> str:
     """Return `layer 2 weight` for a tensor of a layer."""
     module, _, name = tensor.rpartition(".")
     return f"{names.get(module, module)} {name}".strip()
@@ -148,7 +148,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
 
     from cotswold.training.async_sgd.push_format import push_formats
     from cotswold.training.async_sgd.replica_task import ReplicaTask, flops_of
-    from cotswold.training.async_sgd.strategy import made_on_cpu
+    from cotswold.training.async_sgd.strategy import with_cpu_device
     from cotswold.training.jobs.restore import supervised_network
     from cotswold.training.losses import loss_of
 
@@ -163,7 +163,7 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
         def batch(self, numbers: Sequence[int]) -> Batch:
             return batch
 
-    network = supervised_network(made_on_cpu(recipe), outputs)
+    network = supervised_network(with_cpu_device(recipe), outputs)
     ways, decay, clip = push_formats(network, training), training.weight_decay, training.clip_norm
     work = ReplicaTask(network, loss_of(recipe), Random(), flops_of(network), ways, decay, clip)
     if training.device != "cpu":
@@ -171,15 +171,15 @@ def _work(recipe: Recipe, training: DownpourTraining, outputs: int) -> ReplicaTa
     return work
 
 
-def _pushed(
+def _push_bytes(
     recipe: Recipe, training: DownpourTraining, work: ReplicaTask, shards: Sequence[Shard]
 ) -> dict[str, float]:
     """Return the bytes that a step of a replica pushes to all servers, by kind."""
     import torch
 
-    from cotswold.training.async_sgd.strategy import own_of, pace_of
+    from cotswold.training.async_sgd.strategy import local_steps_of, pace_of
 
-    pace, own = pace_of(recipe, training), own_of(recipe, training)
+    pace, own = pace_of(recipe, training), local_steps_of(recipe, training)
     numbers = work.parameters.numel()
     if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
         kind = "delta" if own == "pushed" else "gradient"
@@ -187,7 +187,7 @@ def _pushed(
     work.lay(shards, pace.batch * pace.n_push)
     work.compute(range(pace.batch), torch.zeros_like(work.parameters))
     work.take_factors()
-    factored = [each for each in work.costs.values() if each.way == "factors"]
+    factored = [each for each in work.costs.values() if each.push_format == "factors"]
     whole = numbers - sum(each.gradient for each in factored)
     found = {"gradient": plan.FLOAT_BYTES * whole / pace.n_push}
     if factored:

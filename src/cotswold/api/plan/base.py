@@ -43,7 +43,7 @@ machines is added.
 """
 
 
-def counted(recipe: Recipe, training: BatchTraining) -> Row:
+def plan_row(recipe: Recipe, training: BatchTraining) -> Row:
     """Return the plan of a run of strategy `batch`."""
     from cotswold.training.data.stores import class_count
     from cotswold.training.models import planned_layers
@@ -61,7 +61,7 @@ def counted(recipe: Recipe, training: BatchTraining) -> Row:
     counted = max(1, round(patterns * training.sample_fraction))
     evaluations = _evaluations(training, counted * _flops(layers))
     seconds = _seconds(recipe, training, outputs)
-    evaluation_seconds = counted * seconds / at_once(recipe) + (0 if alone else MESSAGES_SECONDS)
+    evaluation_seconds = counted * seconds / concurrent_processes(recipe) + (0 if alone else MESSAGES_SECONDS)
     row: Row = {
         "processes": 1 if alone else 1 + servers + workers * _ranks(recipe),
         "workers": workers,
@@ -76,20 +76,20 @@ def counted(recipe: Recipe, training: BatchTraining) -> Row:
         "samples_bytes": patterns * sample_bytes,
         "worker_memory_bytes": 0 if alone else PROCESS_BYTES + _worker_vectors(recipe) * vector,
         "server_memory_bytes": 0 if alone else PROCESS_BYTES + server_vectors * vector,
-        "checkpoint_bytes": _kept(training) * vector,
+        "checkpoint_bytes": _checkpoint_vectors(training) * vector,
         "evaluation_flops": counted * _flops(layers),
         "evaluation_wire_bytes": 0 if alone else 2 * workers * vector,
         "evaluations_expected": evaluations,
         "run_flops": round(evaluations * counted * _flops(layers)),
         "start_seconds": START_SECONDS + (0 if alone else CLUSTER_START_SECONDS),
         "evaluation_seconds": evaluation_seconds,
-        **crowded(recipe),
+        **overcommit_warning(recipe),
     }
     row["run_seconds"] = float(str(row["start_seconds"])) + evaluations * evaluation_seconds
     return {**row, **cost(recipe, float(str(row["run_seconds"])))}
 
 
-def at_once(recipe: Recipe) -> int:
+def concurrent_processes(recipe: Recipe) -> int:
     """Return the number of processes that compute at once; on this machine at most its cores."""
     from cotswold.api.ranks import cores
 
@@ -97,7 +97,7 @@ def at_once(recipe: Recipe) -> int:
     return computing if recipe.cluster.ray_address is not None else max(1, min(computing, cores()))
 
 
-def crowded(recipe: Recipe) -> Row:
+def overcommit_warning(recipe: Recipe) -> Row:
     """Return a remark if more processes compute than this machine has cores."""
     from cotswold.api.ranks import cores
 
@@ -152,7 +152,7 @@ def _vectors(training: BatchTraining) -> int:
     return 5 + (2 * ((training.history_size or MEMORY) + 1) if training.method == "lbfgs" else 1)
 
 
-def _kept(training: BatchTraining) -> int:
+def _checkpoint_vectors(training: BatchTraining) -> int:
     """Return the number of vectors in a checkpoint."""
     from cotswold.training.full_batch.strategy import MEMORY
 

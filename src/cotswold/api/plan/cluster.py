@@ -9,10 +9,10 @@ from __future__ import annotations
 from cotswold.api.plan import base as plan
 from cotswold.errors import CotswoldError
 
-_LIVING = "living"
+_LIVE_STATE = "living"
 
 
-def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
+def cluster_row(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
     """Return the state of the cluster and the needs of a run with ``parts`` parts of its parameters.
 
     ``copy_bytes`` is the memory of one copy of the parameters on all servers together.
@@ -25,7 +25,7 @@ def found(controllers: str, parts: int, copy_bytes: int) -> plan.Row:
             looked = asked.status()
     except CotswoldError as error:
         return {**needed, "parameter_servers": f"the cluster does not answer: {error}"}
-    living = [each for each in looked.servers if each.state == _LIVING]
+    living = [each for each in looked.servers if each.state == _LIVE_STATE]
     copies = min(looked.replication_factor, len(living))
     runs = (
         "no other run" if not looked.runs else f"{len(looked.runs)} other run{'s' * (len(looked.runs) > 1)}"

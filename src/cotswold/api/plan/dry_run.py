@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.plan import async_sgd, base
 from cotswold.api.request import override_list, recipe_name
-from cotswold.api.threads import computing
+from cotswold.api.threads import compute_threads
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ def plan(
             "downpour; use cotswold info and cotswold simulate for other strategies"
         )
     is_alone = isinstance(training, BatchTraining) and found.alone
-    with computing(threads if is_alone else 1, found):
-        known = with_features(found) if found.data.store is None else _stored(found)
+    with compute_threads(threads if is_alone else 1, found):
+        known = with_features(found) if found.data.store is None else _with_store_shape(found)
         if isinstance(training, DownpourTraining):
-            return async_sgd.counted(known, training)
-        return base.counted(known, training)
+            return async_sgd.plan_row(known, training)
+        return base.plan_row(known, training)
 
 
-def _stored(recipe: Recipe) -> Recipe:
+def _with_store_shape(recipe: Recipe) -> Recipe:
     from cotswold.training.data.stores import open_store, with_store_shape
 
     return with_store_shape(recipe, open_store(recipe, Path()))

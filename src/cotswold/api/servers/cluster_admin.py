@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Overview:
     """The state of a cluster at one moment."""
 
-    looked: StatusReply
+    status: StatusReply
     """The cluster as seen by the leader of the controllers."""
     reports: dict[str, ServerReport]
     """Reports of servers, by name; servers that do not answer are missing."""
@@ -40,7 +40,7 @@ class Explained:
 
     bucket: str
     term: int
-    life: int
+    incarnation: int
     primary: str
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
@@ -48,9 +48,9 @@ class Explained:
     """Copies by server; servers that do not answer are missing."""
     servers: dict[str, ReplicaServerStatus]
     """The controllers' view of the servers of this bucket."""
-    wanted: int
+    wanted_copies: int
     """Number of copies that the bucket should have."""
-    least: int
+    min_copies: int
     why: str
     """Reason why the bucket waits; empty if it does not wait."""
     events: tuple[ClusterEvent, ...]
@@ -60,13 +60,13 @@ class Explained:
 def operator(controllers: str | Sequence[str], token: Path | None = None) -> AdminClient:
     """Return an operator client for the cluster with these controllers, a list or comma-separated text."""
     from cotswold.replication.client.admin import AdminClient
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     named = controllers.split(",") if isinstance(controllers, str) else controllers
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("controllers is empty; give HOST:PORT of each, separated by commas")
-    return AdminClient(places, cluster_tokens(token), say=say)
+    return AdminClient(places, cluster_tokens(token), say=write_message)
 
 
 def overview(of: AdminClient) -> Overview:
@@ -88,25 +88,28 @@ def explained(of: AdminClient, bucket: str) -> Explained:
         *(group.bucket, group.term, group.incarnation, group.primary, group.secondaries, group.learners),
         copies=dict(found.copies),
         servers={each.name: each for each in looked.servers if each.name in group.all_servers},
-        wanted=looked.replication_factor,
-        least=looked.least,
+        wanted_copies=looked.replication_factor,
+        min_copies=looked.least,
         why=next((each.why for each in looked.short if each.bucket == group.bucket), ""),
         events=looked.events,
     )
 
 
-def in_json(found: Overview | Explained) -> dict[str, object]:
+def to_plain_values(found: Overview | Explained) -> dict[str, object]:
     """Return the state as plain values; an address is HOST:PORT, or the path of a socket."""
 
     def plain(value: object) -> object:
         if isinstance(value, dict):
-            return {key: _place(each) if key == "address" else plain(each) for key, each in value.items()}
+            return {
+                key: _describe_address(each) if key == "address" else plain(each)
+                for key, each in value.items()
+            }
         return [plain(each) for each in value] if isinstance(value, list | tuple) else value
 
     return {name: plain(value) for name, value in asdict(found).items()}
 
 
-def _place(address: str) -> str:
+def _describe_address(address: str) -> str:
     from cotswold.transport.address import Address
 
     if not Address.is_one(address):

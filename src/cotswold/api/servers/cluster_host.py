@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 EVENTS = "events.jsonl"
 DRAIN_SECONDS = 25.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 _SERVER_BYTES = 300_000_000
 """Bytes of disk that an empty server needs (docs/operations.md)."""
-_ROOM_BYTES = 1_000_000_000
+_LOW_DISK_BYTES = 1_000_000_000
 """Free bytes below which the start of a host shows a warning."""
 _QUIET = ("serving", *OF_BUCKETS)
 """Events that are written to the file but not shown.
@@ -62,7 +62,7 @@ def cluster_tokens(token: Path | None) -> Token | KeyringFile:
     return found
 
 
-def made_tokens(token: Path | None) -> Token | KeyringFile:
+def create_tokens(token: Path | None) -> Token | KeyringFile:
     """Return the secret as `cluster_tokens` does, creating a missing file; for the start of a cluster."""
     from cotswold.host.keyring import KeyringFile
 
@@ -90,7 +90,7 @@ def serve_host(
         controller = "" if settings.own_controller is None else ", and a controller"
         servers = counted(settings.servers, "server")
         say(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
-        if little := little_room(settings, shutil.disk_usage(settings.folder).free):
+        if little := low_disk_warning(settings, shutil.disk_usage(settings.folder).free):
             say(f"warning: {little}")
         if few := few_servers(settings):
             say(few)
@@ -101,21 +101,25 @@ def serve_host(
                 say(f"serving on {settings.at}; requesting names of its servers from a controller")
             say(next_commands(settings, token))
             while stop.signal is None:
-                station.step(_LOOK_SECONDS)
+                station.step(_POLL_SECONDS)
             if stop.signal == signal.SIGTERM:  # notice of a spot machine
-                say(_drained(station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None))
+                say(
+                    _undrained_note(
+                        station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None
+                    )
+                )
 
 
-def little_room(settings: HostSettings, free: int) -> str:
+def low_disk_warning(settings: HostSettings, free: int) -> str:
     """Return a warning if the host's disk has few bytes free for its servers, else an empty string.
 
     The disk space that runs will need is unknown.
     """
-    wanted = max(_ROOM_BYTES, settings.servers * _SERVER_BYTES)
+    wanted = max(_LOW_DISK_BYTES, settings.servers * _SERVER_BYTES)
     if settings.flush_seconds is None or free >= wanted:
         return ""
     servers = counted(settings.servers, "server")
-    each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _ROOM_BYTES else ""
+    each = f" ({bytes_in_words(_SERVER_BYTES)} each)" if wanted > _LOW_DISK_BYTES else ""
     return (
         f"{bytes_in_words(free)} are free on the disk of {settings.folder.absolute()}, but {servers} should "
         f"have {bytes_in_words(wanted)}{each}, more with large runs: free some, or use a --folder on "
@@ -151,7 +155,7 @@ def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
     )
 
 
-def _drained(found: DrainProgress, *, has_disks: bool) -> str:
+def _undrained_note(found: DrainProgress, *, has_disks: bool) -> str:
     """Describe the data left on a host that ends."""
     if not found.is_more:
         return "all data were handed over"

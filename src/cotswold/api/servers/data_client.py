@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_number, check_text, check_truth, whole
+from cotswold.api.arguments import as_integer, check_number, check_text, check_truth
 from cotswold.api.servers.parameter_client import ports_between, secret_of, split_address
 from cotswold.errors import UserError
 
@@ -73,8 +73,8 @@ def connect_data(
     from cotswold.api.servers.served_dataset import ServedDataset
     from cotswold.data.service.store import DatasetView
 
-    batch_size, seed = whole("batch_size", batch_size), whole("seed", seed)
-    rank, world_size = whole("rank", rank), whole("world_size", world_size)
+    batch_size, seed = as_integer("batch_size", batch_size), as_integer("seed", seed)
+    rank, world_size = as_integer("rank", rank), as_integer("world_size", world_size)
     check_number("wait_seconds", wait_seconds)
     for what, value in (("shuffle", shuffle), ("encrypt", encrypt), ("at_least_once", at_least_once)):
         check_truth(what, value)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
 from cotswold.api.servers.background import BackgroundService
-from cotswold.api.servers.data_server_status import Made, ServedDataStatus
+from cotswold.api.servers.data_server_status import ServedDataStatus, WorkTotals
 from cotswold.api.servers.parameter_client import secret_of, split_address
 from cotswold.api.servers.parameter_server import own_secret
 from cotswold.errors import UserError
@@ -111,7 +111,7 @@ def serve_data(
         secret = secret_of(token)
         return ServedData(
             settings,
-            _supply_of(source, overrides, Path(stores), cache, progress),
+            _open_samples(source, overrides, Path(stores), cache, progress),
             secret,
             on_event,
             scraped,
@@ -125,16 +125,16 @@ def serve_data(
     settings = PoolSettings(
         servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
-    supply = _supply_of(source, overrides, Path(stores), cache, progress)
+    supply = _open_samples(source, overrides, Path(stores), cache, progress)
     return ServedData(settings, supply, own_secret(token), on_event, scraped)
 
 
 @dataclass(frozen=True)
-class _Supply:
+class _Samples:
     """The served samples."""
 
     store: Store
-    varying: str | None
+    augmentation: str | None
     """The augmentation; None if unspecified."""
     cache_bytes: int
 
@@ -144,7 +144,7 @@ class _Supply:
         return {
             "store": str(self.store.path.absolute()),
             "cache_bytes": self.cache_bytes,
-            "varying": self.varying or "",
+            "varying": self.augmentation or "",
         }
 
     def arguments_for(self, terms: str) -> dict[str, object]:
@@ -155,13 +155,17 @@ class _Supply:
         """
         from cotswold.data.service.store import DatasetInfo, DatasetView
 
-        theirs = DatasetInfo.parsed(terms).varying
-        if self.varying is None and theirs and DatasetView("train", varying=theirs).names_own:
+        theirs = DatasetInfo.parsed(terms).augmentation_json
+        if (
+            self.augmentation is None
+            and theirs
+            and DatasetView("train", augmentation_json=theirs).uses_custom_function
+        ):
             raise UserError(
                 "the pool augments samples with a user-defined function; give the recipe that names it "
                 "instead of the store"
             )
-        if self.varying not in (None, theirs):
+        if self.augmentation not in (None, theirs):
             raise UserError(
                 "the pool has other augmentation transforms than this recipe; give the pool's recipe"
             )
@@ -174,7 +178,7 @@ class ServedData(BackgroundService):
     def __init__(
         self,
         settings: PoolSettings,
-        supply: _Supply,
+        supply: _Samples,
         token: Token,
         on_event: OnEvent,
         scraped: tuple[str, int] | None = None,
@@ -269,11 +273,11 @@ class ServedData(BackgroundService):
 
     def _proceed(self, pool: DataPool | RemoteServers, is_over: Callable[[], bool]) -> None:
         rate = _Rate()
-        self._status = rate.of(pool.status())
+        self._status = rate.status(pool.status())
         self._ready.set()
         while not self._stop.is_set() and not is_over():
             pool.proceed(_PROCEED_SECONDS)
-            self._status = rate.of(pool.status())
+            self._status = rate.status(pool.status())
 
 
 class _Rate:
@@ -284,10 +288,10 @@ class _Rate:
         """The last report of each server."""
         self._marks: list[tuple[float, int]] = []
 
-    def of(self, status: PoolStatus) -> ServedDataStatus:
+    def status(self, status: PoolStatus) -> ServedDataStatus:
         """Return the status, including totals and rate."""
         self._made.update({each.name: each for each in status.servers})
-        made = Made.by(self._made.values())
+        made = WorkTotals.from_reports(self._made.values())
         now, samples = time.monotonic(), made.samples
         self._marks = [each for each in self._marks if now - each[0] < _RATE_SECONDS] + [(now, samples)]
         since, first = self._marks[0]
@@ -304,17 +308,17 @@ class _Rate:
         )
 
 
-def _supply_of(
+def _open_samples(
     source: str | Path | Store | Recipe,
     overrides: Mapping[str, object] | Sequence[str],
     stores: Path,
     cache: str | None,
     progress: bool | None,
-) -> _Supply:
+) -> _Samples:
     """Return the samples of a store or recipe, preparing them if necessary."""
     from cotswold import recipe as recipes
     from cotswold.data import Store
-    from cotswold.data.service.store import said
+    from cotswold.data.service.store import augmentation_to_json
     from cotswold.data.store.manifest import is_store
     from cotswold.training.data.augmentation import augmentation_of
     from cotswold.training.data.stores import open_store
@@ -323,17 +327,19 @@ def _supply_of(
     if isinstance(source, Store) or (isinstance(source, str | Path) and is_store(source)):
         if changed:
             raise UserError("overrides apply to a recipe, not to a store; give the recipe instead")
-        return _Supply(source if isinstance(source, Store) else Store(str(source)), None, bytes_of(cache))
+        return _Samples(source if isinstance(source, Store) else Store(str(source)), None, bytes_of(cache))
     if isinstance(source, str | Path) and expanded(source).is_dir():
         raise UserError(f"{source} contains no store; give a folder written by cotswold prepare, or a recipe")
     display = display_for(progress)
     with recipe_name(source) as name:
         assert name is not None, "there is a recipe"
-        recipe = recipes.load(name, changed, display.say)
-    with display.counting("preparing", recipe.data.type) as advance:
+        recipe = recipes.load(name, changed, display.show)
+    with display.count("preparing", recipe.data.type) as advance:
         store = open_store(recipe, stores, advance)
-    return _Supply(
-        store, said(augmentation_of(recipe, store)), bytes_of(cache or getattr(recipe.data, "cache", None))
+    return _Samples(
+        store,
+        augmentation_to_json(augmentation_of(recipe, store)),
+        bytes_of(cache or getattr(recipe.data, "cache", None)),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cotswold.api.servers.data_server_status import Made, ServedDataStatus
+from cotswold.api.servers.data_server_status import ServedDataStatus, WorkTotals
 from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine
 from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
@@ -21,7 +21,7 @@ _OUTCOMES: Sequence[tuple[str, Callable[[StreamTotals], int]]] = (
     ("reassigned", lambda totals: totals.dealt_again),
 )
 
-_OF_ALL: Sequence[tuple[str, str, Callable[[Made], float]]] = (
+_OF_ALL: Sequence[tuple[str, str, Callable[[WorkTotals], float]]] = (
     ("samples", "Samples made and sent by data servers.", lambda made: made.samples),
     ("batches", "Batches of these samples.", lambda made: made.batches),
     ("sent_bytes", "Bytes of these batches.", lambda made: made.sent_bytes),

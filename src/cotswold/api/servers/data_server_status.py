@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Made:
+class WorkTotals:
     """Totals of the servers' work, including ended servers."""
 
     samples: int
@@ -28,7 +28,7 @@ class Made:
     misses: int
 
     @classmethod
-    def by(cls, lines: Iterable[ServerLine]) -> Made:
+    def from_reports(cls, lines: Iterable[ServerLine]) -> WorkTotals:
         """Sum the reports of servers."""
         each = [
             (one.supplied, one.batches, one.sent_bytes, one.seconds, one.hits, one.misses) for one in lines
@@ -44,7 +44,7 @@ class ServedDataStatus:
     """Connected trainers; empty if the servers joined another pool, whose head alone knows them."""
     servers: tuple[ServerLine, ...]
     """Running data servers; those of other machines have no ``pid``."""
-    made: Made
+    made: WorkTotals
     samples_per_second: float
     """Mean over the last seconds."""
     ended: Mapping[str, str]

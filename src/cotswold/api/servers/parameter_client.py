@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cotswold.api.arguments import check_truth, whole
+from cotswold.api.arguments import as_integer, check_truth
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Connection:
         import torch
 
         self._check(module)
-        samples = whole("samples", samples)
+        samples = as_integer("samples", samples)
         if not 0 <= samples <= _SAMPLES_MOST:
             raise UserError(
                 f"samples={samples}; the number of samples of a push must be in 0..{_SAMPLES_MOST}"
@@ -275,7 +275,7 @@ def ports_between(ports: object) -> tuple[int, ...]:
         return ()
     if not isinstance(ports, tuple | list) or len(ports) != 2:
         raise UserError(f"ports={ports!r:.60}; give the first and the last port, such as (7000, 7010)")
-    first, last = (whole("a port", each) for each in ports)
+    first, last = (as_integer("a port", each) for each in ports)
     if not 0 < first <= last < 1 << 16:
         raise UserError(f"ports {first} to {last} are not an ascending range within 1..65535")
     return tuple(range(first, last + 1))

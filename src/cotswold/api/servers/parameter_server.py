@@ -73,7 +73,7 @@ def serve(
     encrypt: bool = True,
     shard_bytes: int = 1 << 20,
     on_event: OnEvent = lambda kind, more: None,
-) -> Served:
+) -> ServedParameters:
     """Serve the parameters of a module to loops that use `cotswold.connect`.
 
     Use the result in a ``with`` statement; at its end the module contains the trained parameters.
@@ -126,11 +126,11 @@ def serve(
         encrypt,
     )
     folder = None if save is None else Path(save)
-    kept = ServerCheckpoint.opened(folder, model, chosen, resume=resume)
-    return Served(model, settings, own_secret(token), kept, 60 * checkpoint_minutes, on_event)
+    kept = ServerCheckpoint.open(folder, model, chosen, resume=resume)
+    return ServedParameters(model, settings, own_secret(token), kept, 60 * checkpoint_minutes, on_event)
 
 
-class Served(BackgroundService):
+class ServedParameters(BackgroundService):
     """Parameters served by a thread and its processes.
 
     At the end, the last checkpoint and the module contain the trained parameters.
@@ -187,7 +187,7 @@ class Served(BackgroundService):
             layout,
             self._saved.vectors,
             token=self._token,
-            before=self._saved.account,
+            before=self._saved.counts,
             logs=self._saved.logs,
             on_event=self._on_event,
         ) as serving:
@@ -195,32 +195,32 @@ class Served(BackgroundService):
             self._proceed(serving)
 
     def _proceed(self, serving: ParameterService) -> None:
-        watch = _Watch(serving, self._saved.pushes)
-        self._status = watch.look()
+        watch = _StatusWatch(serving, self._saved.pushes)
+        self._status = watch.request_status()
         self._ready.set()
         saved_at = time.monotonic()
         while not self._stop.is_set():
             serving.proceed(_PROCEED_SECONDS)
-            self._status = watch.look()
+            self._status = watch.request_status()
             if time.monotonic() - saved_at >= self._save_seconds:
                 vectors, account = serving.checkpoint()
                 self._saved.save(vectors, self._status.pushes, account)
                 saved_at = time.monotonic()
         serving.finish()
-        self._status = watch.look()
+        self._status = watch.request_status()
         vectors = serving.read()
         self._saved.fill(self._model, vectors[serving.vectors[0]])
         self._saved.save(vectors, self._status.pushes, serving.account)
 
 
-class _Watch:
+class _StatusWatch:
     """Counts and rates of the servers."""
 
     def __init__(self, serving: ParameterService, before: int) -> None:
         self._serving, self._before = serving, before
         self._marks: list[tuple[float, int]] = []
 
-    def look(self) -> ServedStatus:
+    def request_status(self) -> ServedStatus:
         """Request the status from the servers."""
         self._serving.count()
         now, status = time.monotonic(), self._serving.status()
@@ -283,7 +283,7 @@ def own_secret(token: str | Path | Token | None) -> Token:
     return secret_of(token)
 
 
-def made_by(factory: str) -> nn.Module:
+def build_module(factory: str) -> nn.Module:
     """Return the module made by the function ``package.module:function``. Raises UserError for other
     results.
     """

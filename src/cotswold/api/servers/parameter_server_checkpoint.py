@@ -34,13 +34,13 @@ class ServerCheckpoint:
         self._shapes = [tuple(each.shape) for each in model.parameters()]
         self.vectors: dict[str, Tensor] = {POINT: _flat(model)}
         """Vectors by name: the parameters, and those of the rule for a resumed server."""
-        self.account = SampleCounts()
+        self.counts = SampleCounts()
         """Statistics of samples before this start."""
         self.pushes = 0
         """Number of pushes before this start."""
 
     @classmethod
-    def opened(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> ServerCheckpoint:
+    def open(cls, folder: Path | None, model: nn.Module, rule: Rule, *, resume: bool) -> ServerCheckpoint:
         """Open the state of a folder; with ``resume``, load its newest checkpoint.
 
         Raises UserError for a module that cannot be served. Raises RunError if the folder has checkpoints
@@ -117,7 +117,7 @@ class ServerCheckpoint:
         for name in map(str, names):
             vectors[name] = torch.empty_like(vectors[POINT])
             checkpoint.read_into(f"{_VECTOR}{name}", vectors[name])
-        self.vectors, self.account, self.pushes = vectors, SampleCounts(**account), checkpoint.step
+        self.vectors, self.counts, self.pushes = vectors, SampleCounts(**account), checkpoint.step
 
     def _cut(self, vector: Tensor) -> Iterator[Tensor]:
         start = 0

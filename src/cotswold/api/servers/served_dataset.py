@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from cotswold.api.arguments import whole
+from cotswold.api.arguments import as_integer
 from cotswold.data.loading.batching import BatchRequest
 from cotswold.data.loading.dataset import worker_of_loader
 from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
@@ -66,7 +66,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # persistent workers see changes
         self._client: DataClient | None = None
         self._process = 0
-        self._is_closed = self._has_told = self._is_named = False
+        self._is_closed = self._has_warned = self._is_named = False
         self._next = 0
         """Epoch of the next pass without a stream, unless `set_epoch` names one."""
 
@@ -83,7 +83,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         Raises:
             UserError: if ``epoch`` is negative.
         """
-        epoch = whole("epoch", epoch)
+        epoch = as_integer("epoch", epoch)
         if epoch < 0:
             raise UserError(f"epoch must be at least 0, got {epoch}")
         self._epoch.fill_(epoch)
@@ -109,15 +109,15 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             raise UserError(
                 f"the split {name!r} is not served; choose from {', '.join(sorted(terms.splits))}"
             )
-        varying = terms.varying if name == "train" else ""
+        varying = terms.augmentation_json if name == "train" else ""
         view = DatasetView(name, self._view.seed, None, varying, terms.store)
         if self._drawn is None:
-            batches = self._own(client, view, terms, terms.splits[name])
+            batches = self._iterate(client, view, terms, terms.splits[name])
         else:
             batches = self._shared(client, view, terms, terms.splits[name], *self._drawn)
-        return self._held_by(batches)
+        return self._keep_open(batches)
 
-    def _held_by(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _keep_open(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same batches while keeping a reference to this object, which prevents its closing."""
         yield from batches
 
@@ -165,7 +165,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         split = Split(terms.samples, terms.shard, self._view.seed, self._shuffle)
         return Buffered(split, max(1, terms.buffer))
 
-    def _own(
+    def _iterate(
         self, client: DataClient, view: DatasetView, terms: DatasetInfo, split: SplitInfo
     ) -> Iterator[tuple[Tensor, Tensor]]:
         epoch = int(self._epoch)
@@ -187,7 +187,12 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         at_least_once: bool,
     ) -> Iterator[tuple[Tensor, Tensor]]:
         order = self._order(split)
-        same = {"store": view.store, "split": view.split, "seed": view.seed, "varying": view.varying}
+        same = {
+            "store": view.store,
+            "split": view.split,
+            "seed": view.seed,
+            "varying": view.augmentation_json,
+        }
         what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
         drawing = SharedEpochSettings(
@@ -205,9 +210,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             return order.rows(epoch)
 
         batches = client.drawn(view, drawing, wanted, rows_of)
-        return self._told_if_empty(batches, stream, wanted) if is_named else batches
+        return self._warn_if_empty(batches, stream, wanted) if is_named else batches
 
-    def _told_if_empty(
+    def _warn_if_empty(
         self, batches: Iterator[tuple[Tensor, Tensor]], stream: str, wanted: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same batches; warn once, in the first worker, if a named epoch is empty."""
@@ -215,8 +220,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         for batch in batches:
             is_empty = False
             yield batch
-        if is_empty and not self._has_told and worker_of_loader()[0] == 0:
-            self._has_told = True
+        if is_empty and not self._has_warned and worker_of_loader()[0] == 0:
+            self._has_warned = True
             LOG.warning(
                 "epoch %d of the stream %r has no samples left for this loop: earlier loops received all of "
                 "them; use set_epoch with a later epoch, or connect to another stream; further empty "

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cotswold.api.arguments import check_whole
+from cotswold.api.arguments import check_integer
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run_worker_host(
     if port is not None and address is not None:
         raise UserError("--port applies to the head; write its port into --address HOST:PORT")
     if cores is not None:
-        check_whole("cores", cores)
+        check_integer("cores", cores)
         if cores < 1:
             raise UserError(f"cores must be at least 1, got {cores}")
     try:
@@ -81,13 +81,13 @@ def run_worker_host(
         for attempt in range(_ATTEMPTS):
             child = start(printed.fileno(), {**os.environ, **notice.environ()})
             try:
-                if _wait(child, woken, lambda: _UP in _text(printed), lambda: say(ready)):
-                    _leave(child, woken, notice, say)
+                if _wait(child, woken, lambda: _UP_MESSAGE in _text(printed), lambda: say(ready)):
+                    _leave_cluster(child, woken, notice, say)
                     return 0
                 why = child.why()
             finally:
                 child.end()
-            if _EARLY not in _text(printed) or attempt == _ATTEMPTS - 1:
+            if _EARLY_MESSAGE not in _text(printed) or attempt == _ATTEMPTS - 1:
                 break
             say("the head is not ready; retrying")
             printed.truncate(0)
@@ -106,7 +106,7 @@ def _wait(
         selector.register(child, selectors.EVENT_READ, "child")
         selector.register(woken, selectors.EVENT_READ, "signal")
         while True:
-            asked = {key.data for key, _ in selector.select(None if is_up else _LOOK_SECONDS)}
+            asked = {key.data for key, _ in selector.select(None if is_up else _POLL_SECONDS)}
             if asked:
                 return "signal" in asked
             if is_ready():
@@ -114,7 +114,9 @@ def _wait(
                 tell()
 
 
-def _leave(child: Child, woken: socket.socket, notice: ShutdownNotice, say: Callable[[str], None]) -> None:
+def _leave_cluster(
+    child: Child, woken: socket.socket, notice: ShutdownNotice, say: Callable[[str], None]
+) -> None:
     """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
     say("leaving: running processes hand over their work")
@@ -145,10 +147,10 @@ def _text(printed: IO[bytes]) -> str:
     return os.pread(printed.fileno(), _PRINTED_MOST, 0).decode(errors="replace")
 
 
-_UP, _EARLY = "Ray runtime started", "No node info found for head node"
+_UP_MESSAGE, _EARLY_MESSAGE = "Ray runtime started", "No node info found for head node"
 """Ray's output when it is up, and when the head answers before it is up."""
 _ATTEMPTS = 6
-_LOOK_SECONDS = 0.3
+_POLL_SECONDS = 0.3
 _LINES = 5
 _PRINTED_MOST = 1 << 16
 _NOTICE_SECONDS = 25.0

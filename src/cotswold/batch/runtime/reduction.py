@@ -139,7 +139,7 @@ class Reduction:
                 values = self._came.pop((piece, item.stage, item.other), None)
                 if values is None:
                     return
-                self._put(slice(begin, end), piece, values, adds=item.adds)
+                self._put(slice(begin, end), piece, values, adds=item.is_sum)
             self._at[piece] += 1
             self._left -= 1
 

@@ -64,7 +64,7 @@ class ReductionPlanner:
 
 
 def _written(members: Sequence[str], steps: Sequence[Step]) -> Plan:
-    return Plan(tuple(members), tuple((*step[:5], int(step.adds), step.lane) for step in steps))
+    return Plan(tuple(members), tuple((*step[:5], int(step.is_sum), step.lane) for step in steps))
 
 
 def reduction_of(plan: Plan, size: int) -> ReductionPlan:

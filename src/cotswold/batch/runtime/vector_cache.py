@@ -69,7 +69,7 @@ class VectorCache:
             if missing:
                 raise KeyError(f"unknown vector {missing[0]!r}; use one of {', '.join(sorted(names))}")
             if isinstance(command, Combine | Multiply):
-                names.add(command.out)
+                names.add(command.target)
         if at is not None and at not in names:
             raise KeyError(f"unknown vector {at!r}; use one of {', '.join(sorted(names))}")
 

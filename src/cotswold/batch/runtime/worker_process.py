@@ -26,7 +26,7 @@ from cotswold.batch.runtime.array_sums import ArraySums
 from cotswold.batch.runtime.collectives import HELD_SECONDS, Collectives, reduction_number
 from cotswold.batch.runtime.point_assembly import PointAssembly
 from cotswold.batch.runtime.pulls import VectorPulls
-from cotswold.errors import MachineError, told
+from cotswold.errors import MachineError, describe_exception
 from cotswold.processes.hang_detector import WorkerHangDetector
 from cotswold.processes.worker_context import worker_context
 from cotswold.processes.worker_thread import WorkerThread
@@ -273,7 +273,7 @@ class WorkerProcess:
             details = tuple(sorted((name, float(value)) for name, value in found.details.items()))
             value, samples = float(found.value), int(found.samples)
         except Exception as error:
-            return told(error)
+            return describe_exception(error)
         return m.PortionResult(portion, samples, value, details, time.perf_counter() - began)
 
     def _patterns_of(self, portion: int) -> array[int]:
@@ -358,7 +358,7 @@ class WorkerProcess:
                 sums = tuple(self._judge(start, stop) for start, stop in asked.portions)
                 answer = m.Validated(asked.session, asked.number, asked.run, sums)
             except Exception as error:
-                answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
+                answer = m.Validated(asked.session, asked.number, asked.run, (), describe_exception(error))
             finally:
                 np.copyto(self._parameters, before)
             self._working.call_in_main(lambda: answered(answer))

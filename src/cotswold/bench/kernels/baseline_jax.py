@@ -9,7 +9,14 @@ import importlib
 import importlib.util
 from typing import Any
 
-from cotswold.bench.kernels.baselines import BOTH, FORWARD, Operands, Passes, by_place, conventional_filters
+from cotswold.bench.kernels.baselines import (
+    BOTH,
+    FORWARD,
+    LayerPasses,
+    Operands,
+    by_position,
+    conventional_filters,
+)
 
 JAX = "JAX"
 
@@ -19,7 +26,7 @@ def with_jax() -> bool:
     return importlib.util.find_spec("jax") is not None
 
 
-def jax_passes(operands: Operands) -> Passes:
+def jax_passes(operands: Operands) -> LayerPasses:
     """A layer's output, and the same with the gradients by input and filters; empty without JAX."""
     if not with_jax():
         return {}
@@ -43,7 +50,7 @@ def _operation(operands: Operands) -> tuple[Any, Any, Any, Any]:
     layer, neurons = operands.layer, operands.layer.neurons
     by, bx = layer.grid
     weight = conventional_filters(operands.filters, layer).permute(2, 1, 0).reshape(neurons, -1, by, bx)
-    delta = by_place(operands.delta, layer).reshape(-1, neurons, by, bx)
+    delta = by_position(operands.delta, layer).reshape(-1, neurons, by, bx)
     x, filters, delta = (jax.numpy.asarray(one.contiguous().numpy()) for one in (operands.x, weight, delta))
 
     def product(x: Any, filters: Any) -> Any:

@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.geometry import BlockLocal
 
 Action = Callable[[], object]
-Passes = dict[str, Action]
+LayerPasses = dict[str, Action]
 """Passes of a layer by name."""
 UNFOLD, AUTOGRAD = "unfold + einsum", "PyTorch's autograd"
 PRODUCTS = ("Wx", "W'x", "δx'")
@@ -49,18 +49,18 @@ def conventional_filters(filters: Tensor, layer: BlockLocal) -> Tensor:
     return apart.permute(0, 3, 1, 2, 4).reshape(by * bx, -1, neurons).contiguous()
 
 
-def by_place(responses: Tensor, layer: BlockLocal) -> Tensor:
+def by_position(responses: Tensor, layer: BlockLocal) -> Tensor:
     """Responses ``(image, depth, y, x)`` as ``(image, neuron, place)``: a block's neurons as channels."""
     (by, bx), images = layer.grid, responses.shape[0]
     apart = responses.reshape(images, layer.depth, by, layer.rows, bx, layer.columns)
     return apart.permute(0, 3, 5, 1, 2, 4).reshape(images, layer.neurons, by * bx).contiguous()
 
 
-def unfolded(operands: Operands) -> Passes:
+def unfolded(operands: Operands) -> LayerPasses:
     """The three products by `unfold` and `einsum`; responses are ``(image, neuron, place)``."""
     x, layer = operands.x, operands.layer
     weight = conventional_filters(operands.filters, layer)
-    delta = by_place(operands.delta, layer)
+    delta = by_position(operands.delta, layer)
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
     pads, area = (layer.y.pad_before, layer.x.pad_before), (layer.input.height, layer.input.width)
     assert pads == (layer.y.pad_after, layer.x.pad_after), "unfold pads both sides alike"
@@ -79,7 +79,7 @@ def unfolded(operands: Operands) -> Passes:
     }
 
 
-def our_passes(operands: Operands) -> Passes:
+def cotswold_passes(operands: Operands) -> LayerPasses:
     """A layer in a foreign model: contiguous NCHW in and out, including every transposition."""
     layer, delta = operands.layer, operands.delta
 
@@ -89,7 +89,7 @@ def our_passes(operands: Operands) -> Passes:
     return _passes(operands.x, operands.filters, delta, product, ops.images_first)
 
 
-def unfolded_passes(operands: Operands) -> Passes:
+def unfolded_passes(operands: Operands) -> LayerPasses:
     """The same by `unfold`, `einsum` and PyTorch's autograd, with filters in their best order."""
     layer = operands.layer
     size, step = (layer.y.size, layer.x.size), (layer.y.stride, layer.x.stride)
@@ -110,7 +110,7 @@ def _passes(
     delta: Tensor,
     product: Callable[[Tensor, Tensor], Tensor],
     contiguous: Callable[[Tensor], Tensor] = Tensor.contiguous,
-) -> Passes:
+) -> LayerPasses:
     leaves = x.detach().requires_grad_(), filters.detach().requires_grad_()
 
     def forward() -> Tensor:

@@ -46,14 +46,14 @@ def cases() -> list[Case[Any]]:
     """All measurements, group by group."""
     papers, recipes = paper_shapes(), recipe_shapes()
     return [
-        *(_of_shape(shape, stacks.measured) for shape in (*papers, *recipes)),
-        *(_of_shape(shape, layers.measured) for shape in (*untied_shapes(), *few_shapes())),
-        *(_of_network(network) for network in BUNYIP),
-        *(_of_size(size) for size in SIZES),
-        *(_of_shape(shape, smoothing.measured, "smoothing") for shape in (paper_maps(), recipes[0])),
-        _of_shape(papers[1], narrow.measured, "bfloat16"),
-        *(_of_shape(shape, extra.measured, "memory", once=True) for shape in (*untied_shapes(), papers[1])),
-        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+        *(_shape_case(shape, stacks.measured) for shape in (*papers, *recipes)),
+        *(_shape_case(shape, layers.measured) for shape in (*untied_shapes(), *few_shapes())),
+        *(_network_case(network) for network in BUNYIP),
+        *(_size_case(size) for size in SIZES),
+        *(_shape_case(shape, smoothing.measured, "smoothing") for shape in (paper_maps(), recipes[0])),
+        _shape_case(papers[1], narrow.measured, "bfloat16"),
+        *(_shape_case(shape, extra.measured, "memory", once=True) for shape in (*untied_shapes(), papers[1])),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, is_measured_once=True),
     ]
 
 
@@ -61,15 +61,15 @@ def quick_cases() -> list[Case[Any]]:
     """One small measurement of each group, to try the command."""
     stack, layer = paper(3, 28, 32), untied(16, 16, 12, 3, 32)
     return [
-        _of_shape(stack, stacks.measured),
-        _of_shape(layer, layers.measured),
-        _of_shape(Shape(layer.name, "few", layer.layer, 1), layers.measured),
-        _of_network(Perceptron(40, 48, 320, 64)),
-        *(_of_size(size) for size in SIZES[:3]),
-        _of_shape(stack, smoothing.measured, "smoothing"),
-        _of_shape(stack, narrow.measured, "bfloat16"),
-        _of_shape(layer, extra.measured, "memory", once=True),
-        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, once=True),
+        _shape_case(stack, stacks.measured),
+        _shape_case(layer, layers.measured),
+        _shape_case(Shape(layer.name, "few", layer.layer, 1), layers.measured),
+        _network_case(Perceptron(40, 48, 320, 64)),
+        *(_size_case(size) for size in SIZES[:3]),
+        _shape_case(stack, smoothing.measured, "smoothing"),
+        _shape_case(stack, narrow.measured, "bfloat16"),
+        _shape_case(layer, extra.measured, "memory", once=True),
+        Case("start", "first calls of new processes", first_use.measured, PRODUCTS, is_measured_once=True),
     ]
 
 
@@ -77,7 +77,7 @@ def explainable() -> list[Shape]:
     """Every shape whose products are measured, including fully connected layers."""
     networks = (
         Shape(
-            f"{network.name}, {inputs} to {outputs}", "dense", dense_layer(inputs, outputs), network.patterns
+            f"{network.name}, {inputs} to {outputs}", "dense", dense_layer(inputs, outputs), network.samples
         )
         for network in BUNYIP
         for inputs, outputs in ((network.inputs, network.hidden), (network.hidden, network.outputs))
@@ -85,16 +85,16 @@ def explainable() -> list[Shape]:
     return [*paper_shapes(), *recipe_shapes(), *untied_shapes(), *few_shapes(), *networks]
 
 
-def _of_shape(
+def _shape_case(
     shape: Shape, measured: Callable[[Shape, Effort], list[Row]], group: str = "", once: bool = False
 ) -> Case[Shape]:
     name = f"{shape.name}, {shape.images} {'images' if shape.images > 1 else 'image'}"
     return Case(group or shape.group, name, measured, shape, once)
 
 
-def _of_network(network: Perceptron) -> Case[Perceptron]:
-    return Case("dense", f"{network.name}, {network.patterns} patterns", perceptron.measured, network)
+def _network_case(network: Perceptron) -> Case[Perceptron]:
+    return Case("dense", f"{network.name}, {network.samples} patterns", perceptron.measured, network)
 
 
-def _of_size(size: int) -> Case[int]:
+def _size_case(size: int) -> Case[int]:
     return Case("curve", f"{size} x {size}", perceptron.curve, size)

@@ -46,7 +46,7 @@ def dense_flops(size: int) -> int:
     return 2 * size**3
 
 
-def beside_dense(
+def measure_with_dense_products(
     actions: Mapping[Key, Action], effort: Effort
 ) -> tuple[dict[Key, list[float]], dict[str, list[float]], Ceiling]:
     """Seconds of the actions, of every library's dense product in the same rounds, and the fastest
@@ -54,27 +54,27 @@ def beside_dense(
     every: dict[tuple[str, object], Action] = {
         ("dense", name): action for name, action in dense_products(effort.dense_size).items()
     }
-    return _beside(actions, every, effort)
+    return _measure_together(actions, every, effort)
 
 
-def beside_fastest_dense(
+def measure_with_fastest_dense_product(
     actions: Mapping[Key, Action], effort: Effort
 ) -> tuple[dict[Key, list[float]], Ceiling]:
     """Seconds of the actions, compared only with the library that was fastest when this process started."""
     size = effort.dense_size
     name = _fastest_library(size)
-    samples, _, ceiling = _beside(actions, {("dense", name): dense_products(size)[name]}, effort)
+    samples, _, ceiling = _measure_together(actions, {("dense", name): dense_products(size)[name]}, effort)
     return samples, ceiling
 
 
-def _beside(
+def _measure_together(
     actions: Mapping[Key, Action], dense: Mapping[tuple[str, object], Action], effort: Effort
 ) -> tuple[dict[Key, list[float]], dict[str, list[float]], Ceiling]:
     together: dict[tuple[str, object], Action] = {**dense}
     together |= {("ours", key): action for key, action in actions.items()}
     samples = interleaved(together, effort.rounds)
     found = {str(name): taken for (what, name), taken in samples.items() if what == "dense"}
-    fastest = min(found, key=lambda name: Spread.of(found[name]).median)
+    fastest = min(found, key=lambda name: Spread.from_samples(found[name]).median)
     ceiling = Ceiling(fastest, dense_flops(effort.dense_size), found[fastest])
     return {key: samples["ours", key] for key in actions}, found, ceiling
 
@@ -82,16 +82,16 @@ def _beside(
 @lru_cache(maxsize=4)
 def _fastest_library(size: int) -> str:
     samples = interleaved(dense_products(size), 3)
-    return min(samples, key=lambda name: Spread.of(samples[name]).median)
+    return min(samples, key=lambda name: Spread.from_samples(samples[name]).median)
 
 
-def added(elements: int) -> Action:
+def addition(elements: int) -> Action:
     """``y += x``: three passes over ``elements`` float32 values, two to read and one to write."""
     x, y = torch.ones(elements), torch.zeros(elements)
     return lambda: y.add_(x)
 
 
-def copied(elements: int) -> Action:
+def copying(elements: int) -> Action:
     """``y.copy_(x)``: torch's way to read and write ``elements`` float32 values once each."""
     x, y = torch.ones(elements), torch.zeros(elements)
     return lambda: y.copy_(x)

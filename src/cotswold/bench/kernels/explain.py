@@ -31,7 +31,7 @@ class Explanation:
     backend: str
     kind: str
     tile: str
-    why: str
+    reason: str
     milliseconds: dict[str, float]
     """Milliseconds of each measured candidate; empty if none was measured."""
 
@@ -41,7 +41,7 @@ class Backend:
     """The implementation of products on this processor."""
 
     name: str
-    why: str
+    reason: str
     processor: str
     vector: str
     cache: str
@@ -86,7 +86,7 @@ def explained(shape: Shape) -> list[Explanation]:
         problem, choice = run.tuned_choice(kinds[product], layer, x, y, filters)
         taken = {name: rounded(1e3 * seconds) for name, seconds in choice.seconds.items()}
         found.append(
-            _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.why, taken)
+            _explanation(shape, product, "llvm", problem.kind.name, str(choice.tile), choice.reason, taken)
         )
     return found
 

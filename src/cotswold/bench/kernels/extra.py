@@ -13,11 +13,11 @@ import tracemalloc
 import torch
 
 from cotswold.bench.effort import Effort
-from cotswold.bench.kernels.baselines import UNFOLD, Action, Operands, our_passes, unfolded_passes
+from cotswold.bench.kernels.baselines import UNFOLD, Action, Operands, cotswold_passes, unfolded_passes
 from cotswold.bench.kernels.peak import allocations, greatest_sum, peak_of
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 
 UNTIED_BAR, STEP_BAR = 0.1, 1.1
 _MEGA = 1e6
@@ -28,11 +28,11 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     if shape.stack is not None:
         return [_step(shape)]
     operands = Operands.random(shape.layer, shape.images)
-    ours, theirs = our_passes(operands), unfolded_passes(operands)
+    ours, theirs = cotswold_passes(operands), unfolded_passes(operands)
     rows = []
     for name in ours:
-        found = {OURS: extra_bytes(ours[name]), UNFOLD: extra_bytes(theirs[name])}
-        share = Spread.of([found[OURS] / max(found[UNFOLD], 1)])
+        found = {COTSWOLD: extra_bytes(ours[name]), UNFOLD: extra_bytes(theirs[name])}
+        share = Spread.from_samples([found[COTSWOLD] / max(found[UNFOLD], 1)])
         verdict = Comparison(UNFOLD, share, UNTIED_BAR, "at most")
         rows.append(_row(shape, name, found, verdict))
     return rows
@@ -66,11 +66,11 @@ def _step(shape: Shape) -> Row:
     peak = found["peak_bytes"]
     assert isinstance(peak, int), "bytes are counted"
     needed = "filters, momentum, activations"
-    verdict = Comparison(needed, Spread.of([peak / counted]), STEP_BAR, "at most")
-    return _row(shape, "stack_step, everything", {OURS: peak, needed: counted}, verdict)
+    verdict = Comparison(needed, Spread.from_samples([peak / counted]), STEP_BAR, "at most")
+    return _row(shape, "stack_step, everything", {COTSWOLD: peak, needed: counted}, verdict)
 
 
 def _row(shape: Shape, name: str, found: dict[str, int], verdict: Comparison) -> Row:
-    figures = {by: Spread.of([count / _MEGA]) for by, count in found.items()}
+    figures = {by: Spread.from_samples([count / _MEGA]) for by, count in found.items()}
     samples = {by: [float(count)] for by, count in found.items()}
     return Row(RowKey("memory", shape.name, name, shape.images), "MB", figures, samples, "bytes", [verdict])

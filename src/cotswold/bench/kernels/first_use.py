@@ -20,9 +20,9 @@ import torch
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Operands
 from cotswold.bench.kernels.shapes import Shape, untied
-from cotswold.bench.kernels.stacks import our_products
+from cotswold.bench.kernels.stacks import cotswold_products
 from cotswold.bench.measure import Spread
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.kernels.available import backend
 from cotswold.kernels.compile.code_cache import VARIABLE
 
@@ -40,14 +40,14 @@ def measured(products: tuple[str, ...], effort: Effort) -> list[Row]:
     if backend() != "llvm":
         return []
     found: dict[tuple[str, str], list[float]] = {}
-    for _ in range(effort.starts):
-        for way, calls in _ways().items():
+    for _ in range(effort.process_starts):
+        for way, calls in _measure_first_uses().items():
             for product in (*products, LIBRARIES):
                 found.setdefault((way, product), []).append(calls[product])
     return [_row(way, product, seconds) for (way, product), seconds in found.items()]
 
 
-def _ways() -> dict[str, dict[str, float]]:
+def _measure_first_uses() -> dict[str, dict[str, float]]:
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         return {
             COMPILED: _in_new_process("small", first),
@@ -72,7 +72,9 @@ def _in_new_process(which: str, cache: str) -> dict[str, float]:
 def first_calls(shape: Shape) -> dict[str, float]:
     """Extra seconds of the first call of each product compared with the second, in this process."""
     found = {}
-    nothing, something = (our_products(Operands.random(shape.layer, images)) for images in (0, shape.images))
+    nothing, something = (
+        cotswold_products(Operands.random(shape.layer, images)) for images in (0, shape.images)
+    )
     begun = time.perf_counter()
     for action in nothing.values():  # with no image no kernel runs: only the work of torch and LLVM
         action()
@@ -87,9 +89,11 @@ def first_calls(shape: Shape) -> dict[str, float]:
 
 
 def _row(way: str, product: str, seconds: list[float]) -> Row:
-    spread = Spread.of(seconds)
+    spread = Spread.from_samples(seconds)
     verdict = Comparison("seconds", spread, None if product == LIBRARIES else BARS[way], "at most")
-    return Row(RowKey("start", way, product), "s", {OURS: spread}, {OURS: seconds}, "seconds", [verdict])
+    return Row(
+        RowKey("start", way, product), "s", {COTSWOLD: spread}, {COTSWOLD: seconds}, "seconds", [verdict]
+    )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import torch
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import PRODUCTS, Operands
 from cotswold.bench.kernels.shapes import Shape
-from cotswold.bench.kernels.stacks import our_products
+from cotswold.bench.kernels.stacks import cotswold_products
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Row, RowKey, beside_best_baseline, timed
+from cotswold.bench.row import COTSWOLD, Row, RowKey, compare_with_best_baseline, timed
 from cotswold.run import describe_environment
 
 BAR = 1.5
@@ -28,7 +28,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     wide = Operands.random(shape.layer, shape.images)
     x, delta, filters = (one.to(torch.bfloat16) for one in (wide.x, wide.delta, wide.filters))
     narrow = replace(wide, x=x, delta=delta, filters=filters)
-    by = {OURS: our_products(narrow), WIDE: our_products(wide)}
+    by = {COTSWOLD: cotswold_products(narrow), WIDE: cotswold_products(wide)}
     actions = {(name, who): passes[name] for name in PRODUCTS for who, passes in by.items()}
     samples = interleaved(actions, effort.rounds)
     able = bool(INSTRUCTIONS & set(_flags()))
@@ -37,7 +37,7 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     for name in PRODUCTS:
         taken = {who: samples[name, who] for who in by}
         place = RowKey("bfloat16", shape.name, name, shape.images)
-        verdicts = beside_best_baseline(taken, BAR if able else None)
+        verdicts = compare_with_best_baseline(taken, BAR if able else None)
         rows.append(timed(place, shape.flops, taken, verdicts, note=note))
     return rows
 

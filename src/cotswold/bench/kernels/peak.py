@@ -34,7 +34,7 @@ def peak_of(geometry: StackGeometry, batch: int) -> Document:
     before = _resident("VmRSS")
     step, held_bytes = _stepper(geometry, batch)
     step()
-    _forget_greatest()
+    _reset_peak_memory()
     step()
     after = _resident("VmHWM")
     budget = stack_budget(geometry, batch)
@@ -110,7 +110,7 @@ def _resident(what: str) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(what)), None)
 
 
-def _forget_greatest() -> None:
+def _reset_peak_memory() -> None:
     """Reset the operating system's count of the greatest resident set."""
     try:
         Path("/proc/self/clear_refs").write_text("5")

@@ -14,11 +14,11 @@ from torch.nn import functional
 from cotswold import ops
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import AUTOGRAD, Action
-from cotswold.bench.kernels.ceilings import beside_dense, dense_flops, dense_products
+from cotswold.bench.kernels.ceilings import dense_flops, dense_products, measure_with_dense_products
 from cotswold.bench.kernels.shapes import Perceptron, dense_layer
-from cotswold.bench.kernels.stacks import as_baseline, dense_row
+from cotswold.bench.kernels.stacks import dense_row, peak_as_baseline
 from cotswold.bench.measure import interleaved
-from cotswold.bench.row import OURS, Comparison, Row, RowKey, beside_best_baseline, timed
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, compare_with_best_baseline, timed
 from cotswold.nn import DenseNetwork
 
 CEILING_BAR, DETERMINISTIC_BAR, AUTOGRAD_BAR = 0.85, 0.80, 1.0
@@ -31,30 +31,30 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
     Once with the implementation that was measured to be fastest here, once with our own kernels only.
     """
     actions = {
-        OURS: our_gradient(network),
-        DETERMINISTIC: our_gradient(network, deterministic=True),
+        COTSWOLD: cotswold_gradient(network),
+        DETERMINISTIC: cotswold_gradient(network, deterministic=True),
         AUTOGRAD: plain_gradient(network),
     }
-    samples, dense, ceiling = beside_dense(actions, effort)
-    ways = {"": (OURS, CEILING_BAR), ", deterministic": (DETERMINISTIC, DETERMINISTIC_BAR)}
+    samples, dense, ceiling = measure_with_dense_products(actions, effort)
+    ways = {"": (COTSWOLD, CEILING_BAR), ", deterministic": (DETERMINISTIC, DETERMINISTIC_BAR)}
     rows = []
     for suffix, (way, bar) in ways.items():
-        place = RowKey("dense", network.name, f"value and gradient{suffix}", network.patterns)
-        pair = {OURS: samples[way], AUTOGRAD: samples[AUTOGRAD]}
+        place = RowKey("dense", network.name, f"value and gradient{suffix}", network.samples)
+        pair = {COTSWOLD: samples[way], AUTOGRAD: samples[AUTOGRAD]}
         verdicts: list[Comparison] = [
-            ceiling.reached(network.flops, samples[way], bar),
-            *beside_best_baseline(pair, AUTOGRAD_BAR),
+            ceiling.compare(network.flops, samples[way], bar),
+            *compare_with_best_baseline(pair, AUTOGRAD_BAR),
         ]
-        together = {**pair, **as_baseline(ceiling, network.flops)}
+        together = {**pair, **peak_as_baseline(ceiling, network.flops)}
         rows.append(timed(place, network.flops, together, verdicts))
     return [*rows, dense_row(RowKey("dense", network.name, "dense product"), dense, effort)]
 
 
-def our_gradient(network: Perceptron, deterministic: bool = False) -> Action:
+def cotswold_gradient(network: Perceptron, deterministic: bool = False) -> Action:
     """The network as `DenseNetwork` with classes; gradients of portions are accumulated."""
     ours = DenseNetwork((network.inputs, network.hidden, network.outputs), deterministic=deterministic)
     torch.manual_seed(0)
-    x, classes = torch.randn(network.inputs, network.patterns), _classes(network)
+    x, classes = torch.randn(network.inputs, network.samples), _classes(network)
     flat, gradient = torch.empty(ours.size), torch.zeros(ours.size)
     views = ours.views(flat)
     for number, (inputs, outputs) in enumerate(pairwise(ours.sizes)):
@@ -73,8 +73,8 @@ def our_gradient(network: Perceptron, deterministic: bool = False) -> Action:
 def plain_gradient(network: Perceptron) -> Action:
     """The same network and numbers in plain PyTorch, with every matrix contiguous."""
     torch.manual_seed(0)
-    x = torch.randn(network.inputs, network.patterns).t().contiguous()
-    target = torch.full((network.patterns, network.outputs), -1.0)
+    x = torch.randn(network.inputs, network.samples).t().contiguous()
+    target = torch.full((network.samples, network.outputs), -1.0)
     target.scatter_(1, _classes(network)[:, None], 1.0)
     sizes = (network.inputs, network.hidden), (network.hidden, network.outputs)
     first, second = (nn.Linear(*size) for size in sizes)
@@ -100,7 +100,7 @@ def _parameters(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
 
 def _classes(network: Perceptron) -> Tensor:
     """The class of every pattern; its output should be 1, all others -1."""
-    return torch.arange(network.patterns) * 31 % network.outputs
+    return torch.arange(network.samples) * 31 % network.outputs
 
 
 def curve(size: int, effort: Effort) -> list[Row]:
@@ -108,8 +108,8 @@ def curve(size: int, effort: Effort) -> list[Row]:
     layer = dense_layer(size, size)
     x = ops.images_last(torch.randn(size, size, 1, 1))
     filters = torch.randn(layer.filters_shape)
-    actions = {OURS: lambda: ops.local_product(x, filters, layer), **dense_products(size)}
+    actions = {COTSWOLD: lambda: ops.local_product(x, filters, layer), **dense_products(size)}
     samples = interleaved(actions, effort.rounds)
     place = RowKey("curve", f"{size} x {size}", "matrix product")
     work = dense_flops(size)
-    return [timed(place, work, samples, beside_best_baseline(samples, None))]
+    return [timed(place, work, samples, compare_with_best_baseline(samples, None))]

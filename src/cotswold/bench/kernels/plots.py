@@ -19,13 +19,13 @@ from cotswold.bench.kernels.baselines import AUTOGRAD, BOTH, FORWARD, UNFOLD
 from cotswold.bench.kernels.ceilings import NUMPY, ONEDNN, TORCH_MM
 from cotswold.bench.kernels.stacks import STEP
 from cotswold.bench.measure import Document
-from cotswold.bench.row import OURS
+from cotswold.bench.row import COTSWOLD
 
 INK = "#6e7781"
 """A contrast of 4.5 on white and 4.2 on a dark page."""
 BLUE, _ORANGE, _VIOLET, _GREEN = "#2f81d6", "#d9822b", "#8a6fc9", "#3f9a5b"
-_BARS = {"Cotswold": (BLUE, (OURS,)), "PyTorch": (_ORANGE, (UNFOLD, AUTOGRAD)), "JAX": (_VIOLET, (JAX,))}
-_LINES = {OURS: (BLUE, "o"), ONEDNN: (_GREEN, "s"), NUMPY: (_VIOLET, "^"), TORCH_MM: (_ORANGE, "D")}
+_BARS = {"Cotswold": (BLUE, (COTSWOLD,)), "PyTorch": (_ORANGE, (UNFOLD, AUTOGRAD)), "JAX": (_VIOLET, (JAX,))}
+_LINES = {COTSWOLD: (BLUE, "o"), ONEDNN: (_GREEN, "s"), NUMPY: (_VIOLET, "^"), TORCH_MM: (_ORANGE, "D")}
 _PANELS = {"forward": ("Wx", FORWARD), "training": (STEP, BOTH, "value and gradient")}
 _GROUPS = {
     "paper": "Stacks of Coates et al.",
@@ -46,7 +46,7 @@ STYLE: dict[Any, Any] = {
     "ytick.color": INK,
     "legend.frameon": False,
 }
-_RIVALS = (UNFOLD, AUTOGRAD, JAX)
+_BASELINE_NAMES = (UNFOLD, AUTOGRAD, JAX)
 _CEILING = "fastest dense product"
 WIDE_INCHES, _ROW_INCHES, _BAR = 8.3, 0.37, 0.27
 
@@ -153,14 +153,14 @@ def _panel(axis: Any, panel: str, lines: Sequence[_Line]) -> None:
         style = {"ecolor": INK, "elinewidth": 0.8}
         axis.barh(ys, widths, height=_BAR, color=colour, label=label, xerr=whiskers, error_kw=style)
     for y, row in shown:
-        end = row["figures"][OURS]["upper"], y + _BAR
-        axis.annotate(_words(row), end, (4, 0), textcoords="offset points", va="center")
+        end = row["figures"][COTSWOLD]["upper"], y + _BAR
+        axis.annotate(_rate_label(row), end, (4, 0), textcoords="offset points", va="center")
 
 
-def _words(row: Any) -> str:
+def _rate_label(row: Any) -> str:
     """Our rate, and its multiple of the better baseline."""
-    times = [one["ratio"]["median"] for one in row["verdicts"] if one["against"] in _RIVALS]
-    return " ".join([f"{row['figures'][OURS]['median']:.0f}", *(f"({one:.1f}x)" for one in times)])
+    times = [one["ratio"]["median"] for one in row["verdicts"] if one["against"] in _BASELINE_NAMES]
+    return " ".join([f"{row['figures'][COTSWOLD]['median']:.0f}", *(f"({one:.1f}x)" for one in times)])
 
 
 def _ceiling(rows: Sequence[Any]) -> float:

@@ -17,8 +17,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
-from cotswold.bench.case import Case, some
-from cotswold.bench.effort import QUICK, Effort
+from cotswold.bench.case import Case, select_cases
+from cotswold.bench.effort import QUICK_EFFORT, Effort
 from cotswold.bench.kernels.baseline_jax import with_jax
 from cotswold.bench.measure import Document, document, rounded, threads_in_children
 from cotswold.errors import MachineError
@@ -29,7 +29,7 @@ Leave = Callable[[Document], None]
 ALLOCATOR = "freed blocks of up to 512 MiB stay in the process, as in cotswold train"
 
 
-def unheard(told: object) -> None:
+def ignore_message(told: object) -> None:
     """Ignore messages."""
 
 
@@ -40,8 +40,8 @@ def measure_kernels(
     match: str = "",
     quick: bool = False,
     command: str = "cotswold.bench.measure_kernels",
-    say: Say = unheard,
-    leave: Leave = unheard,
+    say: Say = ignore_message,
+    leave: Leave = ignore_message,
 ) -> Document:
     """Measure every operation with its peak and baselines, as `cotswold bench kernels` does.
 
@@ -65,9 +65,9 @@ def measure_kernels(
     """
     from cotswold.bench.kernels.cases import GROUPS, cases, quick_cases
 
-    chosen = some(quick_cases() if quick else cases(), only, match, GROUPS)
+    chosen = select_cases(quick_cases() if quick else cases(), only, match, GROUPS)
     counts = list(threads) or [granted_cores(environ={})]
-    return kernels(chosen, counts, QUICK if quick else Effort(), command, say, leave)
+    return kernels(chosen, counts, QUICK_EFFORT if quick else Effort(), command, say, leave)
 
 
 def kernels(
@@ -81,10 +81,10 @@ def kernels(
         jax=with_jax(),
         allocator=ALLOCATOR,
     )
-    return in_processes(head, cases, threads, effort, say, leave)
+    return run_in_processes(head, cases, threads, effort, say, leave)
 
 
-def in_processes(
+def run_in_processes(
     head: Document,
     cases: Sequence[Case[Any]],
     threads: Sequence[int],
@@ -99,7 +99,12 @@ def in_processes(
         seconds = rounded(time.monotonic() - begun)
         return {**head, "complete": complete, "whole_seconds": seconds, "rows": rows}
 
-    plan = [(count, one) for place, count in enumerate(threads) for one in cases if not (one.once and place)]
+    plan = [
+        (count, one)
+        for place, count in enumerate(threads)
+        for one in cases
+        if not (one.is_measured_once and place)
+    ]
     for number, (count, rest) in enumerate(_measured(plan, effort, say)):
         rows.extend({"threads": count, **row} for row in rest)
         leave(so_far(number + 1 == len(plan)))
@@ -113,7 +118,7 @@ def _measured(
     for count in dict.fromkeys(count for count, _ in plan):
         with (
             threads_in_children(count),
-            ProcessPoolExecutor(1, spawn, initializer=_begin, initargs=(count,)) as process,
+            ProcessPoolExecutor(1, spawn, initializer=_initialise_process, initargs=(count,)) as process,
         ):
             for case in (one for threads, one in plan if threads == count):
                 done += 1
@@ -129,7 +134,7 @@ def _measured(
                 yield count, rows
 
 
-def _begin(threads: int) -> None:
+def _initialise_process(threads: int) -> None:
     """Set up a measuring process. JAX uses a thread per core that it may use, and has no other setting."""
     if with_jax() and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])

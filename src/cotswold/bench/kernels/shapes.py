@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
 from cotswold.recipe import load
 
-FEW = (1, 4)
+SMALL_BATCHES = (1, 4)
 """Images of a small batch."""
 
 
@@ -37,7 +37,7 @@ class Perceptron:
     inputs: int
     hidden: int
     outputs: int
-    patterns: int
+    samples: int
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Perceptron:
     def flops(self) -> int:
         """FLOPs of value and gradient, without the gradient by the inputs (Aberdeen et al. 2000, section
         3)."""
-        return self.patterns * (4 * self.inputs * self.hidden + 6 * self.hidden * self.outputs)
+        return self.samples * (4 * self.inputs * self.hidden + 6 * self.hidden * self.outputs)
 
 
 PORTIONS = (320, 1280, 2560)
@@ -94,7 +94,7 @@ def untied_shapes() -> list[Shape]:
 def few_shapes() -> list[Shape]:
     """Some untied layers with very few images."""
     layers = (untied(16, 16, 32, 3, 1), untied(16, 32, 24, 5, 1), untied(64, 64, 14, 5, 1))
-    return [replace(shape, group="few", images=images) for shape in layers for images in FEW]
+    return [replace(shape, group="few", images=images) for shape in layers for images in SMALL_BATCHES]
 
 
 def paper(channels: int, pixels: int, images: int) -> Shape:

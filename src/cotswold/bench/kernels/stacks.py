@@ -11,11 +11,19 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baseline_jax import JAX, jax_passes, with_jax
-from cotswold.bench.kernels.baselines import FORWARD, PRODUCTS, UNFOLD, Action, Operands, Passes, unfolded
-from cotswold.bench.kernels.ceilings import beside_dense, dense_flops
+from cotswold.bench.kernels.baselines import (
+    FORWARD,
+    PRODUCTS,
+    UNFOLD,
+    Action,
+    LayerPasses,
+    Operands,
+    unfolded,
+)
+from cotswold.bench.kernels.ceilings import dense_flops, measure_with_dense_products
 from cotswold.bench.kernels.shapes import Shape
 from cotswold.bench.measure import rates
-from cotswold.bench.row import OURS, Ceiling, Row, RowKey, giga, timed
+from cotswold.bench.row import COTSWOLD, Ceiling, Row, RowKey, giga, timed
 from cotswold.geometry import StackGeometry
 
 STEP = "stack_step"
@@ -30,25 +38,25 @@ def measured(shape: Shape, effort: Effort) -> list[Row]:
     """The three products and the step, and the dense products of their rounds."""
     assert shape.stack is not None, "stacks are measured"
     operands = Operands.random(shape.layer, shape.images)
-    compared = {OURS: our_products(operands), UNFOLD: unfolded(operands)}
+    compared = {COTSWOLD: cotswold_products(operands), UNFOLD: unfolded(operands)}
     if with_jax() and shape.flops <= JAX_FLOPS_MOST:
         compared[JAX] = {"Wx": jax_passes(operands)[FORWARD]}
     actions: dict[tuple[str, str], Action] = {
         (name, by): passes[name] for name in PRODUCTS for by, passes in compared.items() if name in passes
     }
-    actions[STEP, OURS] = step(shape.stack, operands.filters, shape.images)
-    samples, dense, ceiling = beside_dense(actions, effort)
+    actions[STEP, COTSWOLD] = step(shape.stack, operands.filters, shape.images)
+    samples, dense, ceiling = measure_with_dense_products(actions, effort)
     found = []
     for name, bar in BARS.items():
         work = shape.images * shape.stack.update_flops if name == STEP else shape.flops
         taken = {by: seconds for (what, by), seconds in samples.items() if what == name}
         place = RowKey(shape.group, shape.name, name, shape.images)
-        verdict = ceiling.reached(work, taken[OURS], bar if shape.group == "paper" else None)
-        found.append(timed(place, work, {**taken, **as_baseline(ceiling, work)}, [verdict]))
+        verdict = ceiling.compare(work, taken[COTSWOLD], bar if shape.group == "paper" else None)
+        found.append(timed(place, work, {**taken, **peak_as_baseline(ceiling, work)}, [verdict]))
     return [*found, dense_row(RowKey(shape.group, shape.name, "dense product"), dense, effort)]
 
 
-def our_products(operands: Operands) -> Passes:
+def cotswold_products(operands: Operands) -> LayerPasses:
     """The three products as in a chain of our layers: images last."""
     layer, filters = operands.layer, operands.filters
     x, delta = ops.images_last(operands.x), ops.images_last(operands.delta)
@@ -71,7 +79,7 @@ def step(stack: StackGeometry, filters: Tensor, images: int) -> Action:
     return lambda: ops.stack_step(state, batch, stack, objective, rule)
 
 
-def as_baseline(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
+def peak_as_baseline(ceiling: Ceiling, work: float) -> dict[str, list[float]]:
     """The peak as a further baseline: the seconds of this work at the peak rate."""
     return {f"ceiling, {ceiling.name}": [one * work / ceiling.work for one in ceiling.seconds]}
 

@@ -124,7 +124,7 @@ def link_between(ranks: int, hosts: Hosts | None, rounds: int) -> Values:
         pool.call(link.prepare, LONG_BYTES)
         latency = _seconds(pool, "ping", rounds, only=None) / link.PINGS
         exchange = _seconds(pool, "exchange", rounds, only=None)
-        pool.call(link.lengthen, 2 * exchange)
+        pool.call(link.adjust_work, 2 * exchange)
         work, both = (_seconds(pool, name, rounds, only=None) for name in ("work", "both"))
     travel = max(exchange - latency, 1e-9)
     return {

@@ -23,7 +23,7 @@ PINGS = 50
 def prepare(rank: Rank, bytes_: int) -> None:
     """Make `ping`, `exchange`, `work` and `both` actions of this rank; the work takes about as long as the
     exchange."""
-    short, long = (_both_ways(size) for size in (SHORT_BYTES, bytes_))
+    short, long = (_exchange_both_ways(size) for size in (SHORT_BYTES, bytes_))
     a, b = torch.randn(256, 256), torch.randn(256, 256)
 
     def ping() -> None:
@@ -34,7 +34,7 @@ def prepare(rank: Rank, bytes_: int) -> None:
         long().finish()
 
     def work() -> None:
-        for _ in range(rank.kept.get("products", 1)):
+        for _ in range(rank.cache.get("products", 1)):
             torch.mm(a, b)
 
     def both() -> None:
@@ -47,16 +47,16 @@ def prepare(rank: Rank, bytes_: int) -> None:
         action()
 
 
-def lengthen(rank: Rank, seconds: float) -> None:
+def adjust_work(rank: Rank, seconds: float) -> None:
     """Adjust the work to take about ``seconds``."""
-    rank.kept["products"] = 20
+    rank.cache["products"] = 20
     start = time.perf_counter()
     rank.actions["work"]()
     each = (time.perf_counter() - start) / 20
-    rank.kept["products"] = max(1, round(seconds / each))
+    rank.cache["products"] = max(1, round(seconds / each))
 
 
-def _both_ways(bytes_: int) -> Callable[[], ExchangeHandle]:
+def _exchange_both_ways(bytes_: int) -> Callable[[], ExchangeHandle]:
     """The start of an exchange of ``bytes_`` bytes each way, between contiguous rows."""
     rows = (Box((0, 0), (1, bytes_)), Box((1, 0), (2, bytes_)))
     mesh = Mesh.of("1x2")

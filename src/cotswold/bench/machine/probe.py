@@ -18,7 +18,7 @@ from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 PIECE_FLOPS = 2e9
 """FLOPs of the piece that is measured, about."""
 BLOCKS_MOST = 8
-BYTES_MOST = 1 << 26
+MAX_PIECE_BYTES = 1 << 26
 """Bytes of a piece's filters, if it has several blocks, and of its maps, at most."""
 BLOCK_BYTES_MOST = 1 << 30
 """Bytes of a single block's filters, at most."""
@@ -56,7 +56,7 @@ def _piece(layer: BlockLocal, batch: int) -> BlockLocal:
     """The upper left corner of a layer: enough blocks for a measurement."""
     weights = layer.fan_in * layer.neurons
     blocks = int(
-        max(1, min(BLOCKS_MOST**2, PIECE_FLOPS // (2 * weights * batch), BYTES_MOST // (4 * weights)))
+        max(1, min(BLOCKS_MOST**2, PIECE_FLOPS // (2 * weights * batch), MAX_PIECE_BYTES // (4 * weights)))
     )
     down = min(layer.grid[0], max(1, round(blocks**0.5)))
     across = min(layer.grid[1], max(1, blocks // down))
@@ -73,7 +73,7 @@ def _images(piece: BlockLocal) -> int:
     """Images to measure, at most: some seconds of work, in bounded memory."""
     return min(
         2 * int(PIECE_FLOPS) // piece.product_flops,
-        BYTES_MOST // (4 * (piece.input.size + piece.output.size)),
+        MAX_PIECE_BYTES // (4 * (piece.input.size + piece.output.size)),
     )
 
 

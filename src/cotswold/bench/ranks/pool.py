@@ -21,7 +21,7 @@ from cotswold.errors import MachineError
 from cotswold.testing.hosts import INTERFACE, Hosts
 
 _LOOPBACK = "127.0.0.1"
-_GONE_SECONDS = 5.0
+_EXIT_WAIT_SECONDS = 5.0
 TIMEOUT_SECONDS = 600.0
 """Seconds to wait for an answer."""
 
@@ -59,10 +59,10 @@ class RankPool:
     def __enter__(self) -> RankPool:
         try:
             for rank in range(self.count):
-                self._ranks.append(self._started(rank))
+                self._ranks.append(self._start_rank(rank))
             address = _LOOPBACK if self._hosts is None else self._hosts.address(0)
             (port,) = self.call(ranks.open_store, address, only=[0])
-            self._all(
+            self._run_on_all(
                 [(ranks.join, (rank, self.count, address, port)) for rank in range(self.count)],
                 range(self.count),
             )
@@ -79,7 +79,7 @@ class RankPool:
     def call(self, work: ranks.RankFunction, *arguments: Any, only: Sequence[int] | None = None) -> list[Any]:
         """The results of ``work(rank, *arguments)`` on every rank, or on the ranks of ``only``."""
         chosen = range(self.count) if only is None else only
-        return self._all([(work, arguments)] * len(chosen), chosen)
+        return self._run_on_all([(work, arguments)] * len(chosen), chosen)
 
     def action(
         self, name: str, clock: Stopwatch, only: Sequence[int] | None = None, barrier: bool = True
@@ -87,7 +87,7 @@ class RankPool:
         """A call of an action on ranks, which advances the clock by the seconds of the slowest."""
         return lambda: clock.add(max(self.call(ranks.timed, name, barrier, only=only)))
 
-    def _started(self, rank: int) -> tuple[subprocess.Popen[bytes], Connection]:
+    def _start_rank(self, rank: int) -> tuple[subprocess.Popen[bytes], Connection]:
         ours, theirs = Pipe()
         host = self.host_of(rank)
         words = [sys.executable, "-m", ranks.__name__, str(theirs.fileno()), str(self._threads)]
@@ -110,14 +110,14 @@ class RankPool:
         quiet = {"TORCH_CPP_LOG_LEVEL": "ERROR"}  # torch warns that addresses in namespaces have no names
         return {**os.environ, **threads, **quiet, "GLOO_SOCKET_IFNAME": interface, "PYTHONPATH": path}
 
-    def _all(
+    def _run_on_all(
         self, orders: Sequence[tuple[ranks.RankFunction, tuple[Any, ...]]], chosen: Sequence[int]
     ) -> list[Any]:
         for rank, order in zip(chosen, orders, strict=True):
             self._ranks[rank][1].send_bytes(pickle.dumps(order))
-        return self._answers(chosen)
+        return self._receive_all(chosen)
 
-    def _answers(self, chosen: Sequence[int]) -> list[Any]:
+    def _receive_all(self, chosen: Sequence[int]) -> list[Any]:
         """The ranks' answers; a failed rank is reported at once, since others may wait for it."""
         end, answers = monotonic() + TIMEOUT_SECONDS, dict[int, Any]()
         waiting = {self._ranks[rank][1]: rank for rank in chosen}
@@ -125,22 +125,22 @@ class RankPool:
             ready = wait(list(waiting), max(end - monotonic(), 0))
             if not ready:
                 raise MachineError(
-                    f"{_named(waiting.values())} gave no answer within {TIMEOUT_SECONDS:.0f} s; keep the "
-                    "machine idle during measurements, or try --quick"
+                    f"{_name_ranks(waiting.values())} gave no answer within {TIMEOUT_SECONDS:.0f} s; keep "
+                    "the machine idle during measurements, or try --quick"
                 )
             for orders in ready:
                 assert isinstance(orders, Connection), "only pipes are in the wait set"
                 rank = waiting.pop(orders)
-                answers[rank] = self._answer(rank)
+                answers[rank] = self._receive(rank)
         return [answers[rank] for rank in chosen]
 
-    def _answer(self, rank: int) -> Any:
+    def _receive(self, rank: int) -> Any:
         process, orders = self._ranks[rank]
         try:
             done, value = pickle.loads(orders.recv_bytes())
         except (EOFError, ConnectionResetError) as error:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(_GONE_SECONDS)
+                process.wait(_EXIT_WAIT_SECONDS)
             raise MachineError(
                 f"rank {rank} of {self.count} ended with exit code {process.returncode}, by a crash or "
                 "by lack of memory; --only and --match measure a part"
@@ -160,5 +160,5 @@ class RankPool:
         self._ranks = []
 
 
-def _named(ranks: Iterable[int]) -> str:
+def _name_ranks(ranks: Iterable[int]) -> str:
     return " and ".join(f"rank {rank}" for rank in sorted(ranks))

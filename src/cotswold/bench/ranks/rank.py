@@ -34,7 +34,7 @@ class Rank:
     count: int = 1
     actions: dict[str, Action] = field(default_factory=dict)
     """Actions that can be timed, by name."""
-    kept: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
     """State that functions keep between calls."""
 
 
@@ -45,14 +45,14 @@ RankFunction = Callable[..., Any]
 def open_store(rank: Rank, address: str) -> int:
     """Start the store through which ranks find each other; return its port."""
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
-    rank.kept["store"] = store
+    rank.cache["store"] = store
     return int(store.port)
 
 
 def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
     """Become rank ``number`` of a group over Gloo."""
     rank.number, rank.count = number, count
-    store = rank.kept.get("store")
+    store = rank.cache.get("store")
     if store is None:
         store = dist.TCPStore(address, port, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
     dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=TIMEOUT)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from cotswold import wire as m
-from cotswold.bench.server.served import RUN, heard
+from cotswold.bench.server.unreplicated_servers import RUN, receive_until
 from cotswold.errors import MachineError
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -35,9 +35,9 @@ class Client:
         addresses, if servers are replicated."""
         self._session = session
         self.post = RoutedMessenger(endpoint, controllers) if controllers else Messenger(endpoint)
-        self._own: dict[str, list[m.Shard]] = {}
+        self._shards_by_server: dict[str, list[m.Shard]] = {}
         for one in shards:
-            self._own.setdefault(one.server, []).append(one)
+            self._shards_by_server.setdefault(one.server, []).append(one)
         self.post.meet(addresses.items())
         self._kind = kind
         self.versions = {one.number: -1 for one in shards}
@@ -53,7 +53,7 @@ class Client:
                     (),
                     tuple(raw(gradient[one.start : one.stop]) for one in shards),
                 )
-                for server, shards in self._own.items()
+                for server, shards in self._shards_by_server.items()
             }
         )
 
@@ -67,7 +67,7 @@ class Client:
         """
         counts = dict(zip(which, examples, strict=True))
         parts: dict[str, _Part] = {}
-        for server, shards in self._own.items():
+        for server, shards in self._shards_by_server.items():
             own = [one for one in shards if one.number in counts]
             buffers, tensors = list[memoryview](), dict[str, int]()
             for one in own:
@@ -123,13 +123,13 @@ class Client:
             for server in list(unanswered):
                 again(server)
 
-        heard(self.post, hear, until, again, all_again)
+        receive_until(self.post, hear, until, again, all_again)
 
     def pull(self, *, whole: bool = False, only: Sequence[int] | None = None) -> list[m.PulledNewer]:
         """Pull shards that are newer than those pulled before, or all with ``whole``; only those in
         ``only`` if given. The buffers belong to the messages."""
         pulls: dict[str, m.Message] = {}
-        for server, shards in self._own.items():
+        for server, shards in self._shards_by_server.items():
             numbers = tuple(one.number for one in shards if only is None or one.number in only)
             known = tuple(-1 if whole else self.versions[number] for number in numbers)
             pulls[server] = m.PullNewer(RUN, self._session, 0, numbers, known)
@@ -144,7 +144,7 @@ class Client:
                 pulls.pop(message.server, None)
                 self.versions.update(zip(message.shards, message.versions, strict=True))
 
-        self._await(hear, lambda: len(came) == len(self._own), pulls)
+        self._await(hear, lambda: len(came) == len(self._shards_by_server), pulls)
         return list(came.values())
 
     @property

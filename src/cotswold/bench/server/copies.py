@@ -18,21 +18,27 @@ import numpy as np
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, ratios, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.exchanging import REPLICA
-from cotswold.bench.server.kept import Kept
-from cotswold.bench.server.served import Model, Road, Served, endpoint_on, forked
-from cotswold.bench.server.site import OneHost
+from cotswold.bench.server.push_pull import REPLICA
+from cotswold.bench.server.replicated_servers import ReplicatedServers
+from cotswold.bench.server.site import SingleHost
+from cotswold.bench.server.unreplicated_servers import (
+    Model,
+    Transport,
+    UnreplicatedServers,
+    endpoint_on,
+    forked,
+)
 from cotswold.shards.runtime.arithmetic import Array
 
 BAR, BAR_COPIES = 3.3, 3
 """Processor time of a push with three copies, as a multiple of that with one."""
 PULLS_BAR = 0.95
 """Pull rate with three copies, as a fraction of that with one; it should be the same."""
-ROAD: Road = "shared memory"
-NONE, ONE = "no copies", "1 copy"
-CPU_OF_NONE, CPU_OF_ONE = f"{NONE}: processor time", f"{ONE}: processor time"
+TRANSPORT: Transport = "shared memory"
+NONE, ONE_COPY_BASELINE = "no copies", "1 copy"
+CPU_OF_NONE, CPU_OF_ONE = f"{NONE}: processor time", f"{ONE_COPY_BASELINE}: processor time"
 """References for the processor time of a push."""
 
 
@@ -49,7 +55,7 @@ class Copies:
 
 
 @dataclass
-class _Taken:
+class _PushCosts:
     """Per round: processor seconds of all servers per push and per pull, and seconds of each."""
 
     push_cpu: list[float] = field(default_factory=list)
@@ -61,32 +67,42 @@ class _Taken:
 def measured(what: Copies, effort: Effort) -> list[Row]:
     """A row for each number of copies."""
     vector = np.full(what.model.size, 1e-3, np.float32)
-    taken: dict[int, _Taken] = {count: _Taken() for count in sorted({0, 1, *what.counts})}
+    taken: dict[int, _PushCosts] = {count: _PushCosts() for count in sorted({0, 1, *what.counts})}
     with ExitStack() as held:
-        known = {count: _opened(held, what, count) for count in taken}
+        known = {count: _open_client(held, what, count) for count in taken}
         for served, client in known.values():  # compiles kernels and connects
-            _round(served, client, vector, 2, _Taken())
-        for _ in range(effort.rounds.most):
+            _round(served, client, vector, 2, _PushCosts())
+        for _ in range(effort.rounds.max_rounds):
             for count, (served, client) in known.items():
                 _round(served, client, vector, what.pushes, taken[count])
     return [_row(what, count, taken) for count in what.counts]
 
 
-def _opened(held: ExitStack, what: Copies, count: int) -> tuple[Served | Kept, Client]:
+def _open_client(
+    held: ExitStack, what: Copies, count: int
+) -> tuple[UnreplicatedServers | ReplicatedServers, Client]:
     if count == 0:
-        plain = held.enter_context(Served(forked(), what.model, [REPLICA], ROAD))
-        client = Client(endpoint_on(ROAD, plain.token, REPLICA), 1, plain.addresses, plain.shards)
+        plain = held.enter_context(UnreplicatedServers(forked(), what.model, [REPLICA], TRANSPORT))
+        client = Client(endpoint_on(TRANSPORT, plain.token, REPLICA), 1, plain.addresses, plain.shards)
         held.callback(client.close)
         return plain, client
-    site = OneHost(ROAD)
-    kept = held.enter_context(Kept(forked(), what.model, [REPLICA], site, copies=count, buckets=what.buckets))
+    site = SingleHost(TRANSPORT)
+    kept = held.enter_context(
+        ReplicatedServers(forked(), what.model, [REPLICA], site, copies=count, buckets=what.buckets)
+    )
     addresses = dict.fromkeys(kept.buckets, "")
     client = Client(site.endpoint(REPLICA), 1, addresses, kept.shards, controllers=kept.controllers)
     held.callback(client.close)
     return kept, client
 
 
-def _round(served: Served | Kept, client: Client, vector: Array, pushes: int, taken: _Taken) -> None:
+def _round(
+    served: UnreplicatedServers | ReplicatedServers,
+    client: Client,
+    vector: Array,
+    pushes: int,
+    taken: _PushCosts,
+) -> None:
     for act, seconds, cpu in (
         (lambda: client.push(vector), taken.push, taken.push_cpu),
         (lambda: client.pull(whole=True), taken.pull, taken.pull_cpu),
@@ -98,27 +114,27 @@ def _round(served: Served | Kept, client: Client, vector: Array, pushes: int, ta
         cpu.append((_cpu(served) - before) / pushes)
 
 
-def _cpu(served: Served | Kept) -> float:
+def _cpu(served: UnreplicatedServers | ReplicatedServers) -> float:
     return sum(one.cpu_seconds for one in served.counts())
 
 
-def _row(what: Copies, count: int, taken: dict[int, _Taken]) -> Row:
+def _row(what: Copies, count: int, taken: dict[int, _PushCosts]) -> Row:
     own, one, none = taken[count], taken[1], taken[0]
     bar, pulls_bar = (BAR, PULLS_BAR) if count == BAR_COPIES else (None, None)
     verdicts = [
         Comparison(CPU_OF_ONE, ratios(own.push_cpu, one.push_cpu), bar, "at most"),
-        Comparison(f"{ONE}: pulls", ratios(one.pull, own.pull), pulls_bar),
+        Comparison(f"{ONE_COPY_BASELINE}: pulls", ratios(one.pull, own.pull), pulls_bar),
         Comparison(CPU_OF_NONE, ratios(own.push_cpu, none.push_cpu), None, "at most"),
     ]
-    key = RowKey("copies", what.name, f"{count} copies" if count > 1 else ONE)
-    samples = {OURS: [1 / each for each in own.push], NONE: [1 / each for each in none.push]}
-    figures = {by: Spread.of(rates) for by, rates in samples.items()}
+    key = RowKey("copies", what.name, f"{count} copies" if count > 1 else ONE_COPY_BASELINE)
+    samples = {COTSWOLD: [1 / each for each in own.push], NONE: [1 / each for each in none.push]}
+    figures = {by: Spread.from_samples(rates) for by, rates in samples.items()}
     facts: dict[str, object] = {
         "copies": count,
         "buckets": what.buckets,
         "parameters": what.model.size,
-        "servers_cpu_seconds_a_push": rounded(Spread.of(own.push_cpu).median),
-        "servers_cpu_seconds_a_pull": rounded(Spread.of(own.pull_cpu).median),
-        "pull_seconds": rounded(Spread.of(own.pull).median),
+        "servers_cpu_seconds_a_push": rounded(Spread.from_samples(own.push_cpu).median),
+        "servers_cpu_seconds_a_pull": rounded(Spread.from_samples(own.pull_cpu).median),
+        "pull_seconds": rounded(Spread.from_samples(own.pull).median),
     }
     return Row(key, "pushes/s", figures, samples, "rates", verdicts, facts=facts)

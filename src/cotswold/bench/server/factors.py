@@ -16,9 +16,9 @@ import numpy as np
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.kernels.baselines import Action
-from cotswold.bench.kernels.ceilings import ADDED, added, beside_fastest_dense
+from cotswold.bench.kernels.ceilings import ADDED, addition, measure_with_fastest_dense_product
 from cotswold.bench.measure import rates, ratios, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey, giga
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, giga
 from cotswold.optim.server_rules import Rule
 from cotswold.shards.core import admission
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
@@ -54,7 +54,7 @@ class Factors:
 
     def bytes(self, pushes: int, examples: int) -> int:
         """Least bytes transferred to and from memory."""
-        weights = 2 * (1 + len(self.rule.keeps)) * self.rows * self.columns
+        weights = 2 * (1 + len(self.rule.state_names)) * self.rows * self.columns
         return FLOAT_BYTES * self.count * (weights + pushes * examples * (self.rows + self.columns))
 
     def action(self, pushes: int, examples: int) -> Action:
@@ -62,7 +62,7 @@ class Factors:
         random, arithmetic = np.random.default_rng(examples), NumpyArithmetic("float32")
         size = self.rows * self.columns
         weights = np.ones((self.count, size), np.float32)
-        kept = np.ones((self.count, len(self.rule.keeps), size), np.float32)
+        kept = np.ones((self.count, len(self.rule.state_names), size), np.float32)
         pool = [
             admission.ReceivedFactors(
                 random.standard_normal(examples * self.rows, np.float32),
@@ -84,7 +84,7 @@ class Factors:
 def measured(what: Factors, effort: Effort) -> list[Row]:
     """Every queue compared with its bound."""
     actions: dict[object, Action] = {queue: what.action(*queue) for queue in QUEUES}
-    samples, dense = beside_fastest_dense(actions | {ADDED: added(what.elements)}, effort)
+    samples, dense = measure_with_fastest_dense_product(actions | {ADDED: addition(what.elements)}, effort)
     flops_s = [dense.work / one for one in dense.seconds]
     bytes_s = [3 * FLOAT_BYTES * what.elements / one for one in samples[ADDED]]
     rows = []
@@ -102,8 +102,8 @@ def measured(what: Factors, effort: Effort) -> list[Row]:
             Row(
                 RowKey("factors", what.name, f"{operation}, {written / 1e9:.3g} G weights/s"),
                 "GFLOP/s",
-                {OURS: giga(rates(flops, taken)), f"ceiling, {against}": giga(rates(flops, limit))},
-                {OURS: taken, against: limit},
+                {COTSWOLD: giga(rates(flops, taken)), f"ceiling, {against}": giga(rates(flops, limit))},
+                {COTSWOLD: taken, against: limit},
                 "seconds",
                 [Comparison(against, ratios(limit, taken), BAR)],
                 facts={"work": flops, "bytes": moved, "weights_per_second": written},

@@ -22,13 +22,13 @@ import numpy as np
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.copies import ROAD
-from cotswold.bench.server.exchanging import REPLICA
-from cotswold.bench.server.kept import LEASE_SECONDS, Kept
-from cotswold.bench.server.served import Model, forked
-from cotswold.bench.server.site import OneHost
+from cotswold.bench.server.copies import TRANSPORT
+from cotswold.bench.server.push_pull import REPLICA
+from cotswold.bench.server.replicated_servers import LEASE_SECONDS, ReplicatedServers
+from cotswold.bench.server.site import SingleHost
+from cotswold.bench.server.unreplicated_servers import Model, forked
 from cotswold.errors import MachineError
 
 KILLED, STOPPED = "killed", "stopped"
@@ -43,7 +43,7 @@ _WAIT_SECONDS = 30.0
 class Failover:
     """A vector in buckets on four servers, three copies of each, and the fault of primaries."""
 
-    how: str
+    fault: str
     model: Model
     times: int = 9
     buckets: int = 64
@@ -51,11 +51,11 @@ class Failover:
     @property
     def name(self) -> str:
         """The name in tables."""
-        return f"a primary is {self.how}"
+        return f"a primary is {self.fault}"
 
 
 @dataclass
-class _Pushing:
+class _PushThread:
     """A client that pushes in its own thread until stopped."""
 
     client: Client
@@ -63,17 +63,17 @@ class _Pushing:
     acknowledged: list[float] = field(default_factory=list)
     """Time of each push's acknowledgement."""
     error: BaseException | None = None
-    is_over: bool = False
+    is_stopped: bool = False
 
     def run(self) -> None:
         try:
-            while not self.is_over:
+            while not self.is_stopped:
                 self.client.push(self.vector)
                 self.acknowledged.append(time.monotonic())
         except BaseException as error:
             self.error = error
 
-    def after(self, moment: float) -> float:
+    def first_acknowledged_after(self, moment: float) -> float:
         """Time at which the first push sent after a moment was acknowledged."""
         done = len(self.acknowledged)
         self.wait(lambda: len(self.acknowledged) >= done + 2)  # the first may have been sent before
@@ -93,9 +93,9 @@ def measured(what: Failover, _: Effort) -> list[Row]:
     """One row of seconds, over several faults."""
     vector = np.full(what.model.size, 1e-3, np.float32)
     with ExitStack() as held:
-        site = OneHost(ROAD)
+        site = SingleHost(TRANSPORT)
         kept = held.enter_context(
-            Kept(
+            ReplicatedServers(
                 forked(),
                 what.model,
                 [REPLICA],
@@ -108,35 +108,35 @@ def measured(what: Failover, _: Effort) -> list[Row]:
         addresses = dict.fromkeys(kept.buckets, "")
         client = Client(site.endpoint(REPLICA), 1, addresses, kept.shards, controllers=kept.controllers)
         held.callback(client.close)
-        pushing = _Pushing(client, vector)
+        pushing = _PushThread(client, vector)
         thread = threading.Thread(target=pushing.run)
         thread.start()
         try:
             pushing.wait(lambda: len(pushing.acknowledged) > 2)
-            samples = [_one(what.how, kept, pushing) for _ in range(what.times)]
+            samples = [_measure_failover(what.fault, kept, pushing) for _ in range(what.times)]
         finally:
-            pushing.is_over = True
+            pushing.is_stopped = True
             thread.join()
     key = RowKey("failover", what.name, f"{_COPIES} copies on {_SERVERS} servers")
-    spread = Spread.of(samples)
-    bar = BARS[what.how]
-    judged = samples if what.how == KILLED else [max(samples)]
-    verdict = Comparison(BAR, Spread.of([each / bar for each in judged]), 1.0, "at most")
+    spread = Spread.from_samples(samples)
+    bar = BARS[what.fault]
+    judged = samples if what.fault == KILLED else [max(samples)]
+    verdict = Comparison(BAR, Spread.from_samples([each / bar for each in judged]), 1.0, "at most")
     facts: dict[str, object] = {"buckets": what.buckets, "bar_seconds": bar, "lease_seconds": LEASE_SECONDS}
-    return [Row(key, "s", {OURS: spread}, {OURS: samples}, "seconds", [verdict], facts=facts)]
+    return [Row(key, "s", {COTSWOLD: spread}, {COTSWOLD: samples}, "seconds", [verdict], facts=facts)]
 
 
-def _one(how: str, kept: Kept, pushing: _Pushing) -> float:
+def _measure_failover(how: str, kept: ReplicatedServers, pushing: _PushThread) -> float:
     """Seconds until pushes count again, after waiting for full replication."""
-    kept.wait_until_whole()
+    kept.wait_until_replicated()
     victim = kept.names[0]
     began = time.monotonic()
     kept.send(victim, signal.SIGKILL if how == KILLED else signal.SIGSTOP)
     if how == KILLED:
-        kept.tell_end(victim)
-    seconds = pushing.after(began) - began
+        kept.report_exit(victim)
+    seconds = pushing.first_acknowledged_after(began) - began
     if how == STOPPED:
         kept.send(victim, signal.SIGKILL)
-        kept.tell_end(victim)
+        kept.report_exit(victim)
     kept.start_server()
     return rounded(seconds)

@@ -28,13 +28,13 @@ import numpy as np
 
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, ratios
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.client import Client
-from cotswold.bench.server.copies import BAR_COPIES, ONE, PULLS_BAR
-from cotswold.bench.server.crowd import name_of
-from cotswold.bench.server.kept import Kept
-from cotswold.bench.server.served import Model, forked
+from cotswold.bench.server.copies import BAR_COPIES, ONE_COPY_BASELINE, PULLS_BAR
+from cotswold.bench.server.processes import name_of
+from cotswold.bench.server.replicated_servers import ReplicatedServers
 from cotswold.bench.server.site import DATA, LinkedHosts
+from cotswold.bench.server.unreplicated_servers import Model, forked
 from cotswold.errors import MachineError
 from cotswold.host import Process, Token, keep_freed_bytes, token_of
 from cotswold.replication.replica.settings import Topology
@@ -82,11 +82,11 @@ class _Group:
     """A number of copies in a topology; with one copy there is no topology."""
 
     copies: int
-    way: Topology
+    topology: Topology
 
     @property
     def name(self) -> str:
-        return ONE if self.copies == 1 else f"{self.copies} copies by {self.way}"
+        return ONE_COPY_BASELINE if self.copies == 1 else f"{self.copies} copies by {self.topology}"
 
 
 _Rates = dict[_Group, dict[str, list[float]]]
@@ -99,10 +99,10 @@ def measured(what: Links, effort: Effort) -> list[Row]:
     why = why_not()
     if why is not None:
         return [Row(RowKey("links", what.name, "not measured"), f"{PUSHES}/s", {}, {}, "rates", note=why)]
-    return [row for count in sorted({*what.counts}) for row in _beside_one(what, count, effort)]
+    return [row for count in sorted({*what.counts}) for row in _rows_with_one_copy(what, count, effort)]
 
 
-def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
+def _rows_with_one_copy(what: Links, copies: int, effort: Effort) -> list[Row]:
     """The rows of one number of copies, which takes turns with one copy."""
     one = _Group(1, "star")
     wanted = [_Group(copies, way) for way in BARS] if copies > 1 else [one]
@@ -111,11 +111,11 @@ def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
     with ExitStack() as held:
         hosts = held.enter_context(Hosts(1 + copies + what.clients, f"{what.megabits}mbit", interfaces=2))
         hosts.control_congestion(CONGESTION)
-        crowd = _Crowd.of(held, what, hosts, groups)
+        crowd = _ClientProcesses.start(held, what, hosts, groups)
         for verb in (PUSHES, PULLS):  # compiles kernels and connects
             for group in groups:
                 crowd.rate(group, verb, _WARM_SECONDS)
-        for _ in range(effort.rounds.most):
+        for _ in range(effort.rounds.max_rounds):
             for verb in (PUSHES, PULLS):
                 for group in groups:
                     rates[group][verb].append(crowd.rate(group, verb, what.seconds(verb)))
@@ -127,11 +127,11 @@ def _beside_one(what: Links, copies: int, effort: Effort) -> list[Row]:
 
 
 def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Sequence[float]) -> Row:
-    bar = BARS[group.way] if verb == PUSHES else PULLS_BAR
-    samples = {OURS: own, ONE: one}
+    bar = BARS[group.topology] if verb == PUSHES else PULLS_BAR
+    samples = {COTSWOLD: own, ONE_COPY_BASELINE: one}
     facts: dict[str, object] = {
         "copies": group.copies,
-        "way": group.way,
+        "way": group.topology,
         "verb": verb,
         "buckets": what.buckets,
         "clients": what.clients,
@@ -141,10 +141,10 @@ def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Seque
     return Row(
         RowKey("links", what.name, f"{verb}, {group.name}"),
         f"{verb}/s",
-        {by: Spread.of(each) for by, each in samples.items()},
+        {by: Spread.from_samples(each) for by, each in samples.items()},
         samples,
         "rates",
-        [Comparison(ONE, ratios(own, one), bar if group.copies == BAR_COPIES else None)],
+        [Comparison(ONE_COPY_BASELINE, ratios(own, one), bar if group.copies == BAR_COPIES else None)],
         facts=facts,
     )
 
@@ -153,7 +153,7 @@ def _row(what: Links, verb: str, group: _Group, own: Sequence[float], one: Seque
 
 
 @dataclass
-class _Crowd:
+class _ClientProcesses:
     """All client processes; each is a client of all groups."""
 
     folder: Path
@@ -161,18 +161,18 @@ class _Crowd:
     turns: int = 0
 
     @classmethod
-    def of(cls, held: ExitStack, what: Links, hosts: Hosts, groups: Sequence[_Group]) -> _Crowd:
+    def start(cls, held: ExitStack, what: Links, hosts: Hosts, groups: Sequence[_Group]) -> _ClientProcesses:
         """Start servers of all groups on hosts from 1 on, and a client on each of the last hosts."""
         crowd = cls(Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cotswold-"))))
         token, names = Token.new(), [name_of(number) for number in range(what.clients)]
         served: dict[str, dict[str, object]] = {}
         for group in groups:
             kept = held.enter_context(
-                Kept(
+                ReplicatedServers(
                     *(forked(), what.model, names, LinkedHosts(hosts, token)),
                     copies=group.copies,
                     buckets=what.buckets,
-                    way=group.way,
+                    way=group.topology,
                     is_led_by_one=True,
                 )
             )
@@ -189,7 +189,9 @@ class _Crowd:
                 "served": served,
                 "folder": str(crowd.folder),
             }
-            process = forked().start(LinkedHosts(hosts, token).on(host, name, f"{__name__}:take_turns", told))
+            process = forked().start(
+                LinkedHosts(hosts, token).call_on(host, name, f"{__name__}:take_turns", told)
+            )
             held.callback(process.end)
             crowd.processes.append(process)
         return crowd
@@ -198,7 +200,7 @@ class _Crowd:
         """Operations per second of all clients together during ``seconds``; raise MachineError if a client
         exits."""
         turn, self.turns = self.turns, self.turns + 1
-        _leave(self.folder / f"turn-{turn}", [group.name, verb, seconds])
+        _write_atomically(self.folder / f"turn-{turn}", [group.name, verb, seconds])
         files = [self.folder / f"{process.name}-{turn}" for process in self.processes]
         deadline = time.monotonic() + seconds + _LATEST_SECONDS
         while not all(each.exists() for each in files):
@@ -208,7 +210,7 @@ class _Crowd:
         return float(sum(json.loads(each.read_text()) for each in files))
 
 
-def take_turns(*, name: str, session: int, address: str, served: Mapping[str, Any], folder: str) -> int:
+def run_client(*, name: str, session: int, address: str, served: Mapping[str, Any], folder: str) -> int:
     """Run a client: push to a group of servers, or pull, at each turn, and report the rate."""
     keep_freed_bytes()
     token = token_of(os.environ)
@@ -227,7 +229,7 @@ def take_turns(*, name: str, session: int, address: str, served: Mapping[str, An
         while not (Path(folder) / f"turn-{turn}").exists():
             time.sleep(_WAIT_SECONDS)
         group, verb, seconds = json.loads((Path(folder) / f"turn-{turn}").read_text())
-        _leave(Path(folder) / f"{name}-{turn}", _rate(acts[group, verb], seconds))
+        _write_atomically(Path(folder) / f"{name}-{turn}", _rate(acts[group, verb], seconds))
         turn += 1
 
 
@@ -240,7 +242,7 @@ def _rate(act: Callable[[], object], seconds: float) -> float:
     return times / (time.perf_counter() - begun)
 
 
-def _leave(file: Path, words: object) -> None:
+def _write_atomically(file: Path, words: object) -> None:
     """Write a file atomically, so that readers see it complete."""
     beside = file.with_name(f"{file.name}.part")
     beside.write_text(json.dumps(words))

@@ -15,15 +15,15 @@ from matplotlib.figure import Figure
 
 from cotswold.bench.kernels.plots import BLUE, INK, STYLE, WIDE_INCHES, save
 from cotswold.bench.measure import Document
-from cotswold.bench.row import OURS
-from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE, ONE
-from cotswold.bench.server.crowd import ASKED
+from cotswold.bench.row import COTSWOLD
+from cotswold.bench.server.copies import BAR, BAR_COPIES, CPU_OF_NONE, CPU_OF_ONE, ONE_COPY_BASELINE
 from cotswold.bench.server.links import BARS, PULLS, PUSHES
+from cotswold.bench.server.processes import REQUESTED_RATE
 
 _ROW_INCHES = 0.22
 _ORANGE = "#d9822b"
-_ROADS = ("push", "pull")
-_SHARES = ("apply", "factors", *_ROADS)
+_OPERATIONS = ("push", "pull")
+_SHARES = ("apply", "factors", *_OPERATIONS)
 
 
 def draw(server: Document, file: Path) -> bool:
@@ -74,7 +74,7 @@ def draw(server: Document, file: Path) -> bool:
 
 
 def _label(row: Any, limit: str) -> str:
-    if row["group"] in _ROADS:
+    if row["group"] in _OPERATIONS:
         return f"{row['group']}, {row['shape']} ({limit})"
     threads = "" if row["threads"] == 1 else f", {row['threads']} threads"
     return f"{row['shape']}: {row['operation']}{threads} ({limit})"
@@ -94,8 +94,8 @@ def draw_replicas(server: Document, file: Path) -> bool:
         figure = Figure(figsize=(WIDE_INCHES * 0.75, 3.6), layout="constrained")
         axis = figure.subplots()
         axis.patch.set_alpha(0)
-        asked = [row["figures"][ASKED]["median"] for row in rows]
-        served = [row["figures"][OURS]["median"] for row in rows]
+        asked = [row["figures"][REQUESTED_RATE]["median"] for row in rows]
+        served = [row["figures"][COTSWOLD]["median"] for row in rows]
         axis.plot(counts, asked, color=INK, linestyle="--", label="asked for")
         axis.plot(
             counts, served, color=BLUE, marker="o", markersize=4, label="served: pushed, applied, pulled"
@@ -143,7 +143,7 @@ def draw_trace(server: Document, file: Path) -> bool:
                 some = [row for row in own if row["facts"]["is_simulated"] is simulated]
                 axis.plot(
                     [row["facts"]["servers"] for row in some],
-                    [row["figures"][OURS]["median"] for row in some],
+                    [row["figures"][COTSWOLD]["median"] for row in some],
                     color=colour,
                     linestyle=style,
                     marker="s" if simulated else "o",
@@ -203,7 +203,7 @@ def draw_copies(server: Document, file: Path) -> bool:
         if seconds is not None:
             seconds.patch.set_alpha(0)
             for place, row in enumerate(waits):
-                samples = row["seconds"][OURS]
+                samples = row["seconds"][COTSWOLD]
                 seconds.plot([place] * len(samples), samples, "o", color=BLUE, markersize=4, alpha=0.7)
                 bar = row["facts"]["bar_seconds"]
                 seconds.plot([place], [bar], color=INK, marker="_", markersize=18, linestyle="")
@@ -235,7 +235,7 @@ def draw_links(server: Document, file: Path) -> bool:
                 own = [row for row in own if row["facts"]["copies"] == 1 or row["facts"]["way"] == way]
                 axis.plot(
                     [row["facts"]["copies"] for row in own],
-                    [_ratio(row, ONE)["median"] for row in own],
+                    [_ratio(row, ONE_COPY_BASELINE)["median"] for row in own],
                     color=colour,
                     linestyle=style,
                     marker="o",

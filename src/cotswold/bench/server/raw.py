@@ -38,7 +38,7 @@ class RawPeer:
         where = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(where, bytes)
         arguments = {"where": where.rstrip(b"\0").decode(), "secret": secret}
-        self._process = processes.start(Call("raw", "cotswold.bench.server.raw:answer", arguments))
+        self._process = processes.start(Call("raw", "cotswold.bench.server.raw:run_echo_process", arguments))
 
     def push(self, frames: Sequence[memoryview]) -> None:
         """Send frames, and wait until they have arrived."""
@@ -62,7 +62,7 @@ class RawPeer:
         self._folder.cleanup()
 
 
-def answer(*, where: str, secret: str | None) -> int:
+def run_echo_process(*, where: str, secret: str | None) -> int:
     """Run the process that answers at ``where``, until its parent ends it."""
     keep_freed_bytes()  # as servers and replicas do
     with zmq.Context() as context:

@@ -23,9 +23,9 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
-from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
-from cotswold.bench.server.served import Model, Road, Served, forked
+from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
+from cotswold.bench.server.processes import REQUESTED_RATE, call_of, name_of, run_processes
+from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
 from cotswold.ops import images_last
 from cotswold.shards.runtime.work import Slot
 from cotswold.training.flat_parameters import FlatParameters
@@ -36,14 +36,14 @@ RECIPE = "adam-mnist"
 BAR = 0.95
 BAR_REPLICAS = 8
 SHARD_BYTES = 1 << 20
-ROAD: Road = "shared memory"
+TRANSPORT: Transport = "shared memory"
 CLASSES = 10
 _STEPS = 30
-_LIFE = "cotswold.bench.server.crowd:step"
+_STEP_FUNCTION = "cotswold.bench.server.processes:step"
 
 
 @dataclass(frozen=True)
-class Crowd:
+class ReplicaCounts:
     """Numbers of replicas, each for ``seconds``."""
 
     counts: Sequence[int] = (1, 2, 4, 8, 12, 16, 24, 32)
@@ -58,7 +58,7 @@ class Step:
     seconds: float
 
 
-def measured(what: Crowd, effort: Effort) -> list[Row]:
+def measured(what: ReplicaCounts, effort: Effort) -> list[Row]:
     """A row for each number of replicas."""
     one = step_of(RECIPE)
     model = Model(one.layout, SHARD_BYTES)
@@ -96,11 +96,11 @@ def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:
     more = {"compute_seconds": step_seconds, "seconds": seconds}
     with (
         tempfile.TemporaryDirectory(prefix="cotswold-") as folder,
-        Served(forked(), model, names, ROAD) as served,
+        UnreplicatedServers(forked(), model, names, TRANSPORT) as served,
     ):
-        calls = [call_of(served, each, _LIFE, Path(folder), more) for each in range(count)]
+        calls = [call_of(served, each, _STEP_FUNCTION, Path(folder), more) for each in range(count)]
         before = served.counts()[0]
-        said = gathered(forked(), calls, Path(folder), seconds)
+        said = run_processes(forked(), calls, Path(folder), seconds)
         after = served.counts()[0]
     steps = sum(one["steps"] for one in said)
     taken = max(one["seconds"] for one in said)
@@ -119,9 +119,11 @@ def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:
         "wait_seconds": [rounded(median(one["wait_seconds"][each] for one in said)) for each in (0, 1)],
         "staleness": rounded(after.staleness),
     }
-    share = Comparison(ASKED, Spread.of([served_s / asked_s]), BAR if count == BAR_REPLICAS else None)
+    share = Comparison(
+        REQUESTED_RATE, Spread.from_samples([served_s / asked_s]), BAR if count == BAR_REPLICAS else None
+    )
     word = "replica" if count == 1 else "replicas"
-    figures = {OURS: Spread.of([served_s]), ASKED: Spread.of([asked_s])}
-    samples = {OURS: [served_s], ASKED: [asked_s]}
+    figures = {COTSWOLD: Spread.from_samples([served_s]), REQUESTED_RATE: Spread.from_samples([asked_s])}
+    samples = {COTSWOLD: [served_s], REQUESTED_RATE: [asked_s]}
     key = RowKey("replicas", RECIPE, f"{count} {word}")
     return Row(key, "steps/s", figures, samples, "rates", [share], facts=facts)

@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cotswold.bench.case import Case, some
-from cotswold.bench.effort import QUICK, Effort
-from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, in_processes, unheard
+from cotswold.bench.case import Case, select_cases
+from cotswold.bench.effort import QUICK_EFFORT, Effort
+from cotswold.bench.kernels.run import ALLOCATOR, Leave, Say, ignore_message, run_in_processes
 from cotswold.bench.measure import Document, document
 from cotswold.errors import UserError
 from cotswold.host import granted_cores
 from cotswold.replication.controller.settings import MAX_COPIES
 
-_SECONDS, _QUICK_SECONDS = 3.0, 0.5
+_SECONDS, _QUICK_REPLAY_SECONDS = 3.0, 0.5
 """Seconds of a replay."""
-_OF_COPIES = ("copies", "links")
+_REPLICATION_GROUPS = ("copies", "links")
 """Groups about numbers of copies."""
 
 
@@ -33,8 +33,8 @@ def measure_server(
     trace: Path | None = None,
     copies: Sequence[int] = (),
     command: str = "cotswold.bench.measure_server",
-    say: Say = unheard,
-    leave: Leave = unheard,
+    say: Say = ignore_message,
+    leave: Leave = ignore_message,
 ) -> Document:
     """Measure a server against its limits, as `cotswold bench server` does.
 
@@ -56,18 +56,18 @@ def measure_server(
         UserError: If no measurement is left, or there is no recorded traffic.
         MachineError: If a measuring process crashes.
     """
-    from cotswold.bench.server import replaying
+    from cotswold.bench.server import replay
     from cotswold.bench.server.cases import GROUPS, cases, quick_cases
 
     chosen: list[Case[Any]] = []
     every, groups = quick_cases() if quick else cases(), groups_of(only, copies)
     if trace is None or groups:
-        chosen = [_with(one, copies) for one in some(every, groups, match, GROUPS)]
+        chosen = [_with_copies(one, copies) for one in select_cases(every, groups, match, GROUPS)]
     if trace is not None:
-        chosen += replaying.cases(trace, _QUICK_SECONDS if quick else _SECONDS)
-    counts, effort = list(threads) or [granted_cores(environ={})], QUICK if quick else Effort()
+        chosen += replay.cases(trace, _QUICK_REPLAY_SECONDS if quick else _SECONDS)
+    counts, effort = list(threads) or [granted_cores(environ={})], QUICK_EFFORT if quick else Effort()
     head = document("server", command, dense_size=effort.dense_size, allocator=ALLOCATOR)
-    return in_processes(head, chosen, counts, effort, say, leave)
+    return run_in_processes(head, chosen, counts, effort, say, leave)
 
 
 def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:
@@ -77,13 +77,13 @@ def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:
     (['failover', 'copies', 'links'], ['push', 'copies'], ['push'])
     """
     named = [each for words in only for each in words.split(",")]
-    is_of_copies = not copies or not {*named}.isdisjoint(_OF_COPIES)
-    return named if is_of_copies else [*named, *_OF_COPIES]
+    is_of_copies = not copies or not {*named}.isdisjoint(_REPLICATION_GROUPS)
+    return named if is_of_copies else [*named, *_REPLICATION_GROUPS]
 
 
-def _with(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
+def _with_copies(case: Case[Any], copies: Sequence[int]) -> Case[Any]:
     """The case with these numbers of copies, if it is about copies and there are any."""
-    if case.group not in _OF_COPIES or not copies:
+    if case.group not in _REPLICATION_GROUPS or not copies:
         return case
     if not all(1 <= count <= MAX_COPIES for count in copies):
         raise UserError(f"copies {list(copies)}: a bucket has 1 to {MAX_COPIES}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from cotswold.bench.server.served import RUN, Road, endpoint_on, environ_of, reach_of
+from cotswold.bench.server.unreplicated_servers import RUN, Transport, endpoint_on, environ_of, reach_of
 from cotswold.host import Call, Token
 from cotswold.host.processes import import_function
 from cotswold.host.token import VARIABLE
@@ -52,23 +52,23 @@ class Site(Protocol):
 
 
 @dataclass(frozen=True)
-class OneHost:
+class SingleHost:
     """All processes on this host."""
 
-    road: Road
+    transport: Transport
     token: Token = field(default_factory=Token.new)
 
     def endpoint(self, name: str) -> Endpoint:
         """Create an endpoint of this process."""
-        return endpoint_on(self.road, self.token, name)
+        return endpoint_on(self.transport, self.token, name)
 
     def client(self) -> None:
         """None: the coordinator's endpoint is used."""
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        arguments = {"name": name, "reach": reach_of(self.road).as_dict(), **told}
-        return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
+        arguments = {"name": name, "reach": reach_of(self.transport).as_dict(), **told}
+        return Call(name, PROGRAMS[role], arguments, environ_of(self.transport, self.token))
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,17 @@ class LinkedHosts:
 
     hosts: Hosts
     token: Token
-    _places: dict[str, int] = field(default_factory=dict)
+    _host_numbers: dict[str, int] = field(default_factory=dict)
 
     def endpoint(self, name: str) -> Endpoint:
         """Create an endpoint of this process."""
-        return self._here(name, ORDERS)
+        return self._local_endpoint(name, ORDERS)
 
     def client(self) -> Endpoint:
         """Create an endpoint named like a client of a standalone cluster."""
-        return self._here(scoped(COORDINATOR, RUN), DATA)
+        return self._local_endpoint(scoped(COORDINATOR, RUN), DATA)
 
-    def _here(self, name: str, card: int) -> Endpoint:
+    def _local_endpoint(self, name: str, card: int) -> Endpoint:
         with self.hosts.entered(0):
             return Endpoint(self.token, name, host=self.hosts.address(0, card), encrypt=False, apart=True)
 
@@ -95,22 +95,22 @@ class LinkedHosts:
         """The call of a process with a role of the cluster."""
         host, roads = 0, dict[str, object]()
         if role == "keeper":
-            host = self._places.setdefault(name, 1 + len(self._places))
+            host = self._host_numbers.setdefault(name, 1 + len(self._host_numbers))
             data = self.hosts.address(host, DATA)
             roads = {"roads": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
         arguments = {"name": name, "reach": reach, **roads, **told}
-        return self.on(host, name, PROGRAMS[role], arguments)
+        return self.call_on(host, name, PROGRAMS[role], arguments)
 
-    def on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:
+    def call_on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:
         """The call of a function on a host."""
         namespace = str(self.hosts.namespace(host))
         told = {"namespace": namespace, "function": function, "arguments": dict(arguments)}
         return Call(name, f"{__name__}:on_host", told, {VARIABLE: self.token.text})
 
 
-def on_host(*, namespace: str, function: str, arguments: Mapping[str, Any]) -> int:
+def call_in_namespace(*, namespace: str, function: str, arguments: Mapping[str, Any]) -> int:
     """Call a function on a host."""
     with entered(Path(namespace)):
         return cast(int, import_function(function)(**arguments))

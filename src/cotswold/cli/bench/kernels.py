@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from cotswold.cli.support.tables import at_least_one, command, leave, ready, table, thread_counts, write
+from cotswold.cli.support.tables import (
+    command,
+    create_result_folder,
+    require_positive,
+    table,
+    thread_counts,
+    write,
+    write_result,
+)
 
 if TYPE_CHECKING:
     from cotswold.bench.kernels.shapes import Shape
@@ -20,14 +28,14 @@ if TYPE_CHECKING:
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
-Only = Annotated[list[str] | None, Parameter(negative=())]
+GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 EXPLAINED_IMAGES = 96
 
 
 def kernels(
     *,
     threads: str | None = None,
-    only: Only = None,
+    only: GroupNames = None,
     match: str = "",
     quick: Flag = False,
     explain: Flag = False,
@@ -93,25 +101,25 @@ def kernels(
                 only or [],
                 match,
                 layer,
-                at_least_one(EXPLAINED_IMAGES if images is None else images, "--images"),
+                require_positive(EXPLAINED_IMAGES if images is None else images, "--images"),
             ),
             json_,
         )
         return
     from cotswold.bench import measure_kernels
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
-    ready(out)
+    create_result_folder(out)
     found = measure_kernels(
         threads=counts,
         only=only or [],
         match=match,
         quick=quick,
         command=command(),
-        say=say,
+        say=write_message,
         leave=lambda so_far: write(so_far, "kernels", out),
     )
-    leave(found, "kernels", out, json_)
+    write_result(found, "kernels", out, json_)
     if out is not None:
         from cotswold.bench.kernels.plots import PLOTS
 
@@ -146,18 +154,18 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
     import torch
 
     from cotswold.bench.kernels.explain import backend, explained
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     torch.set_num_threads(threads)
     about = backend()
     found = []
     for number, shape in enumerate(shapes, 1):
-        say(f"{number} of {len(shapes)}: {shape.name}")
+        write_message(f"{number} of {len(shapes)}: {shape.name}")
         found += explained(shape)
     if json_:
         print(json.dumps({"backend": asdict(about), "products": [asdict(one) for one in found]}))
         return
-    print(f"backend: {about.name}, because {about.why}")
+    print(f"backend: {about.name}, because {about.reason}")
     print(f"processor: {about.processor}; vectors: {about.vector}")
     print(f"kernel choices and code are cached in: {about.cache}")
     heading = "measured candidates of its class, ms"
@@ -167,7 +175,7 @@ def _explain(threads: int, shapes: Sequence[Shape], json_: bool) -> None:
             "product": one.product,
             "kernel": one.kind,
             "runs as": one.tile,
-            "why": one.why,
+            "why": one.reason,
             heading: "; ".join(f"{name}: {taken:.3g}" for name, taken in one.milliseconds.items()),
         }
         for one in found
@@ -192,7 +200,7 @@ def print_rows(found: Document) -> None:
 
 def _line(row: Any, verdict: Any) -> Document:
     """Return a line of the table: our figure, the compared one, and whether the target is met."""
-    from cotswold.bench.row import OURS
+    from cotswold.bench.row import COTSWOLD
 
     figures = row["figures"]
     shape = f"{row['shape']}, {row['images']}" if row["images"] else row["shape"]
@@ -204,7 +212,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "on": row["threads"],
         "shape": shape,
         "operation": row["operation"],
-        "ours": f"{_figure(figures[OURS]['median'])} {row['unit']}",
+        "ours": f"{_figure(figures[COTSWOLD]['median'])} {row['unit']}",
         "beside": f"{against} {_figure(theirs['median'])}" if theirs else against,
         "ratio": _figure(verdict["ratio"]["median"]),
         "bar": bar,

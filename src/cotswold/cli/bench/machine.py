@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cotswold.cli.support.tables import ready
+from cotswold.cli.support.tables import create_result_folder
 
 Overrides = Annotated[list[str] | None, Parameter(name="--set", negative=())]
 
@@ -56,5 +56,5 @@ def machine(
     if out is None:
         print(text, end="")
     else:
-        ready(out.parent)
+        create_result_folder(out.parent)
         out.write_text(text, encoding="utf-8")

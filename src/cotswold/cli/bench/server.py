@@ -11,17 +11,17 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cotswold.cli.bench.kernels import print_rows
-from cotswold.cli.support.tables import command, leave, ready, thread_counts, write
+from cotswold.cli.support.tables import command, create_result_folder, thread_counts, write, write_result
 
 Flag = Annotated[bool, Parameter(negative=())]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
-Only = Annotated[list[str] | None, Parameter(negative=())]
+GroupNames = Annotated[list[str] | None, Parameter(negative=())]
 
 
 def server(
     *,
     threads: str | None = None,
-    only: Only = None,
+    only: GroupNames = None,
     match: str = "",
     quick: Flag = False,
     trace: Path | None = None,
@@ -85,10 +85,10 @@ def server(
         Print JSON.
     """
     from cotswold.bench import measure_server
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     counts = thread_counts(threads)
-    ready(out)
+    create_result_folder(out)
     file = "server-trace" if trace is not None else "server-copies" if copies is not None else "server"
     found = measure_server(
         threads=counts,
@@ -98,10 +98,10 @@ def server(
         trace=trace,
         copies=numbers_of(copies),
         command=command(),
-        say=say,
+        say=write_message,
         leave=lambda so_far: write(so_far, file, out),
     )
-    leave(found, file, out, json_)
+    write_result(found, file, out, json_)
     if out is not None:
         from cotswold.bench.server.plots import PLOTS
 

@@ -52,20 +52,20 @@ def status(
     json_
         Print JSON.
     """
-    from cotswold.api.servers.cluster_admin import in_json, overview
+    from cotswold.api.servers.cluster_admin import overview, to_plain_values
     from cotswold.errors import UserError
-    from cotswold.ui.screen import watching
+    from cotswold.ui.screen import refresh
 
     _check_events(events)
     if watch and json_:
         raise UserError("--watch shows tables; for JSON repeat the command with --json alone")
     with operator_of(controllers, token_file) as operator:
         if watch:
-            watching(lambda screen: lines_of(overview(operator), events, screen))
+            refresh(lambda screen: lines_of(overview(operator), events, screen))
             return
         found = overview(operator)
         if json_:
-            print(json.dumps(in_json(found)))
+            print(json.dumps(to_plain_values(found)))
         else:
             print(*lines_of(found, events), sep="\n")
 
@@ -101,7 +101,7 @@ def explain(
     json_
         Print JSON.
     """
-    from cotswold.api.servers.cluster_admin import explained, in_json
+    from cotswold.api.servers.cluster_admin import explained, to_plain_values
 
     _check_events(events)
     with operator_of(controllers, token_file) as operator:
@@ -111,7 +111,7 @@ def explain(
             return
         found = explained(operator, bucket)
     if json_:
-        print(json.dumps(in_json(found)))
+        print(json.dumps(to_plain_values(found)))
     else:
         print(*explaining(found, events), sep="\n")
 
@@ -158,7 +158,7 @@ def drain(
     """
     from cotswold.errors import UserError
     from cotswold.phrases import counted
-    from cotswold.ui.terminal import say, show_stages
+    from cotswold.ui.terminal import show_stages, write_message
 
     if within <= 0:
         raise UserError(f"--within must be above 0 seconds, got {within:g}")
@@ -166,10 +166,12 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            say(f"{operator.give_up(server)} is declared lost")
+            write_message(f"{operator.give_up(server)} is declared lost")
             return 0
         if back:
-            say(f"{operator.undrain(server)} is back in service: it receives copies once its process runs")
+            write_message(
+                f"{operator.undrain(server)} is back in service: it receives copies once its process runs"
+            )
             return 0
         left, why = 0, ""
         with show_stages() as show:
@@ -177,9 +179,9 @@ def drain(
                 left, why = found.left, found.why
                 show(f"{found.server}: {counted(left, 'copy')} left" + (f"; {why}" if why else ""), 0)
     if left:
-        say(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
+        write_message(f"{server} still has {counted(left, 'copy')} after {within:g} s: {why}")
         return 1
-    say(
+    write_message(
         f"{server} has no copies left: its host ends its process, and does not restart it until "
         f"`cotswold cluster drain {server} --back`"
     )
@@ -212,12 +214,12 @@ def remove(
         COTSWOLD_TOKEN.
     """
     from cotswold.api.servers.cluster_admin import run_meant
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     with operator_of(controllers, token_file) as operator:
         meant = run_meant(operator, run)
         operator.remove(meant)
-    say(f"deleted {meant} from the cluster")
+    write_message(f"deleted {meant} from the cluster")
 
 
 def _check_events(events: int) -> None:

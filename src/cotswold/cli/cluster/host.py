@@ -109,7 +109,7 @@ def start(
     encrypt
         Encrypt all traffic between hosts.
     """
-    from cotswold.api.servers.cluster_host import made_tokens
+    from cotswold.api.servers.cluster_host import create_tokens
     from cotswold.errors import UserError
     from cotswold.replication.controller.settings import ControllerSettings
     from cotswold.replication.replica.settings import ReplicationSettings
@@ -127,19 +127,19 @@ def start(
     place = state_place(etcd, etcd_ca, etcd_cert, etcd_key, etcd_prefix)
     settings = HostSettings(
         listen,
-        _named(controllers or listen),
+        _controller_addresses(controllers or listen),
         servers,
         folder,
         place,
         name,
-        _roads(client_address, replication_address),
+        _transport_options(client_address, replication_address),
         control,
         ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds if disks else None,
         encrypt,
         _ports(ports),
     )
-    return _serve(settings, made_tokens(token_file))
+    return _serve(settings, create_tokens(token_file))
 
 
 def add(
@@ -207,11 +207,11 @@ def add(
 
     settings = HostSettings(
         at=listen,
-        controllers=_named(controllers),
+        controllers=_controller_addresses(controllers),
         servers=servers,
         folder=folder,
         name=name,
-        roads=_roads(client_address, replication_address),
+        roads=_transport_options(client_address, replication_address),
         copying=ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
@@ -225,12 +225,12 @@ def _serve(settings: HostSettings, tokens: Token | KeyringFile) -> int:
     from cotswold.api.servers.cluster_host import serve_host
     from cotswold.api.signals import graceful_exit
     from cotswold.run import Stop
-    from cotswold.ui.terminal import say
+    from cotswold.ui.terminal import write_message
 
     stop = Stop()
     with graceful_exit(stop, _STOPPING, _LEFT):
-        serve_host(settings, tokens, stop, say)
-    say("ended")
+        serve_host(settings, tokens, stop, write_message)
+    write_message("ended")
     return 0
 
 
@@ -246,14 +246,14 @@ def state_place(
             raise UserError("certificates need an etcd; give --etcd HOST:PORT,HOST:PORT,HOST:PORT")
         return None
     files = [None if each is None else str(each.absolute()) for each in (ca, certificate, key)]
-    return MetadataLocation(None, _named(etcd), files[0], files[1], files[2], prefix)
+    return MetadataLocation(None, _controller_addresses(etcd), files[0], files[1], files[2], prefix)
 
 
-def _named(controllers: str) -> tuple[str, ...]:
+def _controller_addresses(controllers: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in controllers.split(",") if each.strip())
 
 
-def _roads(client_address: str | None, replication_address: str | None) -> dict[str, str]:
+def _transport_options(client_address: str | None, replication_address: str | None) -> dict[str, str]:
     given = {"updates": client_address, "replication": replication_address}
     return {road: address for road, address in given.items() if address is not None}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EVENTS = 20
 """Events that are shown by default."""
 _SHORT = 5
-_NAMED = 3
+_MAX_NAMED_SERVERS = 3
 """Number of missing servers that are named."""
 _REFUSED = {
     "strangers": "from callers without the token, or without the key of the named server",
@@ -30,22 +30,22 @@ _REFUSED = {
     "early": "about servers that are not registered yet",
 }
 """Refused messages of a controller, by reason."""
-_AWAY = "ended", "gone", "drained"
+_ABSENT_STATES = "ended", "gone", "drained"
 """States of servers that have no process, or are silent."""
 
 
 def lines_of(found: Overview, events: int = EVENTS, screen: Screen | None = None) -> list[str]:
     """Return a cluster's lines, with the last ``events``, or with those that fit on a ``screen``."""
     lines = list(_lines(found))
-    said = list(_events(found.looked.events, events))
+    said = list(_events(found.status.events, events))
     if screen is not None:
-        fitting = screen.fitting(said[::-1], screen.taken([*lines, ""]))
+        fitting = screen.fit(said[::-1], screen.rows_of([*lines, ""]))
         said = said[len(said) - fitting :]
     return [*lines, "", *said] if said else lines
 
 
 def _lines(found: Overview) -> Iterator[str]:
-    looked = found.looked
+    looked = found.status
     word = "copy" if looked.replication_factor == 1 else "copies"
     copies = f"{looked.replication_factor} {word} of each bucket, {looked.least} at least"
     process = f" (process {looked.process})" if looked.process else ""
@@ -53,7 +53,7 @@ def _lines(found: Overview) -> Iterator[str]:
     if refused := ", ".join(f"{count} {_REFUSED.get(why, why)}" for why, count in looked.refused if count):
         yield f"refused messages: {refused}"
     yield ""
-    idle = [each for each in looked.servers if each.state in _AWAY and not each.copies]
+    idle = [each for each in looked.servers if each.state in _ABSENT_STATES and not each.copies]
     shown = [each for each in looked.servers if each not in idle]
     if shown:
         rows = [_server(each, found.reports.get(each.name)) for each in shown]
@@ -76,11 +76,12 @@ def _lines(found: Overview) -> Iterator[str]:
     else:
         yield "no server is running" + ("" if idle else " yet")
     if ended := [each.name for each in idle if each.state == "ended"]:
-        yield _idle(ended, "not running any more")
+        yield _spare_servers_line(ended, "not running any more")
     if silent := [each.name for each in idle if each.state == "gone"]:
-        yield _idle(silent, "silent")
+        yield _spare_servers_line(silent, "silent")
     if drained := [each.name for each in idle if each.state == "drained"]:
-        yield f"{_idle(drained, 'drained')}; `cotswold cluster drain NAME --back` takes one back"
+        line = _spare_servers_line(drained, "drained")
+        yield f"{line}; `cotswold cluster drain NAME --back` takes one back"
     yield ""
     if looked.runs:
         rows = [
@@ -121,11 +122,11 @@ def _short(buckets: Sequence[BucketStatus], count: int) -> Iterator[str]:
         yield f"and {counted(len(alike) - _SHORT, 'more reason')} in cotswold cluster status --json"
 
 
-def _idle(names: Sequence[str], what: str) -> str:
+def _spare_servers_line(names: Sequence[str], what: str) -> str:
     """Return a line about servers that are ``what``, and not needed."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    more = f" and {len(names) - _MAX_NAMED_SERVERS} more" if len(names) > _MAX_NAMED_SERVERS else ""
     are, have = ("is", "has no copy") if len(names) == 1 else ("are", "have no copies")
-    return f"{', '.join(names[:_NAMED])}{more} {are} {what}, and {have}"
+    return f"{', '.join(names[:_MAX_NAMED_SERVERS])}{more} {are} {what}, and {have}"
 
 
 def _server(seen: ReplicaServerStatus, report: ServerReport | None) -> Sequence[str]:
@@ -144,7 +145,9 @@ def _server(seen: ReplicaServerStatus, report: ServerReport | None) -> Sequence[
 
 def explaining(found: Explained, events: int = EVENTS) -> list[str]:
     """Return the lines of a bucket, with its last ``events``."""
-    lines = [f"{found.bucket}, term {found.term}" + (f", life {found.life}" if found.life else "")]
+    lines = [
+        f"{found.bucket}, term {found.term}" + (f", life {found.incarnation}" if found.incarnation else "")
+    ]
     members = (found.primary, *found.secondaries, *found.learners)
     rows = []
     for name in members:
@@ -161,11 +164,11 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
             whom = "other copies" if primary.is_waiting else "their turn"
             lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
-    if count < found.least:
-        lines.append(f"pushes wait: the bucket has {count} of at least {counted(found.least, 'copy')}")
-    if count < found.wanted:
+    if count < found.min_copies:
+        lines.append(f"pushes wait: the bucket has {count} of at least {counted(found.min_copies, 'copy')}")
+    if count < found.wanted_copies:
         lines.append(
-            f"the bucket has {count} of {counted(found.wanted, 'copy')}"
+            f"the bucket has {count} of {counted(found.wanted_copies, 'copy')}"
             + (f": {found.why}" if found.why else "")
         )
     said = list(_events(found.events, events))
@@ -174,7 +177,7 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
 
 def _events(events: Sequence[ClusterEvent], most: int) -> Iterator[str]:
     for event in events[len(events) - min(most, len(events)) :]:
-        yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
+        yield f"{_time_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
 def _copy(copy: ReplicaStatus | None) -> Sequence[str]:
@@ -199,7 +202,7 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-def _ago(seconds: float) -> str:
+def _time_ago(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.0f} h"

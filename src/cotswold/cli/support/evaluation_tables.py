@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, ObjectSelectivity, Regression
     from cotswold.analysis.selectivity.scores import LayerSelectivity
 
-_NAMED = 12
+_MAX_CONFUSION_CLASSES = 12
 """Largest number of classes for a full confusion table; with more, the most frequent mistakes are listed."""
 _MISTAKES = 10
 
@@ -32,19 +32,20 @@ def print_selectivity(evaluation: Evaluation) -> None:
     for row in evaluation.objects:
         for layer in row.network:
             baselines = [
-                _both(_same(layers, layer.layer)) for layers in (row.random, row.dictionary, row.control)
+                _describe_layer(_layer_by_name(layers, layer.layer))
+                for layers in (row.random, row.dictionary, row.control)
             ]
-            figures = [f"{row.guess:.3f}", *baselines, _both(layer), f"{layer.spread:.3f}"]
+            figures = [f"{row.guess:.3f}", *baselines, _describe_layer(layer), f"{layer.spread:.3f}"]
             table.add_row(printable(row.name), layer.layer, *figures)
-    _print(table, [_said(row) for row in evaluation.objects])
+    _print(table, [_describe_object(row) for row in evaluation.objects])
 
 
-def _said(row: ObjectSelectivity) -> str:
+def _describe_object(row: ObjectSelectivity) -> str:
     """Return a sentence about an object: the best neurons, the accuracy of guessing, the clustering."""
-    best = row.compared[row.winner]
+    best = row.best_layers[row.best_model]
     beaten = "" if best.held_out > row.guess else "no neuron is better than guessing, and "
     said = (
-        f"{row.name}: {beaten}best held out is {row.winner}, {best.held_out:.3f} (layer {best.layer}); "
+        f"{row.name}: {beaten}best held out is {row.best_model}, {best.held_out:.3f} (layer {best.layer}); "
         f"classes weighted {row.weights.positives:.3f} with to {row.weights.negatives:.3f} without, "
         f"so guessing is {row.guess:.3f}"
     )
@@ -60,8 +61,8 @@ def print_confusion(found: Classification) -> None:
     from rich.table import Table
 
     print(f"{found.split}: {found.accuracy:.2%} of {found.samples} samples")
-    if len(found.classes) > _NAMED:
-        _print(_mistakes(found), [])
+    if len(found.classes) > _MAX_CONFUSION_CLASSES:
+        _print(_mistake_table(found), [])
         return
     print("confusion: rows are true classes, columns are predictions")  # longer than a narrow table
     table = Table()
@@ -89,7 +90,7 @@ def print_errors(found: Regression) -> None:
     _print(table, [])
 
 
-def _mistakes(found: Classification) -> Table:
+def _mistake_table(found: Classification) -> Table:
     from rich.table import Table
 
     table = Table(title="the most frequent mistakes (all of them: --json)", title_justify="left")
@@ -109,9 +110,9 @@ def _print(table: Table, sentences: Iterable[str]) -> None:
         print(printable(sentence))
 
 
-def _same(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:
+def _layer_by_name(layers: Sequence[LayerSelectivity], name: str) -> LayerSelectivity | None:
     return next((layer for layer in layers if layer.layer == name), None)
 
 
-def _both(layer: LayerSelectivity | None) -> str:
+def _describe_layer(layer: LayerSelectivity | None) -> str:
     return "" if layer is None else f"{layer.best[0].accuracy:.3f} / {layer.held_out:.3f}"

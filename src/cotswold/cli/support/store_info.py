@@ -21,15 +21,15 @@ def show_store(path: str, as_json: bool) -> None:
     print(f"{path}: a store of {said['kind']}")
     for name, value in said.items():
         if name not in ("kind", "notes"):
-            print(f"{name.replace('_', ' ')}: {_shown(value)}")
+            print(f"{name.replace('_', ' ')}: {_one_line(value)}")
     for note in said["notes"]:  # type: ignore[attr-defined]  # a list of texts
         print(printable(note))
 
 
-def _shown(value: object) -> str:
+def _one_line(value: object) -> str:
     """Return a value as one line."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_one_line(each)}" for name, each in value.items())
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

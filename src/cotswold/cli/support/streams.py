@@ -15,14 +15,14 @@ _ERRORS = "cotswold.escaped"
 
 def prepare_streams() -> None:
     """Open closed standard streams, and make output escape characters that its encoding lacks."""
-    _open_closed()
-    codecs.register_error(_ERRORS, escaped)
+    _open_standard_streams()
+    codecs.register_error(_ERRORS, escape)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
 
 
-def escaped(error: UnicodeError) -> tuple[str | bytes, int]:
+def escape(error: UnicodeError) -> tuple[str | bytes, int]:
     """Encode a character that an encoding lacks.
 
     Bytes of file names that are not text stay unchanged; other characters become `\\u03bb`.
@@ -42,7 +42,7 @@ def unprintable(sentence: str) -> str:
     return "; this locale only supports names in ASCII: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
 
 
-def _open_closed() -> None:
+def _open_standard_streams() -> None:
     """Open all three streams, or a file opened later would take the number of a closed one (`2>&-`)."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:

@@ -26,7 +26,7 @@ def command() -> str:
     return shlex.join(["cotswold", *sys.argv[1:]])
 
 
-def leave(found: Document, name: str, out: Path | None, json_: bool) -> None:
+def write_result(found: Document, name: str, out: Path | None, json_: bool) -> None:
     """Write the result to a directory, and print it as JSON if requested."""
     write(found, name, out)
     if json_:
@@ -40,12 +40,12 @@ def write(found: Document, name: str, out: Path | None) -> None:
     from cotswold.errors import MachineError
     from cotswold.files import disk_errors, replace_file
 
-    ready(out)
+    create_result_folder(out)
     with disk_errors(out / f"{name}.json", MachineError, "free some"):
         replace_file(out / f"{name}.json", (json.dumps(found) + "\n").encode())
 
 
-def ready(out: Path | None) -> None:
+def create_result_folder(out: Path | None) -> None:
     """Create the directory of a result before the measurement; raises UserError if that fails."""
     from cotswold.errors import UserError
 
@@ -83,13 +83,13 @@ def table(title: str, rows: Sequence[Mapping[str, object]], *, sections: str | N
         return
     while cells:
         count = len(cells)
-        while count > 1 and _width(_on_its_side(title, headings, cells[:count])) > console.width:
+        while count > 1 and _width(_transposed_table(title, headings, cells[:count])) > console.width:
             count -= 1
-        console.print(_on_its_side(title, headings, cells[:count]))
+        console.print(_transposed_table(title, headings, cells[:count]))
         cells = cells[count:]
 
 
-def _on_its_side(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
+def _transposed_table(title: str, headings: Sequence[str], cells: Sequence[Sequence[str]]) -> Table:
     """Return a transposed table: every row becomes a column, after a column of names."""
     from rich.table import Table
 
@@ -121,7 +121,7 @@ def thread_counts(words: str | None) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def at_least_one(number: int, option: str) -> int:
+def require_positive(number: int, option: str) -> int:
     """Return the number of an option; raises UserError below 1."""
     from cotswold.errors import UserError
 

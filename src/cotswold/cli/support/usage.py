@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from cyclopts import CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
-_LONG = 160
+_LONG_LINE = 160
 
 
 def sentence(error: CycloptsError) -> str:
@@ -21,7 +21,9 @@ def sentence(error: CycloptsError) -> str:
 
 def shortened(text: str) -> str:
     """Shorten the longest words of a sentence in the middle."""
-    return re.sub(rf"\S{{{_LONG},}}", lambda word: f"{word[0][: _LONG // 2]}...{word[0][-40:]}", text)
+    return re.sub(
+        rf"\S{{{_LONG_LINE},}}", lambda word: f"{word[0][: _LONG_LINE // 2]}...{word[0][-40:]}", text
+    )
 
 
 def flowing(doc: str) -> str:
@@ -64,14 +66,16 @@ def _unknown(error: UnknownOptionError, command: str) -> str:
     """Explain an unknown option: how to set a recipe's field of that name, or the most similar option."""
     option = (error.token.keyword or error.token.value or "").partition("=")[0]
     if any("--set" in argument.names for argument in error.argument_collection):
-        from cotswold.recipe.error_messages import MEANT
+        from cotswold.recipe.error_messages import FIELD_SYNONYMS
         from cotswold.recipe.field_types import places_of
         from cotswold.recipe.schema import Recipe
 
         word = option.lstrip("-").replace("-", "_")
-        if f"--{MEANT.get(word)}" in [name for each in error.argument_collection for name in each.names]:
-            return f"{command} has no option {option}; did you mean --{MEANT[word]}?"
-        places = places_of(MEANT.get(word, word), Recipe)
+        if f"--{FIELD_SYNONYMS.get(word)}" in [
+            name for each in error.argument_collection for name in each.names
+        ]:
+            return f"{command} has no option {option}; did you mean --{FIELD_SYNONYMS[word]}?"
+        places = places_of(FIELD_SYNONYMS.get(word, word), Recipe)
         if places:
             ways = " or ".join(f"--set {place}=VALUE" for place in places)
             return f"{command} has no option {option}; set the recipe's field by {ways}."

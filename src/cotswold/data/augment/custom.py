@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from cotswold.data.augment.keyed_random import Float32, Keys, derived
-from cotswold.errors import UserError, told
+from cotswold.errors import UserError, describe_exception
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,16 @@ class Custom:
     parameters: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _found(self.function)
+        _import_function(self.function)
 
     def changed(self, values: Float32, keys: Keys, stream: int) -> Float32:
         """Return the result of the function. Raises UserError if the result is not usable."""
         try:
-            found = _found(self.function)(values.copy(), derived(keys, stream), **self.parameters)
+            found = _import_function(self.function)(values.copy(), derived(keys, stream), **self.parameters)
         except Exception as error:
-            raise UserError(f"the transform {self.function} failed: {told(error, __name__)}") from error
+            raise UserError(
+                f"the transform {self.function} failed: {describe_exception(error, __name__)}"
+            ) from error
         if not isinstance(found, np.ndarray) or found.shape != values.shape:
             got = f"an array {found.shape}" if isinstance(found, np.ndarray) else f"a {type(found).__name__}"
             raise UserError(
@@ -51,7 +53,7 @@ class Custom:
         return found.astype(np.float32)
 
 
-def _found(name: str) -> Callable[..., object]:
+def _import_function(name: str) -> Callable[..., object]:
     module, _, function = name.partition(":")
     if not module or not function:
         raise UserError(f"the transform {name!r} has no valid name; write module:function")

@@ -64,7 +64,7 @@ class Translation:
         else:
             most = [int(self.fraction * size) for size in (height, width)]
         drawn = uniform(keys, stream, 3).astype(np.float64)
-        return _perhaps(_shifted(drawn, most), drawn[:, 2], self.probability)
+        return _select_maps(_shifted(drawn, most), drawn[:, 2], self.probability)
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Flip:
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """See `Move.before`."""
         drawn = uniform(keys, stream, 2)
-        found = unmoved(len(keys))
+        found = identity_maps(len(keys))
         found[:, 0, 0] = np.where(drawn[:, 0] < self.vertical, -1, 1)
         found[:, 1, 1] = np.where(drawn[:, 1] < self.horizontal, -1, 1)
         return found
@@ -107,7 +107,7 @@ class Rotation:
         """See `Move.before`."""
         drawn = uniform(keys, stream, 2).astype(np.float64)
         angle = math.radians(self.degrees) * (2 * drawn[:, 0] - 1)
-        return _perhaps(_turned(angle), drawn[:, 1], self.probability)
+        return _select_maps(_rotation(angle), drawn[:, 1], self.probability)
 
 
 @dataclass(frozen=True)
@@ -140,15 +140,15 @@ class Affine:
     def before(self, keys: Keys, stream: int, height: int, width: int) -> Maps:
         """See `Move.before`."""
         drawn = uniform(keys, stream, 4).astype(np.float64)
-        scale = exact.exp(_between(drawn[:, 0], *map(math.log, self.scale)))
+        scale = exact.exp(_scale_to_range(drawn[:, 0], *map(math.log, self.scale)))
         stretch = _stretch(self.aspect, drawn[:, 1])
         sine, cosine = exact.sine_cosine(math.radians(self.shear) * (2 * drawn[:, 2] - 1))
         lean = sine / cosine
-        found = unmoved(len(keys))
+        found = identity_maps(len(keys))
         found[:, 0, 0] = 1 / (scale * stretch)
         found[:, 1, 1] = stretch / scale
         found[:, 1, 0] = lean * found[:, 0, 0]
-        return _perhaps(found, drawn[:, 3], self.probability)
+        return _select_maps(found, drawn[:, 3], self.probability)
 
 
 @dataclass(frozen=True)
@@ -182,15 +182,15 @@ class RandomCrop:
         """See `Move.before`."""
         drawn = uniform(keys, stream, 5).astype(np.float64)
         if self.area is None:
-            return _perhaps(_shifted(drawn, [self.padding or 0] * 2), drawn[:, 4], self.probability)
-        side = np.sqrt(_between(drawn[:, 0], *self.area))
+            return _select_maps(_shifted(drawn, [self.padding or 0] * 2), drawn[:, 4], self.probability)
+        side = np.sqrt(_scale_to_range(drawn[:, 0], *self.area))
         stretch = _stretch(self.aspect, drawn[:, 1])
-        found = unmoved(len(keys))
+        found = identity_maps(len(keys))
         for axis, (size, part) in enumerate(((height, side * stretch), (width, side / stretch))):
             part = np.minimum(part, 1)
             found[:, axis, axis] = part
             found[:, axis, 2] = (drawn[:, 2 + axis] - 0.5) * (1 - part) * size
-        return _perhaps(found, drawn[:, 4], self.probability)
+        return _select_maps(found, drawn[:, 4], self.probability)
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,12 @@ class Elastic:
         return strengths[:, None, None] * np.eye(2)
 
 
-def unmoved(count: int) -> Maps:
+def identity_maps(count: int) -> Maps:
     """Return identity maps."""
     return np.tile(np.eye(2, 3), (count, 1, 1))
 
 
-def then(first: Maps, last: Maps) -> Maps:
+def compose(first: Maps, last: Maps) -> Maps:
     """Return the composition of maps: ``first``, then ``last``."""
     found = np.empty_like(first)
     found[:, :, :2] = times(last[:, :, :2], first[:, :, :2])
@@ -248,7 +248,7 @@ def times(left: Maps, right: Maps) -> Maps:
 
 def _shifted(drawn: NDArray[np.float64], most: Sequence[int]) -> Maps:
     """Return shifts by whole pixels down and right, at most ``most`` pixels in each direction."""
-    found = unmoved(len(drawn))
+    found = identity_maps(len(drawn))
     for axis, pixels in enumerate(most):
         found[:, axis, 2] = np.floor(drawn[:, axis] * (2 * pixels + 1)) - pixels
     return found
@@ -259,8 +259,8 @@ def _stretch(aspect: float, drawn: NDArray[np.float64]) -> NDArray[np.float64]:
     return exact.exp(0.5 * exact.log(np.array(aspect)) * (2 * drawn - 1))
 
 
-def _turned(angle: NDArray[np.float64]) -> Maps:
-    found = unmoved(len(angle))
+def _rotation(angle: NDArray[np.float64]) -> Maps:
+    found = identity_maps(len(angle))
     sine, cosine = exact.sine_cosine(angle)
     found[:, 0, 0] = found[:, 1, 1] = cosine
     found[:, 1, 0] = sine
@@ -268,13 +268,13 @@ def _turned(angle: NDArray[np.float64]) -> Maps:
     return found
 
 
-def _between(drawn: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+def _scale_to_range(drawn: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
     return low + (high - low) * drawn
 
 
-def _perhaps(maps: Maps, drawn: NDArray[np.float64], probability: float) -> Maps:
+def _select_maps(maps: Maps, drawn: NDArray[np.float64], probability: float) -> Maps:
     """Return the maps of drawn samples and the identity for others."""
-    return np.where((drawn < probability)[:, None, None], maps, unmoved(len(maps)))
+    return np.where((drawn < probability)[:, None, None], maps, identity_maps(len(maps)))
 
 
 def _check(step: Translation | Rotation | Affine | RandomCrop | Elastic, is_right: bool, why: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.augment import portable_math as exact
-from cotswold.kernels.warp import GOLDEN, MIXERS
+from cotswold.kernels.warp import GOLDEN, HASH_MULTIPLIERS
 
 Keys = NDArray[np.uint64]
 Float32 = NDArray[np.float32]
@@ -26,7 +26,7 @@ Shape = int | Sequence[int]
 _UNIT = np.float32(2.0**-24)
 
 
-def words(keys: Keys, stream: int, count: int) -> Words:
+def random_words(keys: Keys, stream: int, count: int) -> Words:
     """Return ``count`` 32-bit numbers for each key: (sample, count).
 
     Two rounds of an integer hash, in which each output bit depends on all input bits; half of the key is
@@ -36,14 +36,14 @@ def words(keys: Keys, stream: int, count: int) -> Words:
     low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
     places = np.arange(count, dtype=np.uint32)
     with np.errstate(over="ignore"):
-        begun = places * np.uint32(GOLDEN) + np.uint32(stream * MIXERS[0] & 0xFFFFFFFF)
-        return _mixed(_mixed(begun[None] ^ low[:, None]) + high[:, None])
+        begun = places * np.uint32(GOLDEN) + np.uint32(stream * HASH_MULTIPLIERS[0] & 0xFFFFFFFF)
+        return _mix(_mix(begun[None] ^ low[:, None]) + high[:, None])
 
 
 def uniform(keys: Keys, stream: int, shape: Shape, low: float = 0.0, high: float = 1.0) -> Float32:
     """Return uniform numbers in ``low`` (inclusive) to ``high`` (exclusive): float32 (sample, *shape)."""
     counts = _counts(shape)
-    unit = (words(keys, stream, prod(counts)) >> np.uint32(8)).astype(np.float32) * _UNIT
+    unit = (random_words(keys, stream, prod(counts)) >> np.uint32(8)).astype(np.float32) * _UNIT
     if (low, high) != (0.0, 1.0):
         unit = np.float32(low) + np.float32(high - low) * unit
     found: Float32 = unit.reshape(len(keys), *counts)
@@ -65,7 +65,7 @@ def normal(keys: Keys, stream: int, shape: Shape) -> Float32:
 
 def derived(keys: Keys, stream: int) -> Keys:
     """Return other keys, one for each, whose streams are independent of all streams of these."""
-    both = words(keys, stream, 2).astype(np.uint64)
+    both = random_words(keys, stream, 2).astype(np.uint64)
     found: Keys = both[:, 0] << np.uint64(32) | both[:, 1]
     return found
 
@@ -74,9 +74,9 @@ def _counts(shape: Shape) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-def _mixed(state: Words) -> Words:
+def _mix(state: Words) -> Words:
     """The finaliser of MurmurHash3 (Appleby 2011)."""
-    state = (state ^ (state >> np.uint32(16))) * np.uint32(MIXERS[0])
-    state = (state ^ (state >> np.uint32(13))) * np.uint32(MIXERS[1])
+    state = (state ^ (state >> np.uint32(16))) * np.uint32(HASH_MULTIPLIERS[0])
+    state = (state ^ (state >> np.uint32(13))) * np.uint32(HASH_MULTIPLIERS[1])
     mixed: Words = state ^ (state >> np.uint32(16))
     return mixed

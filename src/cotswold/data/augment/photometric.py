@@ -58,7 +58,7 @@ class ColourJitter:
         mean, spread = (each[:, None, None, None] for each in _moments(values))
         found = values
         if self.hue and values.shape[1] == 3:
-            found = _turned(found, math.radians(self.hue) * drawn[:, 3].astype(np.float64))
+            found = _rotate_hues(found, math.radians(self.hue) * drawn[:, 3].astype(np.float64))
         if self.saturation and values.shape[1] > 1:
             grey = sum(values[:, i : i + 1] for i in range(values.shape[1])) / np.float32(values.shape[1])
             found = grey + (1 + np.float32(self.saturation) * saturation) * (found - grey)
@@ -127,7 +127,7 @@ def _moments(values: Float32) -> tuple[Float32, Float32]:
     return mean.astype(np.float32), spread.astype(np.float32)
 
 
-def _turned(values: Float32, angles: NDArray[np.float64]) -> Float32:
+def _rotate_hues(values: Float32, angles: NDArray[np.float64]) -> Float32:
     """Rotate colours (image, 3, y, x) about the grey axis (Rodrigues 1840)."""
     sine, cosine = exact.sine_cosine(angles)
     same, other, lean = (1 + 2 * cosine) / 3, (1 - cosine) / 3, sine / np.sqrt(3.0)

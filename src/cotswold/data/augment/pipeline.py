@@ -21,19 +21,21 @@ from cotswold.data.augment.geometric import (
     RandomCrop,
     Rotation,
     Translation,
-    then,
+    compose,
+    identity_maps,
     times,
-    unmoved,
 )
 from cotswold.data.augment.keyed_random import Float32, Keys
 from cotswold.data.augment.photometric import ColourJitter, Cutout, Noise
 from cotswold.errors import UserError
 
-_MOVES = (Translation, Flip, Rotation, Affine, RandomCrop, Elastic)
-Moving = Translation | Flip | Rotation | Affine | RandomCrop | Elastic
-Changing = ColourJitter | Cutout | Noise | Custom
-Step = Moving | Changing
-STEPS: Mapping[str, type[Step]] = {each.name: each for each in (*_MOVES, ColourJitter, Cutout, Noise, Custom)}
+_GEOMETRIC_STEPS = (Translation, Flip, Rotation, Affine, RandomCrop, Elastic)
+GeometricStep = Translation | Flip | Rotation | Affine | RandomCrop | Elastic
+PhotometricStep = ColourJitter | Cutout | Noise | Custom
+Step = GeometricStep | PhotometricStep
+STEPS: Mapping[str, type[Step]] = {
+    each.name: each for each in (*_GEOMETRIC_STEPS, ColourJitter, Cutout, Noise, Custom)
+}
 """Transforms by their names in recipes."""
 CUSTOM = Custom.name
 """Name of a user-defined function, which is imported when the augmentation is constructed."""
@@ -71,7 +73,7 @@ class Augmentation:
 
     def state(self) -> list[dict[str, object]]:
         """Return plain values that `of` accepts."""
-        return [_plain(each) for each in self.steps]
+        return [_as_table(each) for each in self.steps]
 
     def __call__(self, values: Float32, keys: Keys) -> Float32:
         """Return one variant of each image.
@@ -87,42 +89,42 @@ class Augmentation:
         if len(values) == 0:
             return found
         for group in self._groups():
-            found = group.of(found, keys)
+            found = group.apply(found, keys)
         return found
 
-    def _groups(self) -> Iterator[_Moved | _Changed]:
+    def _groups(self) -> Iterator[_GeometricStage | _PhotometricStage]:
         """Yield groups of steps that are applied in one pass over the pixels."""
-        moves: list[tuple[int, Moving]] = []
+        moves: list[tuple[int, GeometricStep]] = []
         for number, step in enumerate(self.steps):
-            if not isinstance(step, _MOVES):
+            if not isinstance(step, _GEOMETRIC_STEPS):
                 if moves:
-                    yield _Moved(moves)
-                yield _Changed(number, step)
+                    yield _GeometricStage(moves)
+                yield _PhotometricStage(number, step)
                 moves = []
                 continue
             if moves and not _fits(moves, step):
-                yield _Moved(moves)
+                yield _GeometricStage(moves)
                 moves = []
             moves.append((number, step))
         if moves:
-            yield _Moved(moves)
+            yield _GeometricStage(moves)
 
 
-def _fits(moves: Sequence[tuple[int, Moving]], step: Moving) -> bool:
+def _fits(moves: Sequence[tuple[int, GeometricStep]], step: GeometricStep) -> bool:
     """True if a geometric transform can be merged with those before it."""
     fields_ = sum(isinstance(each, Elastic) for _, each in (*moves, (0, step)))
     return step.fill == moves[0][1].fill and fields_ <= 1
 
 
-class _Changed:
-    def __init__(self, number: int, step: Changing) -> None:
+class _PhotometricStage:
+    def __init__(self, number: int, step: PhotometricStep) -> None:
         self._number, self._step = number, step
 
-    def of(self, values: Float32, keys: Keys) -> Float32:
+    def apply(self, values: Float32, keys: Keys) -> Float32:
         return self._step.changed(values, keys, _STREAMS * self._number)
 
 
-class _Moved:
+class _GeometricStage:
     """Merged geometric transforms.
 
     Positions in the image are computed from those in the variant, so the last transform is applied first. The
@@ -130,19 +132,19 @@ class _Moved:
     distribution is the same everywhere.
     """
 
-    def __init__(self, moves: Sequence[tuple[int, Moving]]) -> None:
+    def __init__(self, moves: Sequence[tuple[int, GeometricStep]]) -> None:
         self._moves = tuple(moves)
 
-    def of(self, values: Float32, keys: Keys) -> Float32:
+    def apply(self, values: Float32, keys: Keys) -> Float32:
         height, width = values.shape[2:]
-        maps, slopes, elastic = unmoved(len(keys)), None, None
+        maps, slopes, elastic = identity_maps(len(keys)), None, None
         for number, step in reversed(self._moves):
             stream = _STREAMS * number
             if isinstance(step, Elastic):
                 elastic, slopes = (stream + 1, step.sigma), step.slopes(keys, stream)
                 continue
             before = step.before(keys, stream, height, width)
-            maps = then(maps, before)
+            maps = compose(maps, before)
             if slopes is not None:
                 slopes = times(before[:, :, :2], slopes)
         field = None if elastic is None or slopes is None else warp.field(keys, *elastic, slopes)
@@ -172,7 +174,7 @@ def _step(table: Mapping[str, object]) -> Step:
         raise UserError(f"{name}: {error}") from error
 
 
-def _plain(step: Step) -> dict[str, object]:
+def _as_table(step: Step) -> dict[str, object]:
     if isinstance(step, Custom):
         return {"name": step.name, "function": step.function, **step.parameters}
     values = {

@@ -19,7 +19,7 @@ from cotswold.data.augment.geometric import Maps
 from cotswold.data.augment.keyed_random import Float32, Keys, uniform
 from cotswold.kernels import warp as kernels
 from cotswold.kernels.available import backend, fallback_to_torch
-from cotswold.kernels.warp import FAR, Field, Images, PaddingMode
+from cotswold.kernels.warp import MAX_DISTANCE, Field, Images, PaddingMode
 
 _REACH = 4.0
 """Deviations beyond which a Gaussian counts as 0."""
@@ -47,34 +47,34 @@ def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Paddin
 
     ``maps`` lead from positions of the result, (y, x) from the centre, to those of the image;
     ``displacement``
-    is added. Positions farther away than `FAR` pixels count as at that distance.
+    is added. Positions farther away than `MAX_DISTANCE` pixels count as at that distance.
     """
     asked = Images(
         np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill
     )
-    return _done(asked)
+    return _crop_result(asked)
 
 
 @fallback_to_torch
-def _done(images: Images) -> Float32:
+def _crop_result(images: Images) -> Float32:
     if backend() != "llvm" or max(images.values.shape[2:]) >= _LONGEST:
-        return plain(images)
-    found: Float32 = kernels.run(images, plain)
+        return warp_reference(images)
+    found: Float32 = kernels.run(images, warp_reference)
     return found
 
 
-def plain(images: Images) -> Float32:
+def warp_reference(images: Images) -> Float32:
     """Reference implementation in NumPy."""
     values, fill = images.values, images.fill
     height, width = values.shape[2:]
-    places = _places(images.maps, height, width)
+    places = _origins(images.maps, height, width)
     if images.field is not None:
         places += _displacements(images.field, height, width)
     low = np.floor(places)
     part = places - low
-    corners = low.clip(-FAR, FAR).astype(np.int64)
+    corners = low.clip(-MAX_DISTANCE, MAX_DISTANCE).astype(np.int64)
     rows, columns = (
-        [_inside(corners[:, axis] + step, size, fill) for step in (0, 1)]
+        [_valid_indices(corners[:, axis] + step, size, fill) for step in (0, 1)]
         for axis, size in enumerate((height, width))
     )
     flat = values.reshape(*values.shape[:2], height * width)
@@ -99,7 +99,7 @@ def _displacements(field: Field, height: int, width: int) -> Float32:
     return found
 
 
-def _places(maps: Float32, height: int, width: int) -> Float32:
+def _origins(maps: Float32, height: int, width: int) -> Float32:
     """Return the origin (y, x) of each pixel, from the corner of the image: (image, 2, y, x)."""
     middle = np.array([(height - 1) / 2, (width - 1) / 2], np.float32)
     y = (np.arange(height, dtype=np.float32) - middle[0])[None, None, :, None]
@@ -114,7 +114,7 @@ def _share(part: Float32, step: int) -> Float32:
     return part if step else np.float32(1) - part
 
 
-def _inside(at: np.ndarray, size: int, fill: str) -> tuple[np.ndarray, np.ndarray]:
+def _valid_indices(at: np.ndarray, size: int, fill: str) -> tuple[np.ndarray, np.ndarray]:
     """Return valid indices, and whether each was inside before."""
     there = (at >= 0) & (at < size)
     if fill == "reflect" and size > 1:

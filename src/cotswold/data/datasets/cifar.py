@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import bytes_in, size_of
-from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
+from cotswold.data.sources.arrays import ArraySource, ImageArray, select_arrays
 from cotswold.data.sources.base import Source
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.file_names import Labels, split_named
@@ -40,7 +40,7 @@ def open_cifar(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         if marks.max(initial=0) >= len(CLASSES):
             raise SourceError(f"{path} has labels up to {marks.max()}; labels of CIFAR-10 are 0 to 9")
         parts.append(ImageArray(path.name, len(records), _split(path.name), partial(_images, path), marks))
-    parts = kept(parts, include, exclude, where)
+    parts = select_arrays(parts, include, exclude, where)
     others = ("cifar", *((part.name, part.count) for part in parts))
     identity = ContentIdentity(where, files[0].parent, tuple(path.name for path in files), others)
     return ArraySource(parts, CLASSES, labels, identity)

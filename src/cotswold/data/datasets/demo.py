@@ -57,7 +57,7 @@ _FACES, _HALF, _PATCH = 100, 50, 25
 _CROPS, _FACE_CROPS, _OTHER_CROPS, _DISTRACTOR_CROPS = 4200, 600, 200, 100
 _SHORTEST, _LONGEST = 64, 400
 """Range of sides of the square crops, in pixels of the photograph."""
-_ENLARGED = 96
+_ENLARGED_SIDE = 96
 """Side to which patches are enlarged."""
 
 
@@ -103,7 +103,7 @@ class CropSource(Source):
         side = crop.side or round(crop.box[2] - crop.box[0])
         cut = image.resize((side, side), Image.Resampling.BICUBIC, box=crop.box)
         if crop.grey and crop.side is not None and crop.patch is None:
-            cut = cut.resize((_ENLARGED, _ENLARGED), Image.Resampling.BICUBIC)
+            cut = cut.resize((_ENLARGED_SIDE, _ENLARGED_SIDE), Image.Resampling.BICUBIC)
         return cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if crop.mirrored else cut
 
     def label(self, index: int) -> int:
@@ -117,18 +117,18 @@ class CropSource(Source):
     @cached_property
     def identity(self) -> str:
         """A hash of all crops and of their photographs."""
-        places = [_installed(*file) for file in sorted({crop.file for crop in self._crops})]
+        places = [_package_file(*file) for file in sorted({crop.file for crop in self._crops})]
         read = [digests(place, place.parent, [place.name]) for place in places]
         return hashed([self._name, *self._crops, *read])
 
     def _photograph(self, file: tuple[str, str]) -> Image.Image:
         if file not in self._photographs:
-            self._photographs[file] = open_image(file[1], _installed(*file)).convert("RGB")
+            self._photographs[file] = open_image(file[1], _package_file(*file)).convert("RGB")
         return self._photographs[file]
 
     def _patch(self, index: int) -> Image.Image:
         if self._patches is None:
-            values = np.load(_installed(*_PATCHES), allow_pickle=False)
+            values = np.load(_package_file(*_PATCHES), allow_pickle=False)
             self._patches = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
         return Image.fromarray(self._patches[index])
 
@@ -171,7 +171,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
         for index in range(len(source))
     }
     there = {path for path in (root, *root.rglob("*")) if path.exists() and not path.is_dir()}
-    begun = {path for path in there if path.name.endswith(PARTIAL) and _whole(path) in wanted}
+    begun = {path for path in there if path.name.endswith(PARTIAL) and _final_path(path) in wanted}
     if there and (there >= set(wanted) or not there - begun <= set(wanted)):
         raise UserError(f"{root} already exists; give a new or empty directory")
     for done, (path, (source, index)) in enumerate(wanted.items(), 1):
@@ -186,7 +186,7 @@ def write_demo(out: str | Path, progress: Callable[[int, int], None] | None = No
     return {name: len(source) for name, source in sources.items()}
 
 
-def _whole(partial: Path) -> Path:
+def _final_path(partial: Path) -> Path:
     """Return the whole file of a partial one: `a.png` of `a.png.123.partial`."""
     return partial.with_name(partial.name[: partial.name.index(".png") + len(".png")])
 
@@ -236,7 +236,7 @@ def _photograph_crop(random: np.random.Generator, file: tuple[str, str], number:
 @lru_cache
 def _size(file: tuple[str, str]) -> tuple[int, int]:
     """Return width and height of a photograph."""
-    with open_image(file[1], _installed(*file)) as image:
+    with open_image(file[1], _package_file(*file)) as image:
         return image.size
 
 
@@ -246,15 +246,15 @@ def _patch_crop(random: np.random.Generator, kind: str, index: int, number: int)
     left, top = random.uniform(0, _PATCH - side, 2).tolist()
     box = (left, top, left + side, top + side)
     return _Crop(
-        f"{kind}/{index:03d}-{number:04d}", _PATCHES, index, box, _ENLARGED, bool(random.integers(2))
+        f"{kind}/{index:03d}-{number:04d}", _PATCHES, index, box, _ENLARGED_SIDE, bool(random.integers(2))
     )
 
 
 def _whole_patch(kind: str, index: int) -> _Crop:
-    return _Crop(f"{kind}/{index:03d}", _PATCHES, index, (0, 0, _PATCH, _PATCH), _ENLARGED, False)
+    return _Crop(f"{kind}/{index:03d}", _PATCHES, index, (0, 0, _PATCH, _PATCH), _ENLARGED_SIDE, False)
 
 
-def _installed(package: str, file: str) -> Path:
+def _package_file(package: str, file: str) -> Path:
     """Return the path of a file inside an installed package without importing it. Raises
     MissingExtraError.
     """

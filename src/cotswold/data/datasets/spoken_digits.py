@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.datasets import log_mel
-from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, too_much
+from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, size_error
 from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.file_names import Labels, chosen
-from cotswold.data.sources.folder import walk
+from cotswold.data.sources.folder import walk_files
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray, VectorSource
 from cotswold.errors import MissingExtraError, SourceError, install
@@ -71,9 +71,9 @@ class _Recordings:
         self._where, self._zipped = where, where.is_file()
         self._archive: Any = None
         paths = (
-            self._opened().namelist()
+            self._open().namelist()
             if self._zipped
-            else [path.relative_to(where).as_posix() for path in walk(where)]
+            else [path.relative_to(where).as_posix() for path in walk_files(where)]
         )
         self.names = sorted(filter(is_recording, paths))
 
@@ -101,7 +101,7 @@ class _Recordings:
     def identity(self, name: str) -> tuple[object, ...]:
         """Return values that change with the recording."""
         if self._zipped:
-            member = self._opened().getinfo(name)
+            member = self._open().getinfo(name)
             return member.file_size, member.CRC
         return (hashed([self._bytes(name).hex()]),)
 
@@ -109,10 +109,10 @@ class _Recordings:
         try:
             if not self._zipped:
                 return (self._where / name).read_bytes()
-            archive = self._opened()
+            archive = self._open()
             size = archive.getinfo(name).file_size
             if size > UNPACKED_BYTES_MAX:
-                raise too_much(f"{self._where}/{name}", size)
+                raise size_error(f"{self._where}/{name}", size)
             content: bytes = archive.read(name)
         except SourceError:
             raise
@@ -120,7 +120,7 @@ class _Recordings:
             raise self._unreadable(name, error) from error
         return content
 
-    def _opened(self) -> Any:
+    def _open(self) -> Any:
         if self._archive is None:
             self._archive = opened_zip(self._where)
         return self._archive

@@ -32,7 +32,7 @@ _PIECE_BYTES = 1 << 20
 
 
 @contextmanager
-def opened(path: Path, remedy: str = "download it again") -> Iterator[BinaryIO]:
+def open_binary(path: Path, remedy: str = "download it again") -> Iterator[BinaryIO]:
     """Open a file, unpacking .gz; links are followed, and pipes raise an error instead of blocking.
 
     Errors while the file is open raise SourceError with the remedy.
@@ -45,19 +45,19 @@ def opened(path: Path, remedy: str = "download it again") -> Iterator[BinaryIO]:
             else:
                 yield file
     except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(f"{path} cannot be read ({_said(error)}); {remedy}") from error
+        raise SourceError(f"{path} cannot be read ({_describe_error(error)}); {remedy}") from error
 
 
 def size_of(path: Path) -> int:
     """Return the unpacked size of a file. Raises SourceError above the limit."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         if path.suffix != ".gz":
             return os.fstat(file.fileno()).st_size
         total = 0
         while piece := file.read(_PIECE_BYTES):
             total += len(piece)
             if total > UNPACKED_BYTES_MAX:
-                raise too_much(path, total)
+                raise size_error(path, total)
     return total
 
 
@@ -68,14 +68,14 @@ def bytes_in(path: Path, count: int, offset: int = 0) -> NDArray[np.uint8]:
     if path.suffix != ".gz":
         return np.memmap(path, np.uint8, "r", offset, (count,)) if count else np.empty(0, np.uint8)
     found = np.empty(count, np.uint8)
-    with opened(path) as file:
+    with open_binary(path) as file:
         file.seek(offset)
         if file.readinto(found) != count:  # type: ignore[attr-defined]  # a buffered reader has it
             raise SourceError(f"{path} has become shorter; download it again")
     return found
 
 
-def too_much(what: Path | str, count: int) -> SourceError:
+def size_error(what: Path | str, count: int) -> SourceError:
     """Return the error for data that unpacks to too many bytes."""
     return SourceError(
         f"{what} unpacks to {count:,} bytes or more (a decompression bomb?); if you trust it, unpack it "
@@ -89,7 +89,7 @@ class Npz:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.shapes: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
-        with self._opened() as archive:
+        with self._open() as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
                     shape, dtype = header(file)
@@ -108,13 +108,13 @@ class Npz:
         shape, dtype = self.shapes[name]
         needed = math.prod(shape) * dtype.itemsize
         if needed > UNPACKED_BYTES_MAX:
-            raise too_much(f"{self._path}:{name}", needed)
-        with self._opened() as archive, archive.open(f"{name}.npy") as file:
+            raise size_error(f"{self._path}:{name}", needed)
+        with self._open() as archive, archive.open(f"{name}.npy") as file:
             array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return array
 
     @contextmanager
-    def _opened(self) -> Iterator[zipfile.ZipFile]:
+    def _open(self) -> Iterator[zipfile.ZipFile]:
         try:
             with open_reading(os.path.realpath(self._path)) as file, zipfile.ZipFile(file) as archive:
                 yield archive
@@ -122,7 +122,8 @@ class Npz:
             raise
         except Exception as error:  # zip, zlib and format errors of every kind
             raise SourceError(
-                f"{self._path} cannot be read as .npz ({_said(error)}); save it again with numpy.savez"
+                f"{self._path} cannot be read as .npz ({_describe_error(error)}); save it again with "
+                "numpy.savez"
             ) from error
 
 
@@ -134,5 +135,5 @@ def header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return shape, dtype
 
 
-def _said(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -15,13 +15,13 @@ from typing import IO, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, Npz, header, too_much
-from cotswold.data.formats.vector_files import BESIDE, load_npy, npy_header, read_npy
+from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, Npz, header, size_error
+from cotswold.data.formats.vector_files import LABELS_SUFFIX, load_npy, npy_header, read_npy
 from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.contents import ContentIdentity, digests
 from cotswold.data.sources.file_names import Labels, Paths, chosen
-from cotswold.data.sources.folder import walk
+from cotswold.data.sources.folder import walk_files
 from cotswold.data.sources.labels import LabelArray, checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError
@@ -48,12 +48,12 @@ def open_folder(
     root: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> VectorSource:
     """Open a folder in which every .npy, ordered by path, is a sequence."""
-    return _opened(_Folder(root), include, exclude, labels)
+    return _open_files(_Folder(root), include, exclude, labels)
 
 
 def open_zip(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
     """Open a zip as `open_folder` opens a folder, without unpacking it."""
-    return _opened(_Zip(path), include, exclude, labels)
+    return _open_files(_Zip(path), include, exclude, labels)
 
 
 def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
@@ -113,13 +113,15 @@ class _Files(Protocol):
 class _Folder:
     def __init__(self, root: Path) -> None:
         self.where, self._root = str(root), root
-        self.names = sorted(n for path in walk(root) if is_array(n := path.relative_to(root).as_posix()))
+        self.names = sorted(
+            n for path in walk_files(root) if is_array(n := path.relative_to(root).as_posix())
+        )
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
         return npy_header(self._root / name)
 
     def load(self, name: str) -> NDArray[Any]:
-        return (read_npy if name.endswith(BESIDE) else load_npy)(self._root / name)
+        return (read_npy if name.endswith(LABELS_SUFFIX) else load_npy)(self._root / name)
 
     def contents(self, names: Sequence[str]) -> Sequence[object]:
         return digests(self._root, self._root, names)
@@ -131,7 +133,7 @@ class _Zip:
     def __init__(self, path: Path) -> None:
         self.where, self._path = str(path), path
         self._archive: zipfile.ZipFile | None = None
-        self.names = sorted(name for name in self._opened().namelist() if is_array(name))
+        self.names = sorted(name for name in self._open().namelist() if is_array(name))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_archive": None}
@@ -143,15 +145,15 @@ class _Zip:
         return self._read(name, _unpacked)
 
     def contents(self, names: Sequence[str]) -> Sequence[object]:
-        members = [self._opened().getinfo(name) for name in names]
+        members = [self._open().getinfo(name) for name in names]
         return [(member.file_size, member.CRC) for member in members]
 
     def _read(self, name: str, read: Callable[[IO[bytes]], T]) -> T:
-        archive = self._opened()
+        archive = self._open()
         try:
             size = archive.getinfo(name).file_size
             if size > UNPACKED_BYTES_MAX:
-                raise too_much(f"{self.where}/{name}", size)
+                raise size_error(f"{self.where}/{name}", size)
             with archive.open(name) as file:
                 return read(file)
         except SourceError:
@@ -161,7 +163,7 @@ class _Zip:
                 f"{self.where}/{name} cannot be read ({error}); save it again with numpy.save"
             ) from error
 
-    def _opened(self) -> zipfile.ZipFile:
+    def _open(self) -> zipfile.ZipFile:
         if self._archive is None:
             self._archive = opened_zip(self._path)
         return self._archive
@@ -172,11 +174,11 @@ def _unpacked(file: IO[bytes]) -> NDArray[Any]:
     return array
 
 
-def _opened(
+def _open_files(
     files: _Files, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> VectorSource:
     where, names = files.where, files.names
-    beside = {name for name in names if name.endswith(BESIDE)}
+    beside = {name for name in names if name.endswith(LABELS_SUFFIX)}
     names = [name for name in names if name not in beside]
     if not names:
         raise SourceError(f"{where} contains no sequences of frames (no .npy); give one that does")
@@ -195,8 +197,8 @@ def _opened(
     elif labels == "file":
         marks = []
         for name, rows in zip(names, lengths, strict=True):
-            marks.append((f"{where}/{name[:-4]}{BESIDE}", _labels_of(files, name, rows, beside)))
-            read.append(name[:-4] + BESIDE)
+            marks.append((f"{where}/{name[:-4]}{LABELS_SUFFIX}", _labels_of(files, name, rows, beside)))
+            read.append(name[:-4] + LABELS_SUFFIX)
         found = joined_labels(marks)
     return VectorSource(parts, partial(_identity, files, read, others), found, lengths)
 
@@ -207,7 +209,7 @@ def _identity(files: _Files, read: Sequence[str], others: Sequence[object]) -> s
 
 def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray[Any]:
     """Return one label per frame; the label file has one per frame or one for the whole sequence."""
-    file = name[:-4] + BESIDE
+    file = name[:-4] + LABELS_SUFFIX
     if file not in beside:
         raise UnlabelledError(f"{files.where}/{name} has no label file {file} next to it", "add the file")
     marks = files.load(file)

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.formats.array_files import bytes_in, opened, size_of
-from cotswold.data.sources.arrays import ArraySource, ImageArray, kept
+from cotswold.data.formats.array_files import bytes_in, open_binary, size_of
+from cotswold.data.sources.arrays import ArraySource, ImageArray, select_arrays
 from cotswold.data.sources.base import Source
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.file_names import Labels, split_named
@@ -42,7 +42,7 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
         parts.append(
             ImageArray(path.name, count, split_named(match["split"]), partial(_read, path, 3), marks)
         )
-    parts = kept(parts, include, exclude, where)
+    parts = select_arrays(parts, include, exclude, where)
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     names = [path.name for path in files]
     if labels == "file":
@@ -78,7 +78,7 @@ def _read(path: Path, dimensions: int) -> NDArray[np.uint8]:
 
 def _shape(path: Path, dimensions: int) -> tuple[int, ...]:
     """Return the shape in the header, if the size of the file agrees."""
-    with opened(path) as file:
+    with open_binary(path) as file:
         head = file.read(_header_bytes(dimensions))
     if head[:4] != bytes([0, 0, _UBYTE, dimensions]) or len(head) < _header_bytes(dimensions):
         raise SourceError(

@@ -120,7 +120,7 @@ def shallow(name: str, image: Image.Image, ranges: Ranges) -> Image.Image:
     if deep is None:
         return image
     image.close()
-    levels = ranges.applied(deep)
+    levels = ranges.apply(deep)
     if levels is None:
         raise BrokenImageError(f"{name}: contains infinite or NaN values")
     return Image.fromarray(levels)

@@ -31,7 +31,7 @@ class Levels:
     high: float
     shift: int | None = None
 
-    def applied(self, values: NDArray[Any]) -> NDArray[np.uint8]:
+    def apply(self, values: NDArray[Any]) -> NDArray[np.uint8]:
         """Return the grey levels of finite values."""
         if self.shift is not None:
             scaled = values >> self.shift
@@ -150,7 +150,7 @@ class Ranges:
             self._of[kind] = found | self._of.get(kind, found)
         return found
 
-    def applied(self, image: NDArray[Any]) -> NDArray[np.uint8] | None:
+    def apply(self, image: NDArray[Any]) -> NDArray[np.uint8] | None:
         """Return the grey levels of an image by the range of its kind, or by its own if the kind has none.
 
         The result is None if a value is infinite or NaN.
@@ -158,7 +158,7 @@ class Ranges:
         if not is_finite(image):
             return None
         found = self._of.get(_kind(image)) or _range(image)
-        return found.levels.applied(image)
+        return found.levels.apply(image)
 
     def __str__(self) -> str:
         """Return a sentence; empty if all images have 8 bits."""

@@ -16,14 +16,14 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.formats.array_files import Npz, bytes_in, header, opened, size_of
+from cotswold.data.formats.array_files import Npz, bytes_in, header, open_binary, size_of
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.file_names import Labels, chosen, split_named
 from cotswold.data.sources.labels import checked_labels, joined_labels
 from cotswold.data.sources.vectors import VectorArray, VectorSource, checked_shape
 from cotswold.errors import SourceError, UnlabelledError
 
-BESIDE = ".labels.npy"
+LABELS_SUFFIX = ".labels.npy"
 """Suffix of the label file next to `name.npy`."""
 _DATA = {"x", "data", "vectors", "vector", "features", "inputs", "samples"}
 _LABELS = {"y", "labels", "label", "targets", "target", "classes"}
@@ -40,7 +40,7 @@ def is_idx(name: str) -> bool:
     return _IDX.match(name) is not None
 
 
-def words(name: str) -> list[str]:
+def name_words(name: str) -> list[str]:
     """Return the words in the name of an array."""
     return PurePath(name).stem.replace("-", "_").lower().split("_")
 
@@ -71,7 +71,7 @@ def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
             f"{path} contains no array of vectors (n, features); it has {sorted(archive.shapes)}"
         )
     if not include and len(found) > 1:
-        found = _meant(path, found)
+        found = _marked_arrays(path, found)
     found = [found[index] for index in chosen(found, include, exclude, str(path))]
     parts = [
         VectorArray(
@@ -123,12 +123,12 @@ def open_idx(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], la
 
 def split_in(name: str) -> str | None:
     """Return the split in the name of an array, or None."""
-    return next((split for word in words(name) if (split := split_named(word))), None)
+    return next((split for word in name_words(name) if (split := split_named(word))), None)
 
 
 def npy_header(path: Path) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return shape and dtype of the array in an .npy file. Raises SourceError for other files."""
-    with opened(path, "save it again with numpy.save") as file:
+    with open_binary(path, "save it again with numpy.save") as file:
         try:
             return header(file)
         except (ValueError, SyntaxError, TypeError, EOFError, KeyError) as error:  # from a damaged header
@@ -159,7 +159,7 @@ def _loaded(path: Path, mode: Literal["r"] | None) -> NDArray[Any]:
 
 def labels_beside(path: Path) -> Path:
     """Return the label file of an .npy. Raises UnlabelledError if it is missing."""
-    beside = path.with_name(path.name.removesuffix(".npy") + BESIDE)
+    beside = path.with_name(path.name.removesuffix(".npy") + LABELS_SUFFIX)
     if not beside.is_file():
         raise UnlabelledError(f"{path} has no label file {beside.name} next to it", "add the file")
     return beside
@@ -171,12 +171,12 @@ def _refuse_folders(where: Path, labels: Labels) -> None:
 
 
 def _is_vectors(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return len(shape) == 2 and dtype.kind in "buif" and not _LABELS & set(words(name))
+    return len(shape) == 2 and dtype.kind in "buif" and not _LABELS & set(name_words(name))
 
 
-def _meant(path: Path, names: Sequence[str]) -> list[str]:
+def _marked_arrays(path: Path, names: Sequence[str]) -> list[str]:
     """Return the arrays whose names mark them as vectors or name a split."""
-    meant = [name for name in names if split_in(name) or _DATA & set(words(name))]
+    meant = [name for name in names if split_in(name) or _DATA & set(name_words(name))]
     if not meant:
         raise SourceError(
             f"{path} contains {len(names)} arrays that may be vectors ({', '.join(names)}); name the right "
@@ -198,7 +198,7 @@ def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
         for name, (shape, dtype) in archive.shapes.items()
         if name != part.name and split_in(name) == split_in(part.name)
     }
-    named = [name for name in others if _LABELS & set(words(name))]
+    named = [name for name in others if _LABELS & set(name_words(name))]
     found = named or [
         name
         for name, (shape, dtype) in others.items()
@@ -236,7 +236,7 @@ def _idx(path: Path, dimensions: int) -> NDArray[Any]:
 def _idx_shape(path: Path, dimensions: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype in the header, if the size of the file agrees."""
     begins = 4 + 4 * dimensions
-    with opened(path) as file:
+    with open_binary(path) as file:
         head = file.read(begins)
     if len(head) < begins or head[:2] != b"\0\0" or head[3] != dimensions or head[2] not in _IDX_TYPES:
         raise SourceError(f"{path} is not an idx file with {dimensions} dimensions; download it again")

@@ -47,7 +47,7 @@ class ZipSource(NamedFiles):
         self._path = path
         self._archive: zipfile.ZipFile | None = None
         members = sorted(
-            (i for i in self._opened().infolist() if is_image(i.filename)), key=lambda i: i.filename
+            (i for i in self._open().infolist() if is_image(i.filename)), key=lambda i: i.filename
         )
         if not members:
             raise SourceError(f"{path} contains no images (no .jpg, .png, .tif, ...); give a zip that does")
@@ -60,7 +60,7 @@ class ZipSource(NamedFiles):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_archive": None}
 
-    def opened(self, index: int) -> Image.Image:
+    def open_image(self, index: int) -> Image.Image:
         """Decompress and open one member."""
         return open_image(self.name(index), self._unpacked(index, MEMBER_BYTES_MAX))
 
@@ -68,12 +68,12 @@ class ZipSource(NamedFiles):
         """Return the size and CRC-32 of each member, from the zip's directory."""
         return self._checks
 
-    def begins(self, index: int) -> bytes:
+    def first_bytes(self, index: int) -> bytes:
         """Decompress the first bytes of one member."""
         return self._unpacked(index, PNG_HEADER_BYTES)
 
     def _unpacked(self, index: int, most: int) -> bytes:
-        name, archive = self.name(index), self._opened()
+        name, archive = self.name(index), self._open()
         try:
             member = archive.getinfo(name)
             if member.file_size > MEMBER_BYTES_MAX:
@@ -93,7 +93,7 @@ class ZipSource(NamedFiles):
         ) as error:
             raise BrokenImageError(f"{name}: {error}") from error
 
-    def _opened(self) -> zipfile.ZipFile:
+    def _open(self) -> zipfile.ZipFile:
         if self._archive is None:
             self._archive = opened_zip(self._path)
         return self._archive

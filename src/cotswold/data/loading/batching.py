@@ -61,14 +61,14 @@ def coalesce(
             first, count = held[0], len(each.rows)
             is_full = len(held) >= min(most, most_bytes // max(1, (sample_bytes + _ROW_BYTES) * count))
             if is_full or (each.epoch, count) != (first.epoch, len(first.rows)):
-                yield _joined(held)
+                yield _coalesce(held)
                 held = []
         held.append(each)
     if held:
-        yield _joined(held)
+        yield _coalesce(held)
 
 
-def _joined(wanted: Sequence[BatchRequest]) -> BatchRequest:
+def _coalesce(wanted: Sequence[BatchRequest]) -> BatchRequest:
     return BatchRequest(wanted[0].epoch, np.stack([each.rows for each in wanted]))
 
 
@@ -90,7 +90,7 @@ def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
     found = np.full(len(rows), seed & (1 << 64) - 1, np.uint64)
     with np.errstate(over="ignore"):
         for each in (np.asarray(epoch, np.uint64), rows.astype(np.uint64)):
-            found = _mixed(found + np.uint64(0x9E3779B97F4A7C15) * (each + np.uint64(1)))
+            found = _mix(found + np.uint64(0x9E3779B97F4A7C15) * (each + np.uint64(1)))
     return found
 
 
@@ -177,7 +177,7 @@ class BatchBuilder:
         return np.ascontiguousarray(values.transpose(0, 2, 3, 1, 4))
 
 
-def _mixed(state: Keys) -> Keys:
+def _mix(state: Keys) -> Keys:
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed: Keys = state ^ (state >> np.uint64(31))

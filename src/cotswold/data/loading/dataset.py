@@ -125,7 +125,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         self._passed, self._position, self._resumed = epoch, 0, None
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        begin = self._begin()
+        begin = self._start_position()
         self._passed, self._position = int(self._epoch), begin
         return self._samples(self._passed, begin)
 
@@ -135,7 +135,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
             return dict(self._resumed)
         worker, workers = worker_of_loader()
         return {
-            **self._nature(),
+            **self._settings(),
             "worker": worker,
             "workers": workers,
             "buffer": self._order.buffer,
@@ -152,7 +152,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         Raises:
             UserError: if the state is malformed, or belongs to another store or other settings.
         """
-        nature = {"augmentation": None, **self._nature()}  # absent from older states
+        nature = {"augmentation": None, **self._settings()}  # absent from older states
         different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
@@ -172,9 +172,9 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
             )
         self._epoch.fill_(numbers["epoch"])
         self._order = Buffered(self._rows, numbers["buffer"])
-        self._resumed = {**self._nature(), **numbers}
+        self._resumed = {**self._settings(), **numbers}
 
-    def _begin(self) -> int:
+    def _start_position(self) -> int:
         """Return the position at which a pass begins in this process."""
         if self._resumed is None:
             return 0
@@ -187,7 +187,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
             )
         return int(state["position"])
 
-    def _nature(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """Return the settings with which a state must agree."""
         return {
             "store": self._identity,

@@ -47,7 +47,7 @@ class Order(Protocol):
         """Name of the order in the reader's state."""
 
     @property
-    def held(self) -> int:
+    def max_waiting_samples(self) -> int:
         """Maximum number of samples that wait between two reads of a shard."""
 
     def shards(self, epoch: int) -> Rows:
@@ -90,7 +90,7 @@ class Buffered:
     name = "buffered"
 
     @property
-    def held(self) -> int:
+    def max_waiting_samples(self) -> int:
         """The size of the buffer, or of the split if smaller."""
         return min(self.buffer, self.split.samples)
 

@@ -25,11 +25,11 @@ class Prefetcher(Iterator[T]):
         self, made: Generator[T, None, None], most: int, stop: Callable[[], None] = lambda: None
     ) -> None:
         """Start the thread; ``stop`` interrupts a wait inside ``made`` from another thread."""
-        self._made, self._most, self._stop_waiting = made, most, stop
+        self._iterator, self._most, self._stop_waiting = made, most, stop
         self._ready: deque[T | Exception] = deque()
         self._changed = threading.Condition()
         # each flag is set under `_changed` before its owner checks its condition, so no change is missed
-        self._is_taker_waiting = self._is_maker_waiting = self._is_over = False
+        self._is_consumer_waiting = self._is_producer_waiting = self._is_over = False
         self._thread = threading.Thread(target=self._run, name="ahead", daemon=True)
         self._thread.start()
 
@@ -41,13 +41,13 @@ class Prefetcher(Iterator[T]):
         """Return the next item, or raise the exception of ``made``, which ends the iteration like `close`."""
         if not self._ready:
             with self._changed:
-                self._is_taker_waiting = True
+                self._is_consumer_waiting = True
                 self._changed.wait_for(lambda: self._ready or self._is_over)
-                self._is_taker_waiting = False
+                self._is_consumer_waiting = False
             if not self._ready:
                 raise StopIteration
         found = self._ready.popleft()
-        if self._is_maker_waiting and self._has_room:
+        if self._is_producer_waiting and self._has_room:
             with self._changed:
                 self._changed.notify_all()
         if isinstance(found, Exception):
@@ -72,23 +72,23 @@ class Prefetcher(Iterator[T]):
 
     def _run(self) -> None:
         try:
-            for each in self._made:
+            for each in self._iterator:
                 if self._is_over:
                     return
                 self._put(each)
         except Exception as error:  # raised again in the consumer by __next__
             self._put(error)
         finally:
-            self._made.close()
+            self._iterator.close()
             self._end()
 
     def _put(self, item: T | Exception) -> None:
         self._ready.append(item)
-        if self._is_taker_waiting:
+        if self._is_consumer_waiting:
             with self._changed:
                 self._changed.notify_all()
         if len(self._ready) >= self._most:
             with self._changed:
-                self._is_maker_waiting = True
+                self._is_producer_waiting = True
                 self._changed.wait_for(lambda: self._has_room or self._is_over)
-                self._is_maker_waiting = False
+                self._is_producer_waiting = False

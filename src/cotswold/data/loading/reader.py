@@ -21,7 +21,7 @@ from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
 from cotswold.geometry import Box
 
-_AHEAD = 8
+_WAITING_BATCHES = 8
 """Maximum number of batches that wait."""
 
 
@@ -86,7 +86,7 @@ class Reader:
         """Number of batches of this epoch returned so far."""
         self.waited_seconds = 0.0
         """Total time for which the caller has waited for batches, seconds."""
-        self._ahead: Prefetcher[Batch] | None = None
+        self._prefetcher: Prefetcher[Batch] | None = None
 
     def __len__(self) -> int:
         """Return the number of batches in one epoch."""
@@ -105,7 +105,7 @@ class Reader:
 
     def next(self) -> Batch:
         """Return the next batch, across epochs. Raises StoreError for a damaged chunk."""
-        if self._ahead is None:
+        if self._prefetcher is None:
             # computing the order of an epoch takes as long as many batches, so it is prefetched
             epochs = Prefetcher(self._epochs(self.epoch, self.position), 1)
 
@@ -113,10 +113,10 @@ class Reader:
                 epochs.close(wait=False)
                 self._feed.stop()
 
-            self._ahead = Prefetcher(self._feed.batches(self._order, epochs), _AHEAD, stop)
+            self._prefetcher = Prefetcher(self._feed.batches(self._order, epochs), _WAITING_BATCHES, stop)
         begun = time.perf_counter()
         try:
-            batch = next(self._ahead)
+            batch = next(self._prefetcher)
         except BaseException:
             self.close()  # its thread has ended; the next call restarts at the same position
             raise
@@ -129,7 +129,7 @@ class Reader:
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the reader, as JSON values."""
         order = {"order": self._order.name, "buffer": self._order.buffer}
-        return {**self._nature(), **order, "epoch": self.epoch, "position": self.position}
+        return {**self._settings(), **order, "epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume at the position and in the order of another reader, even if its buffer had another size.
@@ -142,7 +142,7 @@ class Reader:
         Raises:
             UserError: if the state is malformed, or belongs to another store or other settings.
         """
-        nature = {"augmentation": None, **self._nature()}
+        nature = {"augmentation": None, **self._settings()}
         different = [key for key, value in nature.items() if state.get(key) != value]
         if different:
             raise UserError(
@@ -165,11 +165,11 @@ class Reader:
 
     def close(self) -> None:
         """Stop prefetching; the next batch starts it again."""
-        if self._ahead is not None:
-            self._ahead.close()
-            self._ahead = None
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+            self._prefetcher = None
 
-    def _nature(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Any]:
         """Return the settings with which a state must agree."""
         return {
             "store": self._store.identity,

@@ -41,9 +41,9 @@ class Buffer:
     """
 
     def __init__(self, order: Order, shard: int, batch: int, begun: Iterator[Epoch], read: Read) -> None:
-        self.capacity = order.held + shard + batch
+        self.capacity = order.max_waiting_samples + shard + batch
         self._order, self._shard, self._read = order, shard, read
-        self._coming = self._reads(begun)
+        self._next_reads = self._reads(begun)
         self._free = list(range(self.capacity))
         self._places: dict[tuple[int, int], int] = {}
         self._slots: NDArray[Any] | None = None
@@ -60,7 +60,7 @@ class Buffer:
 
     def _load(self) -> bool:
         """Read one shard and keep its needed rows; return False if no shard is left."""
-        coming = next(self._coming, None)
+        coming = next(self._next_reads, None)
         if coming is None:
             return False
         epoch, shard, wanted = coming

@@ -28,10 +28,10 @@ from cotswold.errors import SourceError, UserError
 from cotswold.host import granted_cores
 from cotswold.phrases import counted
 
-Found = list[Float32 | BrokenImageError]
+TransformResults = list[Float32 | BrokenImageError]
 """Transformed samples, or the error of each."""
 
-_AHEAD = 3
+_BATCHES_IN_PROGRESS = 3
 """Maximum number of batches in progress."""
 
 
@@ -84,7 +84,7 @@ class SampleStream:
         threads: Number of threads that decode images.
     """
 
-    def __init__(self, samples: _Transformed, batch: int, indices: Sequence[int], threads: int) -> None:
+    def __init__(self, samples: _TransformTask, batch: int, indices: Sequence[int], threads: int) -> None:
         self._samples, self._batch, self._indices, self._threads = samples, batch, indices, threads
         self.broken: list[str] = []
         """Broken images found in the last iteration, each with the reason."""
@@ -113,39 +113,39 @@ class SampleStream:
 
     def _decoded(self, pool: ThreadPoolExecutor) -> Iterator[tuple[int, Float32 | BrokenImageError]]:
         """Yield samples or their errors in order, with a bounded number in progress."""
-        waiting: deque[tuple[Sequence[int], Future[Found]]] = deque()
-        together = self._samples.together
+        waiting: deque[tuple[Sequence[int], Future[TransformResults]]] = deque()
+        together = self._samples.samples_per_task
         for start in range(0, len(self._indices), together):
             part = self._indices[start : start + together]
-            waiting.append((part, pool.submit(self._samples.some, part)))
-            if len(waiting) * together > _AHEAD * self._batch + self._threads:
+            waiting.append((part, pool.submit(self._samples.transform, part)))
+            if len(waiting) * together > _BATCHES_IN_PROGRESS * self._batch + self._threads:
                 at, future = waiting.popleft()
                 yield from zip(at, future.result(), strict=True)
         for at, future in waiting:
             yield from zip(at, future.result(), strict=True)
 
 
-class _Transformed(Protocol):
+class _TransformTask(Protocol):
     """A source and the transform of its samples."""
 
     @property
     def source(self) -> SampleSource:
         """The source of the samples."""
 
-    together: int
+    samples_per_task: int
     """Number of samples per task."""
 
-    def some(self, indices: Sequence[int]) -> Found:
+    def transform(self, indices: Sequence[int]) -> TransformResults:
         """Return transformed samples, or their errors."""
 
 
 class _Images:
-    together = 1
+    samples_per_task = 1
 
     def __init__(self, source: Source, transform: Transform) -> None:
-        self.source, self._transform = source.levelled(transform.ranges), transform
+        self.source, self._transform = source.with_ranges(transform.ranges), transform
 
-    def some(self, indices: Sequence[int]) -> Found:
+    def transform(self, indices: Sequence[int]) -> TransformResults:
         return [self._one(index) for index in indices]
 
     def _one(self, index: int) -> Float32 | BrokenImageError:
@@ -158,7 +158,7 @@ class _Images:
 
 
 class _Vectors:
-    together = 64
+    samples_per_task = 64
 
     def __init__(self, source: VectorSource, transform: VectorTransform) -> None:
         wanted = transform.preparation
@@ -169,9 +169,9 @@ class _Vectors:
             )
         self.source, self._transform = source, transform
 
-    def some(self, indices: Sequence[int]) -> Found:
+    def transform(self, indices: Sequence[int]) -> TransformResults:
         context = self._transform.preparation.context
-        around = self.source.around(np.array(indices, np.int64), context)
+        around = self.source.context_rows(np.array(indices, np.int64), context)
         needed, places = np.unique(around, return_inverse=True)
         values = self._transform.values(self.source.rows(needed))
         return list(values[places.reshape(-1)].reshape(len(indices), -1, 1, 1))

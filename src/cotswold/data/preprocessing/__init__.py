@@ -32,7 +32,7 @@ def transform_from_state(state: dict[str, Any]) -> AnyTransform:
     return (VectorTransform if "features" in preparation else Transform).from_state(state)
 
 
-def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, object, object]]:
+def differing_fields(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, object, object]]:
     """Return the fields of `[data]` in which two preparations differ for a network, with both values.
 
     The dtype of a store does not count, nor do parameters of a disabled whitening.
@@ -54,7 +54,7 @@ def differing(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, ob
     return [(name, one, other) for name, one, other in pairs if one != other]
 
 
-def of_images(transform: AnyTransform) -> Transform:
+def as_image_transform(transform: AnyTransform) -> Transform:
     """Return ``transform`` if it is one of images.
 
     Args:

@@ -17,7 +17,7 @@ from PIL import Image
 from cotswold.data.formats.image import Colour, Pixels, cut
 from cotswold.data.formats.intensity_range import Ranges
 from cotswold.data.preprocessing.whitening import (
-    TOP,
+    NYQUIST,
     Float32,
     Whitening,
     cross_spectra,
@@ -179,7 +179,7 @@ class Transform:
         images, height, width, channels = pixels.shape
         values = np.empty((images, channels, height, width), np.float32)
         for part in _parts(pixels):
-            values[part] = self._worked(pixels[part])
+            values[part] = self._preprocess(pixels[part])
         return values
 
     def prepared(self, pixels: Pixels) -> NDArray[Any]:
@@ -194,10 +194,10 @@ class Transform:
         images, height, width, channels = pixels.shape
         prepared = np.empty((images, channels, height, width), self.preparation.dtype)
         for part in _parts(pixels):
-            prepared[part] = self.stored(self._worked(pixels[part]))
+            prepared[part] = self.stored(self._preprocess(pixels[part]))
         return prepared
 
-    def _worked(self, pixels: Pixels) -> Float32:
+    def _preprocess(self, pixels: Pixels) -> Float32:
         chosen = self.preparation
         values = np.ascontiguousarray(pixels.transpose(0, 3, 1, 2), np.float32)
         if chosen.per_image_standardise:
@@ -213,7 +213,7 @@ class Transform:
 
     @cached_property
     def _grid(self) -> Float32 | None:
-        return None if self.whitening is None else self.whitening.on_grid(*self.preparation.size)
+        return None if self.whitening is None else self.whitening.frequency_matrices(*self.preparation.size)
 
     def stored(self, values: Float32) -> NDArray[Any]:
         """Convert values to the store's dtype, with clipping.
@@ -316,7 +316,7 @@ def spectra(preparation: Preparation, pixels: Pixels) -> Float32:
     return np.concatenate(found) if found else cross_spectra(plain.values(pixels))
 
 
-def plain(preparation: Preparation) -> Transform:
+def unestimated_transform(preparation: Preparation) -> Transform:
     """Return the transform of a preparation without estimated parameters."""
     assert not preparation.needs_sample
     scale = 1 / 255 if preparation.dtype == "uint8" else 1.0
@@ -342,7 +342,7 @@ def _whitening(chosen: Preparation, sample: Float32, floor: float) -> Whitening:
     computed in turn. An image's power after a filter follows from its cross-spectra.
     """
     radii, share = probe(*chosen.size).radii, probe(*chosen.size).share
-    band = roll_off(radii, chosen.whiten_cutoff * TOP)
+    band = roll_off(radii, chosen.whiten_cutoff * NYQUIST)
     level = float(share @ band**2) or 1.0
     matrices = np.broadcast_to(np.eye(sample.shape[2]), (len(radii), *sample.shape[2:]))
     scales = np.ones(len(sample))

@@ -21,7 +21,7 @@ from cotswold.phrases import counted
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-_NAMED = 10
+_MAX_NAMED_FEATURES = 10
 """Maximum number of constant features named in a message."""
 
 
@@ -203,7 +203,9 @@ class VectorTransform:
         if not constant:
             return ()
         is_or_are, it = ("is", "it is") if len(constant) == 1 else ("are", "they are")
-        named = ", ".join(map(str, constant[:_NAMED])) + (", ..." if len(constant) > _NAMED else "")
+        named = ", ".join(map(str, constant[:_MAX_NAMED_FEATURES])) + (
+            ", ..." if len(constant) > _MAX_NAMED_FEATURES else ""
+        )
         return (
             f"{len(constant):,} of {counted(self.preparation.features, 'feature')} {is_or_are} constant in "
             f"the training split, so {it} 0 there and not divided: {named}",

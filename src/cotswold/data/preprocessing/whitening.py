@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 
-TOP = 0.5
+NYQUIST = 0.5
 """The highest frequency along an axis (Nyquist), cycles per pixel."""
-CORNER = TOP * 2**0.5
+CORNER = NYQUIST * 2**0.5
 """The highest frequency, along the diagonal."""
 ROLL_OFF = 1.25
 """Ratio of the frequency where the filter reaches zero to the end of the band; a squared cosine in
@@ -65,7 +65,7 @@ class Whitening:
             raise ValueError(f"{radii.shape} radii and {matrices.shape} matrices do not match")
         return cls(radii, matrices)
 
-    def on_grid(self, height: int, width: int) -> Float32:
+    def frequency_matrices(self, height: int, width: int) -> Float32:
         """Return the matrices at cosine frequencies up to the last nonzero one: (channel out, channel in,
         y, x).
         """
@@ -114,7 +114,7 @@ def cosine_radii(height: int, width: int) -> Float64:
 
 
 def filtered(samples: Float32, grid: Float32) -> Float32:
-    """Apply a filter from `Whitening.on_grid` to images (image, channel, y, x)."""
+    """Apply a filter from `Whitening.frequency_matrices` to images (image, channel, y, x)."""
     spectrum = _forward(_forward(samples, 3, grid.shape[3]), 2, grid.shape[2])
     mixed = np.empty_like(spectrum)
     scratch = np.empty_like(spectrum[:, 0])
@@ -214,7 +214,7 @@ class Probe:
 @lru_cache(maxsize=4)
 def probe(height: int, width: int) -> Probe:
     """Return the probe for images of one size."""
-    (ys, tall), (xs, wide) = _thinned(height), _thinned(width)
+    (ys, tall), (xs, wide) = _select_frequencies(height), _select_frequencies(width)
     radius = cosine_radii(height, width)[np.ix_(ys, xs)].reshape(-1)
     counts = np.outer(tall, wide).reshape(-1)
     radii = knots(height, width)
@@ -231,7 +231,7 @@ def probe(height: int, width: int) -> Probe:
     )
 
 
-def _thinned(extent: int) -> tuple[NDArray[np.int64], Float64]:
+def _select_frequencies(extent: int) -> tuple[NDArray[np.int64], Float64]:
     """Return selected frequencies and the number of frequencies that each represents.
 
     Selected are 0 ... 15, then every second to 31, then every fourth.

@@ -55,14 +55,14 @@ class Shards:
         return -(-self.samples // self.size)
 
     @property
-    def most(self) -> int:
+    def max_samples(self) -> int:
         """Maximum number of samples in a shard."""
         return min(self.size, self.samples)
 
     @property
     def slot_bytes(self) -> int:
         """Bytes of a shard in a cache."""
-        return -(-self.most * self.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        return -(-self.max_samples * self.row_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class ShardCache:
@@ -74,7 +74,7 @@ class ShardCache:
 
     def __init__(self, bound_bytes: int) -> None:
         self.bound_bytes = bound_bytes
-        self.bytes = self.bytes_most = 0
+        self.bytes = self.peak_bytes = 0
         """Bytes that are cached or reserved, and their peak."""
         self.hits = self.misses = 0
         """Rows found in the cache, and rows of shards that had to be read."""
@@ -91,33 +91,33 @@ class ShardCache:
         if not shards.row_bytes:
             return np.empty((len(rows), *shards.shape), shards.dtype)
         numbers, places = np.divmod(rows, shards.size)
-        there = self._there(shards, numbers, places)
+        there = self._cached_rows(shards, numbers, places)
         if there is not None:
             return there
         found = np.empty((len(rows), *shards.shape), shards.dtype)
         for number in np.unique(numbers).tolist():
             at = np.flatnonzero(numbers == number)
-            found[at] = self._of_shard(shards, number, places[at], read)
+            found[at] = self._read_rows(shards, number, places[at], read)
         return found
 
-    def _there(self, shards: Shards, numbers: Rows, places: Rows) -> Array | None:
+    def _cached_rows(self, shards: Shards, numbers: Rows, places: Rows) -> Array | None:
         """Return the rows at some places of some shards if all are cached, else None."""
         with self._lock:
             arena = self._arenas.get(shards)
-            found = None if arena is None else arena.taken(numbers, places, self._tick())
+            found = None if arena is None else arena.take(numbers, places, self._tick())
             if found is not None:
                 self.hits += len(places)
         return found
 
-    def _of_shard(self, shards: Shards, number: int, places: Rows, read: Read) -> Array:
+    def _read_rows(self, shards: Shards, number: int, places: Rows, read: Read) -> Array:
         """Return the rows at some places of one shard."""
         numbers = np.full(len(places), number)
-        while (found := self._there(shards, numbers, places)) is None:
+        while (found := self._cached_rows(shards, numbers, places)) is None:
             with self._lock:
                 reading = self._reading.get((shards, number))
-                if reading is None and not self._has(shards, number):
+                if reading is None and not self._is_cached(shards, number):
                     self.misses += len(places)
-                    place = self._reserved(shards, number)
+                    place = self._reserve(shards, number)
                     break
             if reading is not None:
                 reading.wait()  # then check again: the read may have failed or the shard been evicted
@@ -136,9 +136,9 @@ class ShardCache:
         finally:
             with self._lock:
                 if is_filled:
-                    arena.keep(slot, number, self._tick())
+                    arena.occupy(slot, number, self._tick())
                 else:
-                    self._let_go(arena, slot)
+                    self._free(arena, slot)
                 self._reading.pop((shards, number)).set()
         return samples[places]
 
@@ -146,11 +146,11 @@ class ShardCache:
         self._clock += 1
         return self._clock
 
-    def _has(self, shards: Shards, number: int) -> bool:
+    def _is_cached(self, shards: Shards, number: int) -> bool:
         arena = self._arenas.get(shards)
-        return arena is not None and arena.has(number)
+        return arena is not None and arena.contains(number)
 
-    def _reserved(self, shards: Shards, number: int) -> tuple[_Arena, int] | None:
+    def _reserve(self, shards: Shards, number: int) -> tuple[_Arena, int] | None:
         """Reserve a slot for a shard and announce its reading to other threads.
 
         The least recently used shards are evicted until the shard fits. None if it cannot fit.
@@ -162,19 +162,19 @@ class ShardCache:
             oldest = min(self._arenas.values(), key=lambda arena: arena.oldest)
             if oldest.oldest == _NEVER:  # the rest is being read
                 return None
-            self._let_go(oldest, oldest.forget())
+            self._free(oldest, oldest.forget())
         arena = self._arenas.get(shards)
         if arena is None:
             arena = self._arenas[shards] = _Arena(shards, min(shards.count, self.bound_bytes // wanted))
         self.bytes += wanted
-        self.bytes_most = max(self.bytes_most, self.bytes)
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
         self._reading[shards, number] = threading.Event()
         return arena, arena.reserve()
 
-    def _let_go(self, arena: _Arena, slot: int) -> None:
+    def _free(self, arena: _Arena, slot: int) -> None:
         """Free a slot; forget a kind without cached shards."""
         self.bytes -= arena.shards.slot_bytes
-        arena.vacate(slot)
+        arena.free(slot)
         if arena.is_empty:
             del self._arenas[arena.shards]
 
@@ -194,7 +194,7 @@ class _Arena:
             ) from error
         self._row = np.dtype((np.void, shards.row_bytes))
         strides = shards.slot_bytes, shards.row_bytes
-        self._rows = np.ndarray((slots, shards.most), self._row, self._memory, strides=strides)
+        self._rows = np.ndarray((slots, shards.max_samples), self._row, self._memory, strides=strides)
         self._slots = np.full(shards.count, -1)
         """Slot of each shard, -1 if not cached."""
         self._numbers = np.full(slots, -1)
@@ -212,11 +212,11 @@ class _Arena:
         """Time of the last use of the least recently used shard."""
         return int(self._used.min())
 
-    def has(self, number: int) -> bool:
+    def contains(self, number: int) -> bool:
         """True if a shard is cached."""
         return bool(self._slots[number] >= 0)
 
-    def taken(self, numbers: Rows, places: Rows, now: int) -> Array | None:
+    def take(self, numbers: Rows, places: Rows, now: int) -> Array | None:
         """Return the rows at some places of some shards; None if a shard is not cached."""
         slots = self._slots[numbers]
         if slots.min() < 0:
@@ -234,7 +234,7 @@ class _Arena:
         rows = np.ascontiguousarray(samples).reshape(len(samples), -1).view(self._row)
         self._rows[slot, : len(rows)] = rows[:, 0]
 
-    def keep(self, slot: int, number: int, now: int) -> None:
+    def occupy(self, slot: int, number: int, now: int) -> None:
         """Record that a slot now contains a shard."""
         self._slots[number], self._numbers[slot], self._used[slot] = slot, number, now
 
@@ -245,7 +245,7 @@ class _Arena:
         self._used[slot] = _NEVER
         return slot
 
-    def vacate(self, slot: int) -> None:
+    def free(self, slot: int) -> None:
         """Mark a slot vacant and release its memory."""
         self._vacant.append(slot)
         self._memory.madvise(mmap.MADV_DONTNEED, slot * self.shards.slot_bytes, self.shards.slot_bytes)

@@ -40,7 +40,7 @@ class DatasetView:
     seed: int = 0
     box: Box | None = None
     """A window (y, x); None for whole samples."""
-    varying: str = ""
+    augmentation_json: str = ""
     """The augmentation as JSON; empty for none."""
     store: str = ""
     """Identity of the store; empty for any."""
@@ -48,7 +48,7 @@ class DatasetView:
     def __str__(self) -> str:
         """Return the view as JSON for `parsed`."""
         box = None if self.box is None else [list(self.box.start), list(self.box.stop)]
-        return json.dumps([self.split, self.seed, box, self.varying, self.store])
+        return json.dumps([self.split, self.seed, box, self.augmentation_json, self.store])
 
     @classmethod
     def parsed(cls, text: str) -> DatasetView:
@@ -61,23 +61,25 @@ class DatasetView:
             raise UserError(f"{text[:80]!r} is not a view of samples ({error})") from error
 
     @property
-    def names_own(self) -> bool:
+    def uses_custom_function(self) -> bool:
         """True if the augmentation names a user-defined function, which `augmentation` would import.
 
         Raises UserError for malformed text.
         """
         try:
-            tables = json.loads(self.varying) if self.varying else []
+            tables = json.loads(self.augmentation_json) if self.augmentation_json else []
             if not isinstance(tables, list):
                 raise TypeError("no list")
             return any(each["name"] == CUSTOM for each in tables)
         except (ValueError, TypeError, LookupError) as error:
-            raise UserError(f"{self.varying[:80]!r} is not a list of transforms ({error})") from error
+            raise UserError(
+                f"{self.augmentation_json[:80]!r} is not a list of transforms ({error})"
+            ) from error
 
     @property
     def augmentation(self) -> Augmentation | None:
         """The augmentation, or None. Raises UserError for malformed text."""
-        return Augmentation.of(json.loads(self.varying)) if self.varying else None
+        return Augmentation.of(json.loads(self.augmentation_json)) if self.augmentation_json else None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class DatasetInfo:
     outputs: int
     """Number of classes, or of values in a regression target; 0 without labels."""
     splits: dict[str, SplitInfo]
-    varying: str = ""
+    augmentation_json: str = ""
     """The default augmentation of training samples."""
 
     @classmethod
@@ -156,14 +158,14 @@ class ServedStore:
         which it was started.
         """
         self.store, self.cache = store, ShardCache(cache_bytes)
-        self._by_default = varying
+        self._default_augmentation = varying
         self._makers: dict[str, tuple[BatchBuilder, Shards]] = {}
         self._lock = threading.Lock()
 
     @cached_property
     def terms(self) -> str:
         """`DatasetInfo` as JSON."""
-        return str(DatasetInfo.of(self.store, self._by_default))
+        return str(DatasetInfo.of(self.store, self._default_augmentation))
 
     def batches(self, view: str, epoch: int, rows: Rows) -> Batch:
         """Build batches of an epoch from their rows (batch, image), as `BatchBuilder.batches` does.
@@ -199,7 +201,7 @@ class ServedStore:
             )
         if view.split not in self.store.splits:
             raise UserError(f"{self.store.path} has no split {view.split!r}")
-        if view.varying != self._by_default and view.names_own:
+        if view.augmentation_json != self._default_augmentation and view.uses_custom_function:
             raise UserError(
                 "data servers call user-defined functions only if they were started with them; start "
                 "them with the run's recipe"
@@ -219,7 +221,7 @@ def shards_of(store: Store, split: str, box: Box | None) -> Shards:
     return Shards(split, box, store.splits[split], store.shard(split), (shape.channels, *plane), dtype)
 
 
-def said(augmentation: Augmentation | None) -> str:
+def augmentation_to_json(augmentation: Augmentation | None) -> str:
     """Return an augmentation in the format of `DatasetView`."""
     return "" if augmentation is None else json.dumps(augmentation.state())
 

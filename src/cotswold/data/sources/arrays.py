@@ -27,7 +27,7 @@ from cotswold.data.sources.file_names import Labels, chosen, split_named
 from cotswold.data.sources.vectors import sequences_remedy
 from cotswold.errors import SourceError, UnlabelledError
 
-_MOST = (1 << 16) - 1
+_MAX_VALUE = (1 << 16) - 1
 """The greatest integer allowed in an image."""
 _WORDS = {"images", "image", "pictures", "picture", "x", "data"}
 """Words in the name of an .npz array that mark it as an array of images."""
@@ -81,23 +81,23 @@ class ArraySource(Source):
 
     def name(self, index: int) -> str:
         """Return the name of the array and the index in it."""
-        part, offset = self._place(index)
+        part, offset = self._locate(index)
         return f"{self._parts[part].name}[{offset}]"
 
     def read(self, index: int) -> Image.Image:
         """Return one image of an array. Raises BrokenImageError if a value is infinite or NaN."""
-        number, offset = self._place(index)
+        number, offset = self._locate(index)
         image = np.asarray(self._array(number)[offset])
         if image.ndim == 3 and image.shape[2] == 1:
             image = image[:, :, 0]
         if image.dtype == np.bool_:
             image = image.astype(np.uint8) * np.uint8(255)
-        levels = self.ranges.applied(image) if is_deep(image) else np.ascontiguousarray(image)
+        levels = self.ranges.apply(image) if is_deep(image) else np.ascontiguousarray(image)
         if levels is None:
             raise BrokenImageError(f"{self.name(index)}: contains infinite or NaN values")
         return Image.fromarray(levels)
 
-    def _found(self) -> Ranges:
+    def _find_ranges(self) -> Ranges:
         """Find the value range of all images with more than 8 bits.
 
         Raises SourceError unless the values lie in 0..1, in 0..255 or are integers of at most 16 bits.
@@ -106,7 +106,7 @@ class ArraySource(Source):
         for number, part in enumerate(self._parts):
             array = self._array(number)
             found = ranges.add(array) if is_deep(array) else None
-            if found is not None and (found.low < 0 or found.high > (_MOST if found.integers else 255)):
+            if found is not None and (found.low < 0 or found.high > (_MAX_VALUE if found.integers else 255)):
                 shape = array.shape
                 raise SourceError(
                     f"{part.where or part.name} has values from {found.low:.4g} to {found.high:.4g}; "
@@ -122,25 +122,25 @@ class ArraySource(Source):
 
     def label(self, index: int) -> int:
         """Return the label stored in the file."""
-        part, offset = self._place(index)
+        part, offset = self._locate(index)
         labels = self._parts[part].labels
         return int(labels[offset]) if self._labelled and labels is not None else UNLABELLED
 
     def split_of(self, index: int) -> str | None:
         """Return the split named by the file or array."""
-        return self._parts[self._place(index)[0]].split
+        return self._parts[self._locate(index)[0]].split
 
     @cached_property
     def identity(self) -> str:
         """A hash of the contents of the files and of the selected arrays."""
         return self._identity()
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _locate(self, index: int) -> tuple[int, int]:
         part = bisect.bisect_right(self._ends, index)
         return part, index - (self._ends[part] - self._parts[part].count)
 
 
-def kept(
+def select_arrays(
     parts: list[ImageArray], include: tuple[str, ...], exclude: tuple[str, ...], where: Path
 ) -> list[ImageArray]:
     """Select the arrays whose names match the include and exclude patterns."""
@@ -164,7 +164,7 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
             f"{path} contains no array of images (image, y, x[, channel]); it has {sorted(archive.shapes)}"
         )
     parts = []
-    for name in sorted(images) if include else _meant(path, sorted(images)):
+    for name in sorted(images) if include else _marked_arrays(path, sorted(images)):
         shape, dtype = archive.shapes[name]
         _check(f"{path}:{name}", shape, dtype)
         marks = _labels_for(path, name, shape[0], archive) if labels == "file" else None
@@ -172,14 +172,16 @@ def open_arrays(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         parts.append(ImageArray(name, shape[0], _split_in(name), load, marks, f"{path}:{name}"))
     highest = max((int(p.labels.max(initial=0)) for p in parts if p.labels is not None), default=-1)
     classes = tuple(str(number) for number in range(highest + 1))
-    parts = kept(parts, include, exclude, path)
+    parts = select_arrays(parts, include, exclude, path)
     others = ("arrays", *((part.name, part.count) for part in parts))
     return ArraySource(parts, classes, labels, ContentIdentity(path, path.parent, (path.name,), others))
 
 
-def _meant(path: Path, names: list[str]) -> list[str]:
+def _marked_arrays(path: Path, names: list[str]) -> list[str]:
     """Return the only array of images, or all arrays whose names mark them as images."""
-    meant = [name for name in names if _split_in(name) or _WORDS & {word.lower() for word in _words(name)}]
+    meant = [
+        name for name in names if _split_in(name) or _WORDS & {word.lower() for word in _name_words(name)}
+    ]
     if len(names) > 1 and not meant:
         raise SourceError(
             f"{path} contains {len(names)} arrays that may be images ({', '.join(names)}); name the right "
@@ -227,12 +229,12 @@ def _channels_last(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _words(name: str) -> list[str]:
+def _name_words(name: str) -> list[str]:
     return PurePath(name).stem.replace("-", "_").split("_")
 
 
 def _split_in(name: str) -> str | None:
-    return next((split for word in _words(name) if (split := split_named(word))), None)
+    return next((split for word in _name_words(name) if (split := split_named(word))), None)
 
 
 def _labels_for(path: Path, name: str, count: int, archive: Npz) -> NDArray[np.int64] | None:

@@ -54,10 +54,10 @@ class SampleSource(ABC):
         labels = f", {counted(len(self.classes), 'class')}" if self.classes else ""
         labels = f", {counted(self.targets, 'regression target')}" if self.targets else labels
         sequences = "" if self.lengths is None else f" in {counted(len(self.lengths), 'sequence')}"
-        return f"<{type(self).__name__}: {len(self):,} {self._what}{sequences}{labels}>"
+        return f"<{type(self).__name__}: {len(self):,} {self._noun}{sequences}{labels}>"
 
     @property
-    def _what(self) -> str:
+    def _noun(self) -> str:
         """The noun for samples in `repr`."""
         return self.kind
 
@@ -134,7 +134,7 @@ class Source(SampleSource):
     """
 
     kind: Kind = "images"
-    _given = Ranges()
+    _given_ranges = Ranges()
 
     @abstractmethod
     def read(self, index: int) -> Image.Image:
@@ -157,9 +157,9 @@ class Source(SampleSource):
 
         Raises SourceError if the values cannot be those of images.
         """
-        return self._given.before(self._found())
+        return self._given_ranges.before(self._find_ranges())
 
-    def levelled(self, ranges: Ranges) -> Self:
+    def with_ranges(self, ranges: Ranges) -> Self:
         """Return the same images with the value ranges of others.
 
         Kinds of numbers that are missing in ``ranges`` keep their own.
@@ -167,11 +167,11 @@ class Source(SampleSource):
         if not ranges:
             return self
         other = copy.copy(self)
-        other._given = ranges.before(self._given)
+        other._given_ranges = ranges.before(self._given_ranges)
         other.__dict__.pop("ranges", None)
         return other
 
-    def _found(self) -> Ranges:
+    def _find_ranges(self) -> Ranges:
         """Return the ranges of this source's images; empty if all have 8 bits."""
         return Ranges()
 
@@ -212,26 +212,26 @@ class NamedFiles(Source):
         return len(self._names)
 
     @abstractmethod
-    def opened(self, index: int) -> Image.Image:
+    def open_image(self, index: int) -> Image.Image:
         """Return the image as stored in its file. Raises BrokenImageError."""
 
     @abstractmethod
-    def begins(self, index: int) -> bytes:
+    def first_bytes(self, index: int) -> bytes:
         """Return the first bytes of a file. Raises BrokenImageError."""
 
     def read(self, index: int) -> Image.Image:
         """Return the image; with more than 8 bits, it is mapped by the range of all such images."""
-        return shallow(self.name(index), self.opened(index), self.ranges)
+        return shallow(self.name(index), self.open_image(index), self.ranges)
 
-    def _found(self) -> Ranges:
+    def _find_ranges(self) -> Ranges:
         """Find images with more than 8 bits by the first bytes of files, and decode them."""
         ranges = Ranges()
         for index, name in enumerate(self._names):
             if PurePosixPath(name).suffix.lower() in _SHALLOW:
                 continue
             with contextlib.suppress(BrokenImageError):  # `read` reports it again
-                if not _is_shallow_png(self.begins(index)):
-                    with self.opened(index) as image:
+                if not _is_shallow_png(self.first_bytes(index)):
+                    with self.open_image(index) as image:
                         deep = numbers(name, image)
                         if deep is not None:
                             ranges.add(deep[None])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.sources.base import SampleSource, Source
-from cotswold.errors import CotswoldError, SourceError, told
+from cotswold.errors import CotswoldError, SourceError, describe_exception
 
 
 def described(source: SampleSource) -> str:
@@ -43,7 +43,9 @@ def wrap_source_errors(source: SampleSource, fault: str, remedy: str) -> Iterato
     except Exception as error:
         if type(source).__module__.partition(".")[0] == __name__.partition(".")[0]:
             raise
-        raise SourceError(f"{fault} ({told(error, type(source).__module__)}); {remedy}") from error
+        raise SourceError(
+            f"{fault} ({describe_exception(error, type(source).__module__)}); {remedy}"
+        ) from error
 
 
 def read_image(source: Source, index: int) -> tuple[str, Image.Image]:

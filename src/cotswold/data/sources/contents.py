@@ -52,7 +52,7 @@ class CostlyError(Exception):
 
     def __init__(self, was_read: bool) -> None:
         super().__init__()
-        self.was_read = was_read
+        self.is_read = was_read
 
 
 @contextmanager
@@ -76,11 +76,11 @@ class ContentIdentity:
     where: Path
     folder: Path
     names: tuple[str, ...]
-    others: tuple[object, ...] = ()
+    other_parts: tuple[object, ...] = ()
 
     def __call__(self) -> str:
         """Return a SHA-256 of ``others`` and the contents of all files."""
-        return hashed([*self.others, *digests(self.where, self.folder, self.names)])
+        return hashed([*self.other_parts, *digests(self.where, self.folder, self.names)])
 
 
 def digests(where: Path, folder: Path, names: Sequence[str]) -> list[str]:

@@ -67,19 +67,19 @@ def open_source(
     Raises:
         SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
-    patterns = _patterns(include, exclude, labels)
+    patterns = _glob_patterns(include, exclude, labels)
     if str(path).startswith("builtin:"):
         from cotswold.data.datasets.demo import open_builtin
 
         return open_builtin(str(path), *patterns, labels)
-    if joined.is_joined(str(path)):
-        found = joined.open_joined(str(path), *patterns, labels)
+    if joined.has_plugin_scheme(str(path)):
+        found = joined.open_plugin_source(str(path), *patterns, labels)
         if not isinstance(found, Source):
-            raise _other_kind(path, found.kind, "images")
+            raise _kind_mismatch(path, found.kind, "images")
         return found
     if japanese_source.is_set(str(path)):
-        raise _other_kind(path, "vectors", "images")
-    where = _existing(path, "images")
+        raise _kind_mismatch(path, "vectors", "images")
+    where = _require_path(path, "images")
     return (_open_folder if where.is_dir() else _open_file)(where, *patterns, labels)
 
 
@@ -114,17 +114,17 @@ def open_vectors(
     Raises:
         SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
-    patterns = _patterns(include, exclude, labels)
-    if joined.is_joined(str(path)):
-        found = joined.open_joined(str(path), *patterns, labels)
+    patterns = _glob_patterns(include, exclude, labels)
+    if joined.has_plugin_scheme(str(path)):
+        found = joined.open_plugin_source(str(path), *patterns, labels)
         if not isinstance(found, VectorSource) or found.kind != kind:
-            raise _other_kind(path, found.kind, kind)
+            raise _kind_mismatch(path, found.kind, kind)
         return found
     if japanese_source.is_set(str(path)):
         if kind != "vectors":
-            raise _other_kind(path, "vectors", kind)
+            raise _kind_mismatch(path, "vectors", kind)
         return japanese_source.open_set(str(path), *patterns, labels)
-    where = _existing(path, kind)
+    where = _require_path(path, kind)
     return (_open_frames if kind == "frames" else _open_vectors)(where, *patterns, labels)
 
 
@@ -157,7 +157,7 @@ def open_samples(
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
 
 
-def open_asked(
+def open_evaluation_source(
     path: str | Path, kind: Kind | None = None, *, labels: Labels = "none"
 ) -> Source | VectorSource:
     """Open samples for evaluation or prediction: as `open_samples`, or a single image file.
@@ -185,15 +185,15 @@ def kind_of(path: str | Path) -> Kind:
     """
     if str(path).startswith("builtin:"):
         return "images"
-    if joined.is_joined(str(path)):
-        return joined.open_joined(str(path), (), (), "none").kind
+    if joined.has_plugin_scheme(str(path)):
+        return joined.open_plugin_source(str(path), (), (), "none").kind
     if japanese_source.is_set(str(path)):
         return "vectors"
-    where = _existing(path, None)
+    where = _require_path(path, None)
     return _kind_of_folder(where) if where.is_dir() else _kind_of_file(where)
 
 
-def _other_kind(path: str | Path, found: Kind, wanted: Kind) -> SourceError:
+def _kind_mismatch(path: str | Path, found: Kind, wanted: Kind) -> SourceError:
     return SourceError(f"{path} contains {found}, not {wanted}; set data.type in the recipe")
 
 
@@ -201,7 +201,7 @@ def _kind_of_folder(where: Path) -> Kind:
     from cotswold.data.datasets import cifar
     from cotswold.data.formats import idx, vector_files
     from cotswold.data.formats.frame_files import is_array
-    from cotswold.data.sources.folder import is_image, walk
+    from cotswold.data.sources.folder import is_image, walk_files
 
     names = _names(where, None)
     if any(idx.is_images(name) or cifar.is_batch(name) for name in names):
@@ -209,7 +209,7 @@ def _kind_of_folder(where: Path) -> Kind:
     if any(vector_files.is_idx(name) for name in names):
         return "vectors"
     arrays = False
-    for path in walk(where):
+    for path in walk_files(where):
         name = path.relative_to(where).as_posix()
         if is_image(name):
             return "images"
@@ -222,11 +222,11 @@ def _has_recordings(where: Path) -> bool:
     from cotswold.data.datasets.spoken_digits import is_recording
     from cotswold.data.formats.frame_files import is_array
     from cotswold.data.formats.zip_archive import member_names
-    from cotswold.data.sources.folder import walk
+    from cotswold.data.sources.folder import walk_files
 
     if not where.is_dir() and where.suffix.lower() != ".zip":
         return False
-    names = [path.name for path in walk(where)] if where.is_dir() else member_names(where)
+    names = [path.name for path in walk_files(where)] if where.is_dir() else member_names(where)
     return any(map(is_recording, names)) and not any(map(is_array, names))
 
 
@@ -252,7 +252,7 @@ def _kind_of_file(where: Path) -> Kind:
     return "vectors" if vector_files.is_idx(where.name) else "images"
 
 
-def _patterns(
+def _glob_patterns(
     include: Iterable[str], exclude: Iterable[str], labels: Labels
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(include, str) or isinstance(exclude, str):
@@ -262,7 +262,7 @@ def _patterns(
     return tuple(include), tuple(exclude)
 
 
-def _existing(path: str | Path, kind: Kind | None) -> Path:
+def _require_path(path: str | Path, kind: Kind | None) -> Path:
     """Return the path of an existing folder or regular file."""
     if not str(path):
         raise SourceError(f"the name of the source is empty; give {_KINDS[kind]}")
@@ -277,7 +277,7 @@ def _existing(path: str | Path, kind: Kind | None) -> Path:
     return where
 
 
-def _way_out(where: Path, kind: Kind) -> str:
+def _conversion_remedy(where: Path, kind: Kind) -> str:
     """Return the remedy for an unsupported file: how to save a table or archive as arrays."""
     suffix = where.suffix.lower()
     if suffix in _TABLES:
@@ -335,7 +335,7 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
         return cifar.open_cifar(where, include, exclude, labels)
     if is_image(where.name):
         raise SourceError(f"{where} is a single image; give the folder that contains it")
-    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'images')}")
+    raise SourceError(f"{where} is of an unknown kind; {_conversion_remedy(where, 'images')}")
 
 
 def _open_vectors(
@@ -354,7 +354,7 @@ def _open_vectors(
         return vector_files.open_npz(where, include, exclude, labels)
     if vector_files.is_idx(where.name):
         return vector_files.open_idx(where, include, exclude, labels)
-    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'vectors')}")
+    raise SourceError(f"{where} is of an unknown kind; {_conversion_remedy(where, 'vectors')}")
 
 
 def _open_frames(
@@ -372,4 +372,4 @@ def _open_frames(
         return frame_files.open_zip(where, include, exclude, labels)
     if where.suffix.lower() == ".npz":
         return frame_files.open_npz(where, include, exclude, labels)
-    raise SourceError(f"{where} is of an unknown kind; {_way_out(where, 'frames')}")
+    raise SourceError(f"{where} is of an unknown kind; {_conversion_remedy(where, 'frames')}")

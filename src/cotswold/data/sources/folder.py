@@ -19,7 +19,7 @@ from cotswold.errors import SourceError
 from cotswold.files import open_reading
 from cotswold.phrases import counted
 
-_NAMED = 5
+_MAX_NAMED_FOLDERS = 5
 """Folders named in a message, at most."""
 
 SUFFIXES = frozenset(
@@ -72,7 +72,7 @@ def is_image(name: str) -> bool:
     return path.suffix.lower() in SUFFIXES and not hidden
 
 
-def walk(
+def walk_files(
     root: Path,
     closed: Callable[[OSError], None] | None = None,
     entered: Callable[[Path], None] | None = None,
@@ -103,7 +103,7 @@ class FolderSource(NamedFiles):
         self._root = root
         self._closed: list[str] = []
         entered: list[Path] = []
-        paths = walk(root, lambda error: self._closed.append(str(error.filename)), entered.append)
+        paths = walk_files(root, lambda error: self._closed.append(str(error.filename)), entered.append)
         names = sorted(name for path in paths if is_image(name := path.relative_to(root).as_posix()))
         if not names:
             raise SourceError(
@@ -113,7 +113,7 @@ class FolderSource(NamedFiles):
         names = [names[index] for index in chosen(names, include, exclude, str(root))]
         super().__init__(str(root), names, labels)
 
-    def opened(self, index: int) -> Image.Image:
+    def open_image(self, index: int) -> Image.Image:
         """Open the image file."""
         name = self.name(index)
         return open_image(name, self._root / name)
@@ -122,7 +122,7 @@ class FolderSource(NamedFiles):
         """Return digests of all files; unchanged files are not read again."""
         return digests(self._root, self._root, self._names)
 
-    def begins(self, index: int) -> bytes:
+    def first_bytes(self, index: int) -> bytes:
         """Return the first bytes of a regular file; links are followed."""
         try:
             with open_reading(os.path.realpath(self._root / self.name(index))) as file:
@@ -136,10 +136,11 @@ class FolderSource(NamedFiles):
         if self._closed:
             found.append(
                 f"{counted(len(self._closed), 'folder')} cannot be read, and "
-                f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: {_named(self._closed)}"
+                f"{'its' if len(self._closed) == 1 else 'their'} contents are ignored: "
+                f"{_name_folders(self._closed)}"
             )
         if self._empty:
-            found.append(f"folders without images: {_named(self._empty)}")
+            found.append(f"folders without images: {_name_folders(self._empty)}")
         return tuple(found)
 
 
@@ -156,8 +157,8 @@ def _empty(root: Path, folders: Iterable[Path], names: Iterable[str]) -> list[st
     )
 
 
-def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+def _name_folders(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_NAMED_FOLDERS]) + (", ..." if len(names) > _MAX_NAMED_FOLDERS else "")
 
 
 class ImageFile(FolderSource):

@@ -104,7 +104,7 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> LabelArray:
                 f"labels have {' and '.join(map(str, sorted(widths)))} numbers; give each the same count"
             )
         return LabelArray(np.concatenate([labels for _, labels in parts]))
-    whole = np.concatenate([_plain(name, labels) for name, labels in parts])
+    whole = np.concatenate([_normalise_dtype(name, labels) for name, labels in parts])
     if kinds == {"i"} and int(whole.min()) >= 0 and int(whole.max()) <= _NUMBER_MAX:
         return LabelArray(
             whole.astype(np.int64), tuple(str(number) for number in range(int(whole.max()) + 1))
@@ -133,7 +133,7 @@ def _refuse_marks(parts: Sequence[tuple[str, NDArray[Any]]]) -> None:
     )
 
 
-def _plain(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+def _normalise_dtype(name: str, labels: NDArray[Any]) -> NDArray[Any]:
     """Return texts as str and integers as int64."""
     if labels.dtype.kind == "S":
         try:

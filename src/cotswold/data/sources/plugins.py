@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
 
-from cotswold.errors import CotswoldError, SourceError, told
+from cotswold.errors import CotswoldError, SourceError, describe_exception
 
 if TYPE_CHECKING:
     from cotswold.data.sources.base import Source
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GROUP = "cotswold.sources"
 
 
-def is_joined(text: str) -> bool:
+def has_plugin_scheme(text: str) -> bool:
     """True if a source's name begins with the scheme of an installed plug-in: `scheme:...`."""
     scheme, colon, _ = text.partition(":")
     return bool(colon) and scheme.isidentifier() and bool(entry_points(group=GROUP, name=scheme))
@@ -29,7 +29,7 @@ def schemes() -> list[str]:
     return sorted(f"{name}:" for name in entry_points(group=GROUP).names)
 
 
-def open_joined(
+def open_plugin_source(
     text: str, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels
 ) -> Source | VectorSource:
     """Open the source of a scheme's entry point: ``(text, include, exclude, labels) -> source``.
@@ -62,7 +62,7 @@ def open_joined(
     except Exception as error:  # as above
         raise SourceError(
             f"{text[:80]} cannot be opened: {point.value}(text, include, exclude, labels) failed "
-            f"({told(error, point.module)}); fix the package or the name"
+            f"({describe_exception(error, point.module)}); fix the package or the name"
         ) from error
     if not isinstance(found, Source | VectorSource):
         raise SourceError(

@@ -21,14 +21,14 @@ from cotswold.phrases import counted
 
 Rows = NDArray[np.float64]
 
-_KEPT = 16
+_MAX_OPEN_ARRAYS = 16
 """Arrays that a process keeps open. Each uses a memory mapping; a process may have about 65,000 of them."""
 _BLOCK_BYTES = 16 << 20
 _EXACT_BYTES, _EXACT_MAX = 4, 1 << 53
 """Integers of more bytes and greater than this may not be exact in float64."""
 
 
-class ByNumber(Protocol):
+class RowAccess(Protocol):
     """Rows by number: an array, or an object that computes rows on access."""
 
     def __getitem__(self, indices: Integers, /) -> NDArray[Any]:
@@ -50,7 +50,7 @@ class VectorArray:
     name: str
     shape: tuple[int, int]
     split: str | None
-    load: Callable[[], ByNumber]
+    load: Callable[[], RowAccess]
     """Return (row, feature) of any numeric dtype; called when a row is first read."""
     where: str = ""
     """Name in messages, beginning with the file; `name` if empty."""
@@ -94,7 +94,7 @@ class VectorSource(SampleSource):
         self._labels = None if labelling is None else labelling.labels
         if labelling is not None:
             self.classes, self.targets = labelling.classes, labelling.targets
-        self._loaded: dict[int, ByNumber] = {}
+        self._loaded: dict[int, RowAccess] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_loaded": {}}
@@ -103,7 +103,7 @@ class VectorSource(SampleSource):
         return int(self._ends[-1])
 
     @property
-    def _what(self) -> str:
+    def _noun(self) -> str:
         return f"{self.kind} of {counted(self.features, 'feature')}"
 
     def name(self, index: int) -> str:
@@ -160,7 +160,7 @@ class VectorSource(SampleSource):
                 "save the array as float64 if these digits do not matter"
             )
 
-    def around(self, indices: Integers, context: int) -> Integers:
+    def context_rows(self, indices: Integers, context: int) -> Integers:
         """Return the rows of each sample with its context: (sample, row).
 
         Args:
@@ -210,11 +210,11 @@ class VectorSource(SampleSource):
     def _start(self, part: int) -> int:
         return int(self._ends[part]) - self._parts[part].shape[0]
 
-    def _array(self, part: int) -> ByNumber:
+    def _array(self, part: int) -> RowAccess:
         found = self._loaded.get(part)
         if found is None:
             found = self._parts[part].load()
-            while len(self._loaded) >= _KEPT:
+            while len(self._loaded) >= _MAX_OPEN_ARRAYS:
                 self._loaded.pop(next(iter(self._loaded)), None)
             self._loaded[part] = found
         return found

@@ -12,14 +12,20 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.data.formats.image import BrokenImageError, Pixels
-from cotswold.data.preprocessing.images import Preparation, Transform, estimate, plain, spectra
+from cotswold.data.preprocessing.images import (
+    Preparation,
+    Transform,
+    estimate,
+    spectra,
+    unestimated_transform,
+)
 from cotswold.data.preprocessing.whitening import Float32
 from cotswold.data.sources.base import Source
 from cotswold.data.sources.checks import read_image
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import Broken, Looking, Shard, nothing_readable
+from cotswold.data.store.shard import BrokenSamples, MeasuringPool, Shard, unreadable_shard_error
 from cotswold.files import open_file, open_reading
 
 _SAMPLE_IMAGES = 5000
@@ -37,68 +43,74 @@ class ImageWork:
     """Decodes and writes shards of images."""
 
     def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
-        self._source, self._store, self._plain = source, store, Transform(preparation)
+        self._source, self._store, self._unestimated_transform = source, store, Transform(preparation)
 
-    def look(self, shard: Shard) -> tuple[Float32, Broken]:
+    def measure(self, shard: Shard) -> tuple[Float32, BrokenSamples]:
         """Return the spectra of the readable images of a shard; cache its pixels until `write`."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
-            file = open_file(shard.kept(self._store), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            file = open_file(shard.cache_path(self._store), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             with os.fdopen(file, "wb") as kept:
                 kept.write(pixels.data)
-        return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
+        return spectra(
+            self._unestimated_transform.preparation, np.delete(pixels, list(broken), axis=0)
+        ), broken
 
-    def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard; decode it unless `look` did, in which case ``broken`` is its result."""
+    def write(
+        self, shard: Shard, transform: Transform, broken: BrokenSamples | None
+    ) -> tuple[Chunk, BrokenSamples]:
+        """Write a shard; decode it unless `measure` did, in which case ``broken`` is its result."""
         if broken is None:
             pixels, broken = self._decoded(shard)
         else:
-            pixels = self._kept(shard)
+            pixels = self._cached_pixels(shard)
         stored = transform.prepared(pixels)
         stored[list(broken)] = 0
         path = self._store / shard.key
         with disk_full_named(path):
-            chunk = store_layout.write_shard(path, stored, shard.room)
-        shard.kept(self._store).unlink(missing_ok=True)
+            chunk = store_layout.write_shard(path, stored, shard.capacity)
+        shard.cache_path(self._store).unlink(missing_ok=True)
         return chunk, broken
 
-    def estimated(self, shards: list[Shard], pool: Looking[Float32]) -> tuple[Transform, dict[str, Broken]]:
+    def estimated(
+        self, shards: list[Shard], pool: MeasuringPool[Float32]
+    ) -> tuple[Transform, dict[str, BrokenSamples]]:
         """Estimate the transform from the first training images; also return the broken images of their
         shards.
         """
-        preparation, ranges = self._plain.preparation, self._source.ranges
+        preparation, ranges = self._unestimated_transform.preparation, self._source.ranges
         if not preparation.needs_sample:
-            return replace(plain(preparation), ranges=ranges), {}
+            return replace(unestimated_transform(preparation), ranges=ranges), {}
         enough = max(1, min(_SAMPLE_IMAGES, _SAMPLE_BYTES // preparation.shape.size))
-        looked: dict[str, Broken] = {}
+        looked: dict[str, BrokenSamples] = {}
         sample: list[Float32] = []
         some: Pixels | None = None
-        for shard, (seen, broken) in pool.look(shards):
+        for shard, (seen, broken) in pool.measure(shards):
             looked[shard.key] = broken
             sample.append(seen)
             if some is None and len(seen):
-                some = np.delete(self._kept(shard), list(broken), axis=0)
+                some = np.delete(self._cached_pixels(shard), list(broken), axis=0)
             if sum(map(len, sample)) >= enough:
                 break
         if some is None:
-            raise nothing_readable(next(iter(looked.values())))
+            raise unreadable_shard_error(next(iter(looked.values())))
         return replace(estimate(preparation, np.concatenate(sample), some), ranges=ranges), looked
 
-    def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
+    def _decoded(self, shard: Shard) -> tuple[Pixels, BrokenSamples]:
         """Return pixels (image, y, x, channel), zeros for broken images."""
-        shape = self._plain.preparation.shape
+        shape = self._unestimated_transform.preparation.shape
         pixels = np.zeros((len(shard.samples), shape.height, shape.width, shape.channels), np.uint8)
-        broken: Broken = {}
+        broken: BrokenSamples = {}
         for position, index in enumerate(shard.samples.tolist()):
             try:
-                pixels[position] = self._plain.pixels(*read_image(self._source, index))
+                pixels[position] = self._unestimated_transform.pixels(*read_image(self._source, index))
             except BrokenImageError as error:
                 broken[position] = str(error)
         return pixels, broken
 
-    def _kept(self, shard: Shard) -> Pixels:
-        """Return the pixels cached by `look`: (image, y, x, channel)."""
-        shape = self._plain.preparation.shape
-        with open_reading(shard.kept(self._store)) as kept:
+    def _cached_pixels(self, shard: Shard) -> Pixels:
+        """Return the pixels cached by `measure`: (image, y, x, channel)."""
+        shape = self._unestimated_transform.preparation.shape
+        with open_reading(shard.cache_path(self._store)) as kept:
             values = np.frombuffer(kept.read(), np.uint8)
         return values.reshape(len(shard.samples), shape.height, shape.width, shape.channels)

@@ -15,7 +15,7 @@ from typing import Any
 from cotswold.data.preprocessing import AnyTransform, transform_from_state
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import FOLDER, chunk_of, disk_full_named, write_json
-from cotswold.data.store.shard import Broken
+from cotswold.data.store.shard import BrokenSamples
 from cotswold.errors import StoreError
 from cotswold.files import (
     PARTIAL,
@@ -41,7 +41,7 @@ class Journal:
     def __init__(self, store: Path) -> None:
         self.store, self._folder = store, store / FOLDER
         self._lines = self._folder / "shards.jsonl"
-        self.done: dict[str, tuple[Chunk, Broken]] = {}
+        self.finished_chunks: dict[str, tuple[Chunk, BrokenSamples]] = {}
 
     def request(self) -> dict[str, Any] | None:
         """Return the request of the interrupted preparation, or None if there was none."""
@@ -49,7 +49,7 @@ class Journal:
             raise StoreError(f"{self._folder} is a symbolic link, and links are not followed here; delete it")
         return self._read(_REQUEST)
 
-    def is_unbegun(self) -> bool:
+    def is_empty(self) -> bool:
         """True if the store is empty, except for what a kill leaves before the request is written."""
         if any(path != self._folder for path in self.store.iterdir()):
             return False
@@ -95,9 +95,9 @@ class Journal:
             if entry is None:
                 continue
             key, chunk, broken = entry
-            self.done.pop(key, None)
-            if _is(self.store / key, chunk):
-                self.done[key] = chunk, broken
+            self.finished_chunks.pop(key, None)
+            if _is_unchanged(self.store / key, chunk):
+                self.finished_chunks[key] = chunk, broken
         if len(whole) < len(lines):
             os.truncate(self._lines, sum(map(len, whole)))
         for folder, _, names in os.walk(self.store):
@@ -105,14 +105,14 @@ class Journal:
                 if name.endswith(PARTIAL):
                     Path(folder, name).unlink()
 
-    def add(self, key: str, chunk: Chunk, broken: Broken) -> None:
+    def add(self, key: str, chunk: Chunk, broken: BrokenSamples) -> None:
         """Record a finished shard."""
         entry = {"key": key, "bytes": chunk[0], "crc": chunk[1], "broken": broken}
         with disk_full_named(self._lines):
             file = open_file(self._lines, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             with os.fdopen(file, "ab") as lines:
                 lines.write(json.dumps(entry).encode() + b"\n")
-        self.done[key] = chunk, broken
+        self.finished_chunks[key] = chunk, broken
 
     def end(self) -> None:
         """Delete the journal once the manifest is written."""
@@ -136,7 +136,7 @@ class Journal:
         )
 
 
-def _entry(line: bytes, shards: Mapping[str, int]) -> tuple[str, Chunk, Broken] | None:
+def _entry(line: bytes, shards: Mapping[str, int]) -> tuple[str, Chunk, BrokenSamples] | None:
     """Return a line's shard, chunk and broken samples; None if the shard is not in ``shards``."""
     try:
         entry = parse_object(line)
@@ -149,7 +149,7 @@ def _entry(line: bytes, shards: Mapping[str, int]) -> tuple[str, Chunk, Broken] 
     return key, chunk, broken
 
 
-def _is(path: Path, chunk: Chunk) -> bool:
+def _is_unchanged(path: Path, chunk: Chunk) -> bool:
     """True if a file is unchanged since it was written."""
     try:
         return path.lstat().st_size == chunk[0] and chunk_of(path) == chunk

@@ -56,9 +56,9 @@ def write_json(path: Path, content: Any) -> None:
 def checksum(content: dict[str, Any]) -> str:
     """Return the SHA-256 of a manifest: the identity of a store.
 
-    Notes are excluded: they are for people.
+    Notes and warnings are excluded: they are for people.
     """
-    rest = {key: value for key, value in content.items() if key not in ("checksum", "notes")}
+    rest = {key: value for key, value in content.items() if key not in ("checksum", "notes", "warnings")}
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
@@ -109,7 +109,8 @@ def _check(content: dict[str, Any]) -> None:
         take(content, field, dict)
     broken = take(content, "broken", dict)
     take(broken, "count", int)
-    for texts in (take(content, "notes", list), take(content, "classes", list), take(broken, "files", list)):
+    texts_of = [take(content, name, list) for name in ("notes", "warnings", "classes")]
+    for texts in (*texts_of, take(broken, "files", list)):
         if not all(isinstance(text, str) for text in texts):
             raise MalformedError("has a value that is not a text where texts are required")
     chunks = take(content, "chunks", dict)

@@ -42,9 +42,15 @@ from cotswold.data.store.manifest import (
     read_manifest,
     write_json,
 )
-from cotswold.data.store.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
-from cotswold.data.store.splits import Request, Splits, assigned, rule
-from cotswold.data.store.store_folder import begin, claimed, differences
+from cotswold.data.store.shard import (
+    BrokenSamples,
+    NothingReadableError,
+    Shard,
+    ShardWork,
+    unreadable_shard_error,
+)
+from cotswold.data.store.splits import Request, Splits, assign_splits, rule
+from cotswold.data.store.store_folder import differences, lock_store, resume_or_verify
 from cotswold.data.store.vector_shards import VectorWork
 from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import UserError
@@ -58,7 +64,7 @@ Progress = Callable[[int, int], None]
 _IMAGES_PER_JOB = 64
 _VECTORS_PER_JOB = 1 << 16
 """Minimum work of a process; for less, starting it costs more than it saves."""
-_BROKEN_NAMED = 1000
+_MAX_NAMED_BROKEN = 1000
 
 
 @dataclass(frozen=True)
@@ -77,11 +83,11 @@ class Summary:
     """Number of images that could not be read."""
     broken_files: tuple[str, ...]
     """The first thousand of them, each with the reason."""
-    found: int
+    reused: int
     """Number of samples that an interrupted run had already prepared."""
     seconds: float
     """Duration of the preparation in seconds."""
-    was_there: bool
+    was_complete: bool
     """True if the store was already finished and nothing was done."""
     notes: tuple[str, ...]
     """Sentences on the splits and other decisions about all samples."""
@@ -142,17 +148,17 @@ def prepare(
         raise UserError(f"jobs must be at least 1, got {jobs}")
     path = expanded(out)
     settled = () if (path / MANIFEST).exists() else source.settle()
-    notes = tuple(filter(None, (decided.why, *settled)))
-    with claimed(path):
+    notes = tuple(filter(None, (decided.explanation, *settled)))
+    with lock_store(path):
         if (path / MANIFEST).exists():
-            return _there_already(path, request, begun)
+            return _existing_summary(path, request, begun)
         journal = Journal(path)
-        plan = assigned(source, request)
+        plan = assign_splits(source, request)
         labels_of(source, np.concatenate(list(plan.values())))  # before anything is written
         shards = _shards(plan, preparation)
-        begin(path, journal, request, shards)
+        resume_or_verify(path, journal, request, shards)
         samples = sum(len(shard.samples) for shard in shards)
-        found = sum(len(shard.samples) for shard in shards if shard.key in journal.done)
+        found = sum(len(shard.samples) for shard in shards if shard.key in journal.finished_chunks)
         least = _IMAGES_PER_JOB if preparation.kind == "images" else _VECTORS_PER_JOB
         jobs = min(jobs or granted_cores(environ={}), -(-(samples - found) // least) or 1)
         work = _work(source, path, preparation)
@@ -175,7 +181,7 @@ def prepare(
     return _summary(path, manifest, found, begun)
 
 
-def _there_already(path: Path, request: Request, begun: float) -> Summary:
+def _existing_summary(path: Path, request: Request, begun: float) -> Summary:
     manifest = read_manifest(path)
     Journal(path).end()  # a kill may have left it after the manifest was written
     if manifest["request"] != request.state():
@@ -184,7 +190,7 @@ def _there_already(path: Path, request: Request, begun: float) -> Summary:
             f"{path} already contains a store that differs in {found}; give another directory or delete it"
         )
     found = sum(part["samples"] for part in manifest["splits"].values())
-    return replace(_summary(path, manifest, found, begun), was_there=True)
+    return replace(_summary(path, manifest, found, begun), was_complete=True)
 
 
 def _check_kind(source: Source | VectorSource, preparation: AnyPreparation) -> None:
@@ -236,7 +242,7 @@ def _make_arrays(path: Path, plan: dict[str, NDArray[np.int64]], preparation: An
     size = _shard_size(preparation)
     with disk_full_named(path):
         real_folder(path / store_layout.GROUP)
-        zarr_group.begin(path)
+        zarr_group.create_group(path)
         for split, order in plan.items():
             real_folder(path / store_layout.folder(split))
             zarr_group.create(
@@ -252,11 +258,11 @@ def _write_all(
     progress: Progress | None,
 ) -> None:
     """Estimate the transform and write every missing shard."""
-    transform, looked = journal.transform(), dict[str, Broken]()
+    transform, looked = journal.transform(), dict[str, BrokenSamples]()
     if transform is None:
         transform, looked = work.estimated([shard for shard in shards if shard.split == "train"], pool)
         journal.keep_transform(transform)
-    left = [shard for shard in shards if shard.key not in journal.done]
+    left = [shard for shard in shards if shard.key not in journal.finished_chunks]
     total = sum(len(shard.samples) for shard in shards)
     done = total - sum(len(shard.samples) for shard in left)
     for shard, (chunk, broken) in pool.write(left, transform, looked):
@@ -265,8 +271,8 @@ def _write_all(
         if progress is not None:
             progress(done, total)
     train = [shard for shard in shards if shard.split == "train"]
-    if all(len(journal.done[shard.key][1]) == len(shard.samples) for shard in train):
-        raise nothing_readable(journal.done[train[0].key][1])
+    if all(len(journal.finished_chunks[shard.key][1]) == len(shard.samples) for shard in train):
+        raise unreadable_shard_error(journal.finished_chunks[train[0].key][1])
 
 
 def _finished(
@@ -281,13 +287,15 @@ def _finished(
     from cotswold.data.store import zarr_group
 
     shards = _shards(plan, request.preparation)
-    chunks = {key: chunk for key, (chunk, _) in journal.done.items()}
-    reasons = [why for shard in shards for why in journal.done[shard.key][1].values()]
+    chunks = {key: chunk for key, (chunk, _) in journal.finished_chunks.items()}
+    reasons = [why for shard in shards for why in journal.finished_chunks[shard.key][1].values()]
     splits: dict[str, Any] = {}
     labels: dict[str, NDArray[Any]] = {}
     with disk_full_named(path):
         for split, order in plan.items():
-            gaps = [s.start + at for s in shards if s.split == split for at in journal.done[s.key][1]]
+            gaps = [
+                s.start + at for s in shards if s.split == split for at in journal.finished_chunks[s.key][1]
+            ]
             order = _closed(path, split, order, sorted(gaps), chunks)
             if not len(order):
                 shutil.rmtree(path / store_layout.folder(split))
@@ -325,8 +333,9 @@ def _finished(
         **({"targets": source.targets} if source.targets else {}),
         "splits": splits,
         **({} if scale is None else {"target_scale": scale.state()}),
-        "notes": [*notes, *class_notes, *([] if scale is None else scale.notes), *transform.notes],
-        "broken": {"count": len(reasons), "files": reasons[:_BROKEN_NAMED]},
+        "notes": [*notes, *class_notes[:1], *([] if scale is None else scale.notes), *transform.notes],
+        "warnings": class_notes[1:],
+        "broken": {"count": len(reasons), "files": reasons[:_MAX_NAMED_BROKEN]},
         "chunks": {key: list(chunk) for key, chunk in sorted(chunks.items())},
     }
     manifest["checksum"] = checksum(manifest)
@@ -355,7 +364,7 @@ def _closed(
         return order
     from cotswold.data.store import zarr_group
 
-    array = zarr_group.opened(path / store_layout.folder(split) / store_layout.SAMPLES, "r+")
+    array = zarr_group.open_array(path / store_layout.folder(split) / store_layout.SAMPLES, "r+")
     assert array.shards is not None
     size = array.shards[0]
     count, broken = len(order) - len(gaps), set(gaps)
@@ -382,8 +391,8 @@ def _summary(path: Path, manifest: dict[str, Any], found: int, begun: float) -> 
         classes=tuple(manifest["classes"]),
         broken=manifest["broken"]["count"],
         broken_files=tuple(manifest["broken"]["files"]),
-        found=found,
+        reused=found,
         seconds=time.monotonic() - begun,
-        was_there=False,
-        notes=tuple(manifest["notes"]),
+        was_complete=False,
+        notes=(*manifest["notes"], *manifest["warnings"]),
     )

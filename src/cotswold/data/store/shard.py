@@ -18,7 +18,7 @@ from cotswold.data.store.layout import Chunk, ShardSize
 from cotswold.data.store.manifest import FOLDER
 from cotswold.errors import SourceError
 
-Broken = dict[int, str]
+BrokenSamples = dict[int, str]
 """Reasons for unreadable samples, by position in the shard."""
 
 SeenT = TypeVar("SeenT")
@@ -33,7 +33,7 @@ class Shard:
     split: str
     number: int
     start: int
-    room: ShardSize
+    capacity: ShardSize
     """Capacity of the file in samples; the last shard of a split may hold fewer."""
     samples: NDArray[np.int64]
 
@@ -42,7 +42,7 @@ class Shard:
         """Path of the shard's file, relative to the store."""
         return store_layout.shard_key(self.split, self.number)
 
-    def kept(self, store: Path) -> Path:
+    def cache_path(self, store: Path) -> Path:
         """Return the path where decoded samples may wait for the transform."""
         return store / FOLDER / f"{self.split}-{self.number}.pixels"
 
@@ -53,23 +53,27 @@ class ShardWork(Protocol[SeenT, TransformT]):
     Instances are cheap to pickle; every process of a pool has one.
     """
 
-    def look(self, shard: Shard) -> tuple[SeenT, Broken]:
+    def measure(self, shard: Shard) -> tuple[SeenT, BrokenSamples]:
         """Return the statistics of a shard for the estimate, and its broken samples."""
 
-    def write(self, shard: Shard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
-        """Write a shard; ``broken`` is the result of `look`, None without it."""
+    def write(
+        self, shard: Shard, transform: TransformT, broken: BrokenSamples | None
+    ) -> tuple[Chunk, BrokenSamples]:
+        """Write a shard; ``broken`` is the result of `measure`, None without it."""
 
-    def estimated(self, shards: list[Shard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
+    def estimated(
+        self, shards: list[Shard], pool: MeasuringPool[SeenT]
+    ) -> tuple[TransformT, dict[str, BrokenSamples]]:
         """Estimate the transform from training shards; also return the broken samples of the shards read.
 
         Raises NothingReadableError.
         """
 
 
-class Looking(Protocol[Seen_co]):
+class MeasuringPool(Protocol[Seen_co]):
     """The part of a pool that an estimate uses."""
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, Broken]]]:
+    def measure(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, BrokenSamples]]]:
         """Look at shards, in order; the iterator may be abandoned early."""
 
 
@@ -77,7 +81,7 @@ class NothingReadableError(SourceError):
     """Raised if every training sample is broken; the unfinished store may then be deleted."""
 
 
-def nothing_readable(broken: Broken) -> NothingReadableError:
+def unreadable_shard_error(broken: BrokenSamples) -> NothingReadableError:
     """Return the error for the broken samples of a training shard."""
     first = next(iter(broken.values()))
     return NothingReadableError(f"no training image can be read (the first: {first}); give readable images")

@@ -31,7 +31,7 @@ class Rule:
     """True if samples named test stay in test while the others are drawn at random."""
     validation_by_name: bool
     """The same for samples named validation."""
-    why: str
+    explanation: str
     """A sentence for users; empty if nothing in the source is named after a split."""
 
 
@@ -98,7 +98,7 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
     if splits == "folders" or (splits == "auto" and whole):
         held = "" if "validation" in counts else "; validation is drawn from train"
         return Rule("folders", False, False, f"splits by the names of folders or files: {told}{held}")
-    kept = _kept_apart(names)
+    kept = _named_splits(names)
     if kept:
         counted = " and ".join(
             f"{counts[name]:,} of {len(names):,} {_noun(source)} are named {name}"
@@ -116,7 +116,7 @@ def rule(source: SampleSource, splits: Splits) -> Rule:
     return Rule("random", "test" in kept, "validation" in kept, why)
 
 
-def _kept_apart(names: Sequence[str | None]) -> set[str]:
+def _named_splits(names: Sequence[str | None]) -> set[str]:
     """Return which of test and validation keep their named samples in random splits.
 
     Both do if samples for training remain; else test does, if there are other samples.
@@ -127,7 +127,7 @@ def _kept_apart(names: Sequence[str | None]) -> set[str]:
     return {"test"} & {name for name in found if name is not None} if len(found) > 1 else set()
 
 
-def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
+def assign_splits(source: SampleSource, request: Request) -> dict[str, Integers]:
     """Return the samples of each non-empty split, permuted once. Raises SourceError.
 
     A sample named test or validation is in no other split unless no others are left for training.
@@ -137,7 +137,7 @@ def assigned(source: SampleSource, request: Request) -> dict[str, Integers]:
     units = _units(source)
     order = np.random.default_rng(request.seed).permutation(len(units))[: request.limit]
     if request.splits == "random":
-        parts = _at_random(source, units, order, request)
+        parts = _assign_randomly(source, units, order, request)
     else:
         parts = _by_name(source, units, order, request.validation)
     found = {name: parts[name] for name in SPLITS if len(parts[name])}
@@ -155,11 +155,11 @@ def _noun(source: SampleSource) -> str:
     return source.kind if source.lengths is None else "sequences"
 
 
-def _at_random(
+def _assign_randomly(
     source: SampleSource, units: Integers, order: Integers, request: Request
 ) -> dict[str, Integers]:
     """Draw fractions of the samples that no name assigns; test also receives its named samples."""
-    kept = _kept_apart(source.splits_of(units))
+    kept = _named_splits(source.splits_of(units))
     names = np.array([name if name in kept else "" for name in source.splits_of(units[order])])
     drawn = order[names == ""]
     if not len(drawn):
@@ -169,8 +169,8 @@ def _at_random(
     validation = order[names == "validation"]
     held = 0 if len(validation) else int(len(drawn) * request.validation)
     tested = int(len(drawn) * request.test)
-    validated, left = _drawn(source, units, drawn, held)
-    tests, left = _drawn(source, units, left, tested)
+    validated, left = _draw_samples(source, units, drawn, held)
+    tests, left = _draw_samples(source, units, left, tested)
     return {
         "validation": np.concatenate([validated, validation]),
         "test": np.concatenate([tests, order[names == "test"]]),
@@ -178,7 +178,9 @@ def _at_random(
     }
 
 
-def _drawn(source: SampleSource, units: Integers, order: Integers, count: int) -> tuple[Integers, Integers]:
+def _draw_samples(
+    source: SampleSource, units: Integers, order: Integers, count: int
+) -> tuple[Integers, Integers]:
     """Split samples into ``count`` drawn ones and the others, each in their order.
 
     Without classes the first are drawn. With classes, each contributes its share, to within one sample. A
@@ -212,5 +214,5 @@ def _by_name(
         raise SourceError(f'no folder or file named train contains {_noun(source)}; set splits = "random"')
     if not len(parts["validation"]):
         held = int(len(parts["train"]) * validation)
-        parts["validation"], parts["train"] = _drawn(source, units, parts["train"], held)
+        parts["validation"], parts["train"] = _draw_samples(source, units, parts["train"], held)
     return parts

@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cotswold.data.preprocessing import AnyTransform, of_images, transform_from_state
+from cotswold.data.preprocessing import AnyTransform, as_image_transform, transform_from_state
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.preprocessing.whiteness import Whiteness, measure
@@ -167,14 +167,19 @@ class Store:
         return self._manifest["broken"]["count"], tuple(self._manifest["broken"]["files"])
 
     @property
-    def remarks(self) -> tuple[str, ...]:
+    def preparation_notes(self) -> tuple[str, ...]:
         """Sentences on the splits and the conversion to 8 bits."""
-        return tuple(self._manifest["notes"])
+        return (*self._manifest["notes"], *self._manifest["warnings"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The notes on classes that cannot be learnt or tested, and `broken_note`."""
+        return (*self._manifest["warnings"], *([] if self.broken_note is None else [self.broken_note]))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for users of the store: `remarks` and `broken_note`."""
-        return (*self.remarks, *([] if self.broken_note is None else [self.broken_note]))
+        """Sentences for users of the store: `preparation_notes` and `broken_note`."""
+        return (*self.preparation_notes, *([] if self.broken_note is None else [self.broken_note]))
 
     @property
     def broken_note(self) -> str | None:
@@ -205,7 +210,7 @@ class Store:
         """
         self._part(split)
         name = f"{store_layout.folder(split)}/{store_layout.LABELS}"
-        return np.asarray(self._checked(self._array(name), name, slice(None)), self._described(name)[1])
+        return np.asarray(self._read_checked(self._array(name), name, slice(None)), self._described(name)[1])
 
     def learnable(self, labels: Tensor) -> Tensor:
         """Convert labels to what a network learns: standardised regression targets, or unchanged classes.
@@ -228,7 +233,7 @@ class Store:
             return None
         if split not in self._lengths:
             name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
-            lengths = np.asarray(self._checked(self._array(name), name, slice(None)), np.int64)
+            lengths = np.asarray(self._read_checked(self._array(name), name, slice(None)), np.int64)
             if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["samples"]:
                 raise self._corrupted(name)
             self._lengths[split] = lengths
@@ -282,14 +287,14 @@ class Store:
             stored = self.transform.preparation.dtype
             return np.empty((stop - start, self.shape.channels, *window.shape), stored)
         if self.shape != self.transform.preparation.row:
-            return self._joined(split, start, stop)
+            return self._frames_with_context(split, start, stop)
         return self._rows(split, start, stop, window)
 
     def _rows(self, split: str, start: int, stop: int, window: Box) -> NDArray[Any]:
         name = f"{store_layout.folder(split)}/{store_layout.SAMPLES}"
-        return self._checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
+        return self._read_checked(self._array(name), name, (slice(start, stop), slice(None), *window.slices))
 
-    def _joined(self, split: str, start: int, stop: int) -> NDArray[Any]:
+    def _frames_with_context(self, split: str, start: int, stop: int) -> NDArray[Any]:
         """Return frames with their neighbours; the store contains every frame once."""
         preparation, lengths = self.transform.preparation, self.lengths(split)
         assert isinstance(preparation, VectorPreparation) and lengths is not None, "only frames are joined"
@@ -335,7 +340,7 @@ class Store:
         Raises:
             UserError: if the samples are not images.
         """
-        cutoff = of_images(self.transform).preparation.whiten_cutoff
+        cutoff = as_image_transform(self.transform).preparation.whiten_cutoff
         most = max(1, _MEASURED_BYTES // (4 * self.shape.size))
         count = min(self._part(split)["samples"], images, most)
         return measure(self.read(split, 0, count), cutoff)
@@ -352,7 +357,7 @@ class Store:
             if self.fault_of(described) is not None:
                 raise self._corrupted(described)
             try:
-                array = zarr_group.opened(self.path / name)
+                array = zarr_group.open_array(self.path / name)
             except Exception as error:  # zarr raises many kinds of errors for damaged metadata
                 raise self._corrupted(described) from error
             wanted = self._described(name)
@@ -370,12 +375,12 @@ class Store:
         part = self._part(name.split("/")[1])
         return store_layout.array_form(name, part, self.targets, preparation.row, preparation.dtype)
 
-    def _checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
+    def _read_checked(self, array: zarr.Array[Any], name: str, selection: Any) -> NDArray[Any]:
         """Read a selection; on failure, find the chunk at fault.
 
         A chunk that was deleted after opening would read as zeros, so its existence is checked afterwards.
         """
-        keys = self._touched(name, selection)
+        keys = self._files_of(name, selection)
         try:
             values = np.asarray(array[selection])
         except Exception as error:  # checksums, lengths and shard indices raise many kinds of errors
@@ -386,7 +391,7 @@ class Store:
             raise self._corrupted(gone)
         return values
 
-    def _touched(self, name: str, selection: Any) -> list[str]:
+    def _files_of(self, name: str, selection: Any) -> list[str]:
         """Return the files that a selection reads."""
         split = name.split("/")[1]
         if name.endswith(store_layout.SAMPLES):

@@ -20,7 +20,7 @@ from cotswold.errors import BusyError, UserError
 
 
 @contextlib.contextmanager
-def claimed(path: Path) -> Iterator[None]:
+def lock_store(path: Path) -> Iterator[None]:
     """Create and lock the directory for this process."""
     if path.exists() and not path.is_dir():
         raise UserError(f"{path} is a file; give a directory for the store")
@@ -39,11 +39,11 @@ def claimed(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def begin(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
+def resume_or_verify(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
     """Resume an interrupted run, or verify that nothing is overwritten."""
     earlier = journal.request()
     if earlier is None:
-        if not journal.is_unbegun():
+        if not journal.is_empty():
             raise UserError(f"{path} is neither empty nor a store; give another directory")
         journal.begin(request.state())
     elif earlier != request.state():

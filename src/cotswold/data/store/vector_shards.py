@@ -16,7 +16,7 @@ from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import Broken, Looking, Shard
+from cotswold.data.store.shard import BrokenSamples, MeasuringPool, Shard
 from cotswold.errors import SourceError
 
 
@@ -29,12 +29,14 @@ class VectorWork:
     def __init__(self, source: VectorSource, store: Path, preparation: VectorPreparation) -> None:
         self._source, self._store, self._preparation = source, store, preparation
 
-    def look(self, shard: Shard) -> tuple[Moments, Broken]:
+    def measure(self, shard: Shard) -> tuple[Moments, BrokenSamples]:
         """Return the moments of a shard."""
         with np.errstate(over="ignore", invalid="ignore"):  # `estimated` reports it
             return Moments.of(self._source.rows(shard.samples)), {}
 
-    def write(self, shard: Shard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
+    def write(
+        self, shard: Shard, transform: VectorTransform, broken: BrokenSamples | None
+    ) -> tuple[Chunk, BrokenSamples]:
         """Write a shard. Raises SourceError for a number outside the range of the store's dtype."""
         stored = transform.stored(transform.values(self._source.rows(shard.samples)))
         beyond = np.flatnonzero(~np.isfinite(stored).all((1, 2, 3)))
@@ -47,16 +49,16 @@ class VectorWork:
             )
         path = self._store / shard.key
         with disk_full_named(path):
-            return store_layout.write_shard(path, stored, shard.room), {}
+            return store_layout.write_shard(path, stored, shard.capacity), {}
 
     def estimated(
-        self, shards: list[Shard], pool: Looking[Moments]
-    ) -> tuple[VectorTransform, dict[str, Broken]]:
+        self, shards: list[Shard], pool: MeasuringPool[Moments]
+    ) -> tuple[VectorTransform, dict[str, BrokenSamples]]:
         """Estimate the transform from all training rows, merged in the order of the shards."""
         if not self._preparation.needs_sample:
             return VectorTransform(self._preparation), {}
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            moments = reduce(or_, (seen for _, (seen, _) in pool.look(shards)))
+            moments = reduce(or_, (seen for _, (seen, _) in pool.measure(shards)))
         wrong = np.flatnonzero(~moments.is_exact)
         if len(wrong):
             feature = int(wrong[0])

@@ -25,14 +25,14 @@ from typing import Any, Generic, Self, TypeVar
 from PIL import Image
 
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.shard import Broken, SeenT, Shard, ShardWork, TransformT
+from cotswold.data.store.shard import BrokenSamples, SeenT, Shard, ShardWork, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
 KeyT = TypeVar("KeyT")
 WorkT = TypeVar("WorkT")
 
-_UNDER_WAY = 2
+_SHARDS_PER_PROCESS = 2
 """Shards submitted per process: one in progress, one queued."""
 _ENVIRONMENT = {
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
@@ -44,7 +44,7 @@ Each process uses one core and keeps freed memory. Otherwise the system clears t
 image, which takes a twentieth of the time.
 """
 
-_STARTING = threading.Lock()
+_START_LOCK = threading.Lock()
 """Held by the thread that hides the origin of the main module."""
 
 
@@ -52,17 +52,17 @@ class Workers(Generic[WorkT]):
     """A pool of ``jobs`` processes that have ``work``; with 1, this process. Use it in a `with` statement."""
 
     def __init__(self, work: WorkT, jobs: int) -> None:
-        self._jobs, self._here = jobs, work
+        self._jobs, self._local_work = jobs, work
         self._pool: ProcessPoolExecutor | None = None
         self._main = jobs > 1 and b"__main__" in pickle.dumps(work)
         if jobs > 1:
             context = multiprocessing.get_context("forkserver")  # imports once for all processes
             context.set_forkserver_preload([*["__main__"] * self._main, type(work).__module__, __name__])
-            self._pool = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(work,))
+            self._pool = ProcessPoolExecutor(jobs, context, initializer=_initialise_worker, initargs=(work,))
 
     def __enter__(self) -> Self:
         if self._pool is not None:
-            with self._starting(), _own_environment():  # processes inherit the server's
+            with self._hidden_main_module(), _own_environment():  # processes inherit the server's
                 forkserver.ensure_running()
         return self
 
@@ -73,7 +73,7 @@ class Workers(Generic[WorkT]):
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     @contextmanager
-    def _starting(self) -> Iterator[None]:
+    def _hidden_main_module(self) -> Iterator[None]:
         """Start processes without importing the main module, unless the work is defined in it.
 
         The import would run a script without `if __name__ == "__main__":` again. multiprocessing reads the
@@ -85,7 +85,7 @@ class Workers(Generic[WorkT]):
             yield
             return
         about = vars(sys.modules["__main__"])
-        with _STARTING:
+        with _START_LOCK:
             known: dict[str, Any] = {name: about[name] for name in ("__file__", "__spec__") if name in about}
             about.pop("__file__", None)
             about["__spec__"] = None
@@ -95,15 +95,15 @@ class Workers(Generic[WorkT]):
                 about.update(known)
 
     def _submit(self, pool: ProcessPoolExecutor, function: Callable[..., T], *words: object) -> Future[T]:
-        with self._starting():  # a pool starts its processes on demand
+        with self._hidden_main_module():  # a pool starts its processes on demand
             return pool.submit(function, *words)
 
-    def each(self, function: Callable[[WorkT, KeyT], T], keys: Iterable[KeyT]) -> Iterator[tuple[KeyT, T]]:
+    def map(self, function: Callable[[WorkT, KeyT], T], keys: Iterable[KeyT]) -> Iterator[tuple[KeyT, T]]:
         """Yield (key, ``function(work, key)``) in order; may be abandoned early. The function is
         module-level.
         """
         if self._pool is None:
-            yield from ((key, function(self._here, key)) for key in keys)
+            yield from ((key, function(self._local_work, key)) for key in keys)
         else:
             pool = self._pool
             yield from self._ordered((key, self._submit(pool, _apply, function, key)) for key in keys)
@@ -113,7 +113,7 @@ class Workers(Generic[WorkT]):
         try:
             for pair in submitted:
                 waiting.append(pair)
-                if len(waiting) >= _UNDER_WAY * self._jobs:
+                if len(waiting) >= _SHARDS_PER_PROCESS * self._jobs:
                     key, future = waiting.popleft()
                     yield key, future.result()
             while waiting:
@@ -132,16 +132,16 @@ class Workers(Generic[WorkT]):
 class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
     """A pool that works on shards."""
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
+    def measure(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, BrokenSamples]]]:
         """Look at shards, in order; may be abandoned early."""
-        yield from self.each(_look, shards)
+        yield from self.map(_measure, shards)
 
     def write(
-        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
-    ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
-        """Write shards, in order; ``looked`` maps shards to the broken samples found by `look`."""
+        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, BrokenSamples]
+    ) -> Iterator[tuple[Shard, tuple[Chunk, BrokenSamples]]]:
+        """Write shards, in order; ``looked`` maps shards to the broken samples found by `measure`."""
         words = ((shard, transform, looked.get(shard.key)) for shard in shards)
-        for (shard, _, _), written in self.each(_write, words):
+        for (shard, _, _), written in self.map(_write, words):
             yield shard, written
 
 
@@ -163,7 +163,7 @@ def _own_environment() -> Iterator[None]:
 _work: Any = None  # the only way to give pool processes a state
 
 
-def _begin(work: object) -> None:
+def _initialise_worker(work: object) -> None:
     """Initialise a process of the pool; it exits when its parent exits for any reason."""
     global _work
     _work = work
@@ -184,11 +184,11 @@ def _apply(function: Callable[[Any, KeyT], T], key: KeyT) -> T:
     return function(_work, key)
 
 
-def _look(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, Broken]:
-    return work.look(shard)
+def _measure(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, BrokenSamples]:
+    return work.measure(shard)
 
 
 def _write(
-    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, Broken | None]
-) -> tuple[Chunk, Broken]:
+    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, BrokenSamples | None]
+) -> tuple[Chunk, BrokenSamples]:
     return work.write(*words)

@@ -28,7 +28,7 @@ from cotswold.data.store.layout import (
 from cotswold.geometry import MapShape
 
 
-def begin(path: Path) -> None:
+def create_group(path: Path) -> None:
     """Create the group that contains the splits."""
     if not (path / ROOT).exists():
         zarr.create_group(path / GROUP, zarr_format=3)
@@ -38,7 +38,7 @@ def create(path: Path, images: int, shape: MapShape, dtype: str, size: ShardSize
     """Create the empty arrays of one split, or resize those of an interrupted preparation."""
     (rows, columns), (tall, wide) = tiles(shape.height, shape.width)
     if (path / SAMPLES / "zarr.json").exists():
-        opened(path / SAMPLES, "r+").resize((images, shape.channels, shape.height, shape.width))
+        open_array(path / SAMPLES, "r+").resize((images, shape.channels, shape.height, shape.width))
     else:
         zarr.create_array(
             path,
@@ -81,7 +81,7 @@ def _write(path: Path, name: str, values: NDArray[Any]) -> None:
     array[:] = values
 
 
-def opened(path: Path, mode: Any = "r") -> zarr.Array[Any]:
+def open_array(path: Path, mode: Any = "r") -> zarr.Array[Any]:
     """Open an array of a store."""
     array = zarr.open_array(path, mode=mode, zarr_format=3)
     return array.with_config({"write_empty_chunks": True}) if mode != "r" else array

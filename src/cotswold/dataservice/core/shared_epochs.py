@@ -68,7 +68,7 @@ class EpochCounts:
 
 @dataclass(frozen=True)
 class StreamTotals:
-    """Sample counts of all epochs of a stream so far; fields as in `Drawn`."""
+    """Sample counts of all epochs of a stream so far; fields as in `MonitoredBatches`."""
 
     stream: str
     epoch: int

@@ -82,7 +82,7 @@ class DataClient(PoolConnection):
         text, ended, asked = str(view), False, 0
         asking = self._machine.requests.asking
         # results may depend on the other samples of the batch
-        most = 1 if view.names_own else asking.together
+        most = 1 if view.uses_custom_function else asking.together
         requests = coalesce(wanted, sample_bytes, asking.together_bytes, most)
         self._sample_bytes = sample_bytes
         if not self._is_there():

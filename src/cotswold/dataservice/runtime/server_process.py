@@ -20,7 +20,7 @@ import torch
 
 from cotswold import wire as m
 from cotswold.dataservice.core.server_queue import Job, RequestQueue
-from cotswold.errors import CotswoldError, MachineError, UserError, told
+from cotswold.errors import CotswoldError, MachineError, UserError, describe_exception
 from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
@@ -273,7 +273,7 @@ class DataServer:
             except CotswoldError as error:
                 found = str(error) or type(error).__name__
             except BaseException as error:  # a user's transform may raise anything
-                found = told(error) or type(error).__name__
+                found = describe_exception(error) or type(error).__name__
             self._made.append((job, found, time.perf_counter() - began))
             with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
                 os.write(self._wake, b"!")

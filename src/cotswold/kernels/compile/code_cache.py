@@ -29,11 +29,11 @@ UNREAD_DAYS_MOST = 90
 """Days without a reader after which a file is removed; `load` records a reader once a day."""
 UNFINISHED_DAYS_MOST = 1
 """Days after which a file is removed whose writer ended before it was complete."""
-BYTES_MOST = 64 << 20
+MAX_FILE_BYTES = 64 << 20
 """Largest file that is read; code has some tens of kilobytes."""
 _DAY_S = 86400.0
 _SUM_BYTES = 32
-_OURS = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]{8}\.partial)?")
+_CACHE_FILE_NAME = re.compile(r"[\w-]+-[0-9a-f]{16}\.(o|json)(?P<unfinished>\.\d+\.[0-9a-f]{8}\.partial)?")
 """Names of cached files, which end with a key; the directory may hold other files."""
 
 
@@ -53,7 +53,7 @@ def folder() -> Path:
     return place.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "cotswold")
 
 
-_REFUSED: set[str] = set()
+_WARNED_DIRECTORIES: set[str] = set()
 """Directories with a warning already issued."""
 
 
@@ -65,7 +65,7 @@ def trusted() -> Path | None:
     place: Path | None = None
     try:
         place = folder()
-        if str(place) in _REFUSED:
+        if str(place) in _WARNED_DIRECTORIES:
             return None
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = place.stat()
@@ -99,8 +99,8 @@ def _check_above(place: Path) -> None:
 
 def _refuse(place: Path | None, error: OSError) -> None:
     name = "the user's cache directory" if place is None else str(place)
-    if name not in _REFUSED:
-        _REFUSED.add(name)
+    if name not in _WARNED_DIRECTORIES:
+        _WARNED_DIRECTORIES.add(name)
         warnings.warn(
             f"kernels are not cached in {name} ({error}); set {VARIABLE} to a directory of your own",
             RuntimeWarning,
@@ -114,7 +114,7 @@ def load(name: str) -> bytes | None:
     if place is None:
         return None
     try:
-        found = read_bytes(place / name, BYTES_MOST)
+        found = read_bytes(place / name, MAX_FILE_BYTES)
         _note_reader(place / name)
     except OSError:
         return None
@@ -154,7 +154,7 @@ def _remove_old(place: Path) -> None:
     """Remove cached files without a reader for long; other processes may do the same at once."""
     now = time.time()
     for file in place.iterdir():
-        ours = _OURS.fullmatch(file.name)
+        ours = _CACHE_FILE_NAME.fullmatch(file.name)
         if ours is None:
             continue
         days = UNFINISHED_DAYS_MOST if ours["unfinished"] else UNREAD_DAYS_MOST

@@ -74,7 +74,7 @@ class FunctionBuilder:
         self.function, self.lanes = function, lanes
         self.b = ir.IRBuilder(function.append_basic_block("entry"))
 
-    def at(self, pointer: ir.Value, elements: ir.Value | int) -> ir.Value:
+    def element_pointer(self, pointer: ir.Value, elements: ir.Value | int) -> ir.Value:
         """Return the address ``elements`` elements after ``pointer``."""
         index = integer(elements) if isinstance(elements, int) else elements
         return self.b.gep(pointer, [index], source_etype=self.lanes.scalar)

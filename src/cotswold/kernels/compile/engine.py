@@ -19,7 +19,7 @@ LOCK = threading.Lock()
 _LOADED: list[llvm.ExecutionEngine] = []
 
 
-def hold_in_fork(lock: threading.Lock | threading.RLock) -> None:
+def lock_during_fork(lock: threading.Lock | threading.RLock) -> None:
     """Hold a lock during every fork, so that a child never inherits it from a thread that it does not have.
 
     Locks are acquired in the reverse order of these calls. So a module calls this for its own lock after
@@ -29,7 +29,7 @@ def hold_in_fork(lock: threading.Lock | threading.RLock) -> None:
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
-hold_in_fork(LOCK)
+lock_during_fork(LOCK)
 
 
 def target_machine(machine: Processor) -> llvm.TargetMachine:
@@ -69,7 +69,7 @@ def load_object(code: bytes, machine: Processor, name: str) -> int:
         return address
 
 
-def call_for_integer(address: int) -> int:
+def call_integer_function(address: int) -> int:
     """Call a function without arguments that returns an integer."""
     found: int = ctypes.CFUNCTYPE(ctypes.c_int64)(address)()
     return found

@@ -18,9 +18,9 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 
 from llvmlite import ir
 
-_OURS = __name__.partition(".")[0] + "."
+_PACKAGE_PREFIX = __name__.partition(".")[0] + "."
 _PLAIN = (type(None), bool, int, float, str, bytes, type(Ellipsis))
-_WRITTEN = (ir.Type, ir.Constant)
+_DESCRIBED_BY_TEXT = (ir.Type, ir.Constant)
 """Values of other packages that are described completely by their text."""
 
 
@@ -55,7 +55,7 @@ def _parts(value: object) -> tuple[str, list[object]]:
     if isinstance(value, frozenset | set):
         return f"set {sorted(map(repr, value))}", []
     if isinstance(value, FunctionType):
-        return _function(value) if _is_ours(value.__module__) else (_name(value), [])
+        return _function(value) if _is_package_module(value.__module__) else (_name(value), [])
     if isinstance(value, type):
         return _class(value)
     if isinstance(value, MethodType):
@@ -65,24 +65,24 @@ def _parts(value: object) -> tuple[str, list[object]]:
     if isinstance(value, functools.partial):
         return "partial", [value.func, value.args, value.keywords]
     for attribute in ("__wrapped__", "__func__", "fget", "func"):  # caches, class methods, properties
-        if hasattr(value, attribute) and not _is_ours(type(value).__module__):
+        if hasattr(value, attribute) and not _is_package_module(type(value).__module__):
             return f"{type(value).__name__} of", [getattr(value, attribute)]
     if _is_instance(value):
         return "instance", [type(value), dict(sorted(vars(value).items()))]
-    if isinstance(value, _WRITTEN):
+    if isinstance(value, _DESCRIBED_BY_TEXT):
         return f"{type(value).__name__} {value}", []
     if callable(value) and hasattr(value, "__qualname__"):
         return _name(value), []
     raise TypeError(f"generated code must not depend on {value!r}: its content cannot be digested")
 
 
-def _is_ours(module: str | None) -> bool:
-    return f"{module}.".startswith(_OURS)
+def _is_package_module(module: str | None) -> bool:
+    return f"{module}.".startswith(_PACKAGE_PREFIX)
 
 
 def _is_instance(value: object) -> bool:
     """True if a value is an instance of a class of this package, other than an enumeration."""
-    return _is_ours(type(value).__module__) and not isinstance(value, enum.Enum)
+    return _is_package_module(type(value).__module__) and not isinstance(value, enum.Enum)
 
 
 def _name(value: object) -> str:
@@ -91,7 +91,7 @@ def _name(value: object) -> str:
 
 def _class(kind: type) -> tuple[str, list[object]]:
     """Digest a class of this package: bases, functions, and attributes that Python did not add."""
-    if not _is_ours(kind.__module__):
+    if not _is_package_module(kind.__module__):
         return _name(kind), []
     if issubclass(kind, enum.Enum):
         done = [value for value in vars(kind).values() if isinstance(value, FunctionType | property)]
@@ -110,7 +110,7 @@ def _is_slot(value: object) -> bool:
 
 
 def _function(function: FunctionType) -> tuple[str, list[object]]:
-    text, names = _told(function.__code__)
+    text, names = _code_digest(function.__code__)
     inner = function.__dict__.get("__wrapped__")
     cells = [] if function.__closure__ is None else [one.cell_contents for one in function.__closure__]
     children: list[object] = [function.__defaults__, function.__kwdefaults__, cells, inner]
@@ -118,13 +118,13 @@ def _function(function: FunctionType) -> tuple[str, list[object]]:
         if name in function.__globals__:
             value = function.__globals__[name]
             children.append(value)
-            if isinstance(value, ModuleType) and _is_ours(value.__name__):
+            if isinstance(value, ModuleType) and _is_package_module(value.__name__):
                 children += [vars(value)[one] for one in names if one in vars(value)]
     return f"{_name(function)} {text}", children
 
 
 @functools.lru_cache(maxsize=4096)
-def _told(code: CodeType) -> tuple[str, tuple[str, ...]]:
+def _code_digest(code: CodeType) -> tuple[str, tuple[str, ...]]:
     """Digest of a code object without its location in a file, and the names used by it and nested ones."""
     names = tuple(dict.fromkeys(name for one in _nested(code) for name in one.co_names))
     text = " ".join(

@@ -22,7 +22,7 @@ from cotswold.kernels.machine.processor import Processor
 
 LOCK = threading.Lock()
 """Lock held while code is compiled, loaded or tested, and during a fork."""
-engine.hold_in_fork(LOCK)
+engine.lock_during_fork(LOCK)
 _ADDRESSES: dict[tuple[tuple[object, ...], Processor], int] = {}
 
 Name = tuple[object, ...]

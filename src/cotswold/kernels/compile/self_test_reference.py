@@ -56,7 +56,7 @@ def as_map(values: Array, dtype: str) -> Tensor:
     return as_tensor(values, dtype).permute(3, 2, 0, 1)
 
 
-def agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
+def is_close(found: Tensor, expected: Array, error: float = 0.0) -> bool:
     """True if every element is as expected, up to an error relative to the largest."""
     values = found.to(torch.float64).numpy()
     most = error * float(np.abs(expected).max(initial=0.0))
@@ -64,8 +64,8 @@ def agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
 
 
 def map_agrees(found: Tensor, expected: Array, error: float = 0.0) -> bool:
-    """`agrees` for a map ``(image, channel, y, x)``."""
-    return agrees(found.permute(2, 3, 1, 0), expected, error)
+    """`is_close` for a map ``(image, channel, y, x)``."""
+    return is_close(found.permute(2, 3, 1, 0), expected, error)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ class Normalised:
     @property
     def _margin(self) -> tuple[int, int]:
         """Positions that a window removes before and after."""
-        window = Window.same(len(self.first[0]))
+        window = Window.same_padding(len(self.first[0]))
         return window.pad_before, window.pad_after
 
     def _crop(self, x: Array) -> Array:

@@ -21,23 +21,23 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError, MissingExtraError, install
-from cotswold.kernels.cuda.tiles import ProgramTile, fitting
-from cotswold.kernels.operands import check_on_device
+from cotswold.kernels.cuda.tiles import ProgramTile, fitting_tiles
+from cotswold.kernels.operands import check_cuda_tensor
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 """Dtypes supported by the kernels; bfloat16 is summed in float32."""
-INTERPRETED = {"NEURONS": 16, "IMAGES": 16, "PLACES": 16, "DEPTH": 16}
+INTERPRETER_TILE = {"NEURONS": 16, "IMAGES": 16, "PLACES": 16, "DEPTH": 16}
 """Tile in Triton's interpreter."""
 
 
-def interpreting() -> bool:
+def is_interpreted() -> bool:
     """True if Triton's interpreter was requested; Triton reads the variable when it is first imported."""
     return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 def available() -> bool:
     """True if the kernels can run: Triton is installed, and there is a CUDA device or the interpreter."""
-    return find_spec("triton") is not None and (interpreting() or torch.cuda.is_available())
+    return find_spec("triton") is not None and (is_interpreted() or torch.cuda.is_available())
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class TunedKernel:
         """
         kernel = _kernel(self)
         for one in tensors:
-            check_on_device(one)
+            check_cuda_tensor(one)
 
         def grid(meta: Mapping[str, Any]) -> tuple[int]:
             return (others * prod(-(-extent // meta[side]) for side, extent in extents.items()),)
@@ -74,9 +74,9 @@ class TunedKernel:
 
     def _sides(self, fixed: Mapping[str, Any]) -> dict[str, int]:
         """Tile to use if the tuner does not choose one."""
-        if not interpreting() or not self.tiles:
+        if not is_interpreted() or not self.tiles:
             return {}
-        return {side: INTERPRETED[side] for side in self.tiles[0].sides if side not in fixed}
+        return {side: INTERPRETER_TILE[side] for side in self.tiles[0].sides if side not in fixed}
 
 
 def check_types(tensors: Sequence[Tensor]) -> None:
@@ -92,7 +92,7 @@ def check_types(tensors: Sequence[Tensor]) -> None:
                 f"operands of a product must have one dtype and device, got {first.dtype} on {first.device} "
                 f"and {other.dtype} on {other.device}; convert one of them"
             )
-    if not first.is_cuda and not interpreting():
+    if not first.is_cuda and not is_interpreted():
         raise GeometryError(
             f"CUDA kernels cannot access a tensor on {first.device}; move it to a CUDA device"
         )
@@ -107,7 +107,7 @@ def arithmetic(dtype: torch.dtype) -> dict[str, Any]:
     tl = _triton().language
     wide = tl.float64 if dtype == torch.float64 else tl.float32
     # Triton's interpreter multiplies the bit patterns of bfloat16 as integers
-    narrow = tl.bfloat16 if dtype == torch.bfloat16 and not interpreting() else wide
+    narrow = tl.bfloat16 if dtype == torch.bfloat16 and not is_interpreted() else wide
     coarse = dtype == torch.float32 and _coarse_products()
     return {"SUM": wide, "FACTOR": narrow, "PRECISION": "tf32" if coarse else "ieee"}
 
@@ -138,7 +138,7 @@ def _kernel(program: TunedKernel) -> Any:
     from cotswold.kernels.cuda import triton_kernels
 
     kernel = triton.jit(getattr(triton_kernels, program.name))
-    if interpreting() or not program.tiles:
+    if is_interpreted() or not program.tiles:
         return kernel
     configurations = {
         tile: triton.Config(dict(tile.sides), num_warps=tile.warps, num_stages=tile.stages)
@@ -152,7 +152,7 @@ def _kernel(program: TunedKernel) -> Any:
             "PLACES": named["field_y"] * named["field_x"] * named["channels"],
         }
         sides = {side: extents[side] for side in program.tiles[0].sides if side in extents}
-        return [configurations[tile] for tile in fitting(program.tiles, sides)]
+        return [configurations[tile] for tile in fitting_tiles(program.tiles, sides)]
 
     return triton.autotune(
         configs=list(configurations.values()),

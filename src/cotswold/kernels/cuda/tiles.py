@@ -70,7 +70,7 @@ def image_class(images: int) -> int:
     return least * 3 // 4 if 0 < images <= least * 3 // 4 and least > LEAST_SIDE else least
 
 
-def fitting(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[ProgramTile, ...]:
+def fitting_tiles(tiles: Iterable[ProgramTile], extents: Mapping[str, int]) -> tuple[ProgramTile, ...]:
     """Return the tiles with no side above the power of two that holds its extent; at least the smallest."""
     most = {name: max(power_of_two(extent), LEAST_SIDE) for name, extent in extents.items()}
     tiles = tuple(tiles)
@@ -98,7 +98,7 @@ class MapCell:
         return down * (-(-right // self.wide) - low_wide // self.wide)
 
 
-def _met(window: Window, outputs: int, extent: float) -> float:
+def _covered_fraction(window: Window, outputs: int, extent: float) -> float:
     """Fraction of a run of ``extent`` places that a window covers, averaged over the windows that meet it."""
     overlap = -(-window.size // window.stride)
     meeting = min(outputs, overlap + -(-int(extent) // window.stride) - 1)
@@ -119,8 +119,8 @@ def best_cell(layer: BlockLocal) -> MapCell:
 
     def worth(cell: MapCell) -> float:
         filled = cell.rows * cell.wide / cell.positions
-        covered = _met(layer.y, layer.grid[0], cell.rows)
-        covered *= _met(layer.x, layer.grid[1], max(cell.wide / channels, 1))
+        covered = _covered_fraction(layer.y, layer.grid[0], cell.rows)
+        covered *= _covered_fraction(layer.x, layer.grid[1], max(cell.wide / channels, 1))
         return filled * covered * cell.positions / (cell.positions + 2 * LEAST_SIDE)
 
     cells = [MapCell(rows, wide) for rows, wide in product(down, across) if rows * wide <= MAX_POSITIONS]

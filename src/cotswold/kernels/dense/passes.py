@@ -17,7 +17,7 @@ from torch import Tensor
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
-from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Pass, write_pass
+from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Operation, write_pass
 from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, cached_kernel, prepare_kernel
@@ -62,7 +62,7 @@ def partials_of(layer: Layer) -> Tensor:
 
 
 def run(
-    what: Pass, layer: Layer, operands: Mapping[DenseJob, Tensor], overrides: Overrides = NO_OVERRIDES
+    what: Operation, layer: Layer, operands: Mapping[DenseJob, Tensor], overrides: Overrides = NO_OVERRIDES
 ) -> None:
     """Run a pass over float32 matrices, in place.
 
@@ -77,7 +77,7 @@ def run(
     ).run(*(pointer_of(operands[one]) if one in operands else 0 for one in OPERANDS))
 
 
-def kernel(what: Pass, processor: Processor) -> int:
+def kernel(what: Operation, processor: Processor) -> int:
     """Return the address of the kernel of a pass."""
     lanes = Lanes("float32", processor.lanes("float32"))
     write = partial(write_pass, what, lanes, processor.triple)
@@ -95,7 +95,7 @@ def _prepared(address: int, layer: Layer, threads: int) -> PreparedKernel:
     return prepare_kernel(address, fields, OPERANDS, GROUP * CHAINS, ("float32", threads))
 
 
-def _passes_self_test(what: Pass, address: int) -> bool:
+def _passes_self_test(what: Operation, address: int) -> bool:
     """True if a kernel computes a small layer as NumPy does: two groups, whole vectors, a remainder."""
     layer = Layer(GROUP + 5, 4 * CHAINS + 7, 5 * CHAINS + 3, 5 * CHAINS, -0.5, 0.75)
     trial = _SelfTestCase(what, layer)
@@ -106,8 +106,8 @@ def _passes_self_test(what: Pass, address: int) -> bool:
 class _SelfTestCase:
     """Operands and expected results of a self-test."""
 
-    def __init__(self, what: Pass, layer: Layer) -> None:
-        self.what, self.layer = what, layer
+    def __init__(self, what: Operation, layer: Layer) -> None:
+        self.operation, self.layer = what, layer
         shape = layer.rows, layer.lanes
         self._sums, self._beside = (
             self_test_reference.sample_values(*shape),
@@ -117,8 +117,10 @@ class _SelfTestCase:
         self._classes = np.arange(layer.lanes) * 31 % layer.rows
         self.sums = self_test_reference.as_tensor(np.zeros((layer.rows, layer.pitch)), "float32")
         self.sums[:, : layer.lanes] = torch.from_numpy(self._sums)
-        self.beside = self_test_reference.as_tensor(np.zeros((layer.rows, layer.other_pitch)), "float32")
-        self.beside[:, : layer.lanes] = torch.from_numpy(self._beside)
+        self.other_operand = self_test_reference.as_tensor(
+            np.zeros((layer.rows, layer.other_pitch)), "float32"
+        )
+        self.other_operand[:, : layer.lanes] = torch.from_numpy(self._beside)
         self.biases = self_test_reference.as_tensor(self._biases, "float32")
         self.bias_gradient = torch.ones(layer.rows, device="cpu")
         self.classes = torch.full((padded_lanes(layer.lanes),), -1, dtype=torch.int32, device="cpu")
@@ -130,19 +132,19 @@ class _SelfTestCase:
     @property
     def operands(self) -> tuple[Tensor, ...]:
         """Operands in the order of `OPERANDS`."""
-        return self.sums, self.beside, self.biases, self.bias_gradient, self.classes, self.partials
+        return self.sums, self.other_operand, self.biases, self.bias_gradient, self.classes, self.partials
 
     def passes(self) -> bool:
         """True if all results are as expected."""
         left, losses = self._expected()
-        same = partial(self_test_reference.agrees, error=ROUNDING["float32"])
+        same = partial(self_test_reference.is_close, error=ROUNDING["float32"])
         right = same(self.sums[:, : self.layer.lanes], left)
         right &= not bool(self.sums[:, self.layer.lanes :].any())
-        if self.what.sums_rows:
+        if self.operation.sums_rows:
             right &= same(self.bias_gradient, 1 + left.sum(1))
         if losses is not None:
             right &= same(self.partials[:, 0, : self.layer.lanes], losses)
-        if losses is not None and not self.what.values:
+        if losses is not None and not self.operation.values:
             rows = self._sums + self._biases[:, None]
             own = rows[self._classes, np.arange(self.layer.lanes)]
             rows[self._classes, np.arange(self.layer.lanes)] = -np.inf
@@ -152,7 +154,7 @@ class _SelfTestCase:
 
     def _expected(self) -> tuple[Array, Array | None]:
         """Expected values in place of the sums, and expected partial losses."""
-        what, layer, rows = self.what, self.layer, self._sums + self._biases[:, None]
+        what, layer, rows = self.operation, self.layer, self._sums + self._biases[:, None]
         wanted = np.full(rows.shape, layer.low)
         wanted[self._classes, np.arange(layer.lanes)] = layer.high
         if what.step == "activate":
@@ -180,4 +182,4 @@ class _SelfTestCase:
             "relu": (outputs > 0).astype(np.float64),
             "identity": np.ones_like(outputs),
         }
-        return slopes[self.what.activation]
+        return slopes[self.operation.activation]

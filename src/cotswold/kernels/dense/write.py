@@ -52,7 +52,7 @@ class DenseJob(IntEnum):
 
 
 @dataclass(frozen=True)
-class Pass:
+class Operation:
     """Operation of a kernel on a layer.
 
     `activate`: sums become outputs. `squared`: sums of the last layer become slopes of the squared error, and
@@ -78,7 +78,7 @@ class Pass:
         return self.step in ("slope", "softmax_slopes") or (self.step == "squared" and self.slopes)
 
 
-def write_pass(what: Pass, lanes: Lanes, triple: str) -> ir.Module:
+def write_pass(what: Operation, lanes: Lanes, triple: str) -> ir.Module:
     """Return a module with ``work(job)``; a task is a group of rows."""
     module = ir.Module(f"dense_{what.name}_{lanes.count}")
     module.triple = triple
@@ -96,35 +96,37 @@ class _Group:
     """One group of rows, the unit of a task."""
 
     def __init__(
-        self, w: FunctionBuilder, what: Pass, job: ir.Value, number: ir.Value, scratch: ir.Value
+        self, w: FunctionBuilder, what: Operation, job: ir.Value, number: ir.Value, scratch: ir.Value
     ) -> None:
-        self.w, self.what, self.chains = w, what, scratch
+        self.w, self.operation, self.chains = w, what, scratch
         b = w.b
         self.first = b.mul(number, integer(GROUP))
         self.rows = w.min_int(integer(GROUP), b.sub(w.field(job, DenseJob.ROWS), self.first))
         self.lanes, self.pitch = w.field(job, DenseJob.LANES), w.field(job, DenseJob.PITCH)
         self.other_pitch = w.field(job, DenseJob.OTHER_PITCH)
-        self.sums = w.at(w.pointer_field(job, DenseJob.SUMS), b.mul(self.first, self.pitch))
-        self.other = w.at(w.pointer_field(job, DenseJob.OTHER), b.mul(self.first, self.other_pitch))
-        self.biases = w.at(w.pointer_field(job, DenseJob.BIASES), self.first)
-        self.bias_gradient = w.at(w.pointer_field(job, DenseJob.BIAS_GRADIENT), self.first)
+        self.sums = w.element_pointer(w.pointer_field(job, DenseJob.SUMS), b.mul(self.first, self.pitch))
+        self.other = w.element_pointer(
+            w.pointer_field(job, DenseJob.OTHER), b.mul(self.first, self.other_pitch)
+        )
+        self.biases = w.element_pointer(w.pointer_field(job, DenseJob.BIASES), self.first)
+        self.bias_gradient = w.element_pointer(w.pointer_field(job, DenseJob.BIAS_GRADIENT), self.first)
         self.classes = w.pointer_field(job, DenseJob.CLASSES)
         self.partial_pitch = w.field(job, DenseJob.PARTIAL_PITCH)
         skipped = b.mul(b.mul(number, integer(PARTIALS)), self.partial_pitch)
-        self.partials = w.at(w.pointer_field(job, DenseJob.PARTIALS), skipped)
+        self.partials = w.element_pointer(w.pointer_field(job, DenseJob.PARTIALS), skipped)
         self.low, self.high = (number_field(w, job, one) for one in (DenseJob.LOW, DenseJob.HIGH))
 
     def clear_rows(self) -> None:
         """Set the partial sums of all rows to 0."""
         with loop(self.w, integer(GROUP * CHAINS), step=self.w.lanes.count) as turn:
-            self.w.store(self.w.at(self.chains, turn.index), self.w.lanes.zero)
+            self.w.store(self.w.element_pointer(self.chains, turn.index), self.w.lanes.zero)
 
     def add_rows(self) -> None:
         """Add the sums of all rows to the gradient of their biases."""
         w, count = self.w, self.w.lanes.count
         with loop(w, self.rows) as row:
-            chains = w.at(self.chains, w.b.mul(row.index, integer(CHAINS)))
-            parts = [w.load(w.at(chains, first)) for first in range(0, CHAINS, count)]
+            chains = w.element_pointer(self.chains, w.b.mul(row.index, integer(CHAINS)))
+            parts = [w.load(w.element_pointer(chains, first)) for first in range(0, CHAINS, count)]
             while len(parts) > 1:
                 half = len(parts) // 2
                 parts = [w.b.fadd(parts[i], parts[i + half]) for i in range(half)]
@@ -132,42 +134,45 @@ class _Group:
             while half:
                 total = w.b.fadd(total, w.shuffle(total, total, [(i + half) % count for i in range(count)]))
                 half //= 2
-            place = w.at(self.bias_gradient, row.index)
+            place = w.element_pointer(self.bias_gradient, row.index)
             found = w.b.extract_element(total, ir.Constant(I32, 0))
             before = w.b.load(place, typ=w.lanes.scalar)
             w.b.store(w.b.fadd(before, found), place)
 
     def write_strip(self, strip: Strip, lane: ir.Value) -> None:
         """Process a strip of lanes in all rows."""
-        if self.what.step == "softmax":
+        if self.operation.step == "softmax":
             self._exponentials(strip, lane)
-        elif self.what.step == "squared":
+        elif self.operation.step == "squared":
             self._squared(strip, lane)
-        elif self.what.step == "softmax_slopes":
+        elif self.operation.step == "softmax_slopes":
             self._softmax_slopes(strip, lane)
-        elif self.what.step == "slope":
+        elif self.operation.step == "slope":
             self._slopes(strip, lane)
         else:
             self._activate(strip, lane)
 
     def _activate(self, strip: Strip, lane: ir.Value) -> None:
         w = self.w
-        with loop(w, self.rows, w.at(self.sums, lane)) as row:
+        with loop(w, self.rows, w.element_pointer(self.sums, lane)) as row:
             (place,) = row.values
             outputs = [
-                write_activation(self.what.activation, w, one) for one in self._sums(strip, row.index, place)
+                write_activation(self.operation.activation, w, one)
+                for one in self._sums(strip, row.index, place)
             ]
             strip.store(place, outputs)
-            row.next = [w.at(place, self.pitch)]
+            row.next = [w.element_pointer(place, self.pitch)]
 
     def _squared(self, strip: Strip, lane: ir.Value) -> None:
         w, vectors = self.w, strip.vectors
-        classes = None if self.what.values else self._classes(strip, lane)
+        classes = None if self.operation.values else self._classes(strip, lane)
         start = [w.lanes.zero] * vectors + [w.lanes.constant(LOWEST)] * (2 * vectors)
-        with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane), *start) as row:
+        with loop(
+            w, self.rows, w.element_pointer(self.sums, lane), w.element_pointer(self.other, lane), *start
+        ) as row:
             place, wanted, *found = row.values
             sums = self._sums(strip, row.index, place)
-            outputs = [write_activation(self.what.activation, w, one) for one in sums]
+            outputs = [write_activation(self.operation.activation, w, one) for one in sums]
             losses, target_logit, best_other = (found[i * vectors :][:vectors] for i in range(PARTIALS))
             if classes is None:
                 targets = strip.load(wanted)
@@ -177,58 +182,60 @@ class _Group:
                 target_logit, best_other = self._update_best(is_target, sums, target_logit, best_other)
             errors = [w.b.fsub(y, t) for y, t in zip(outputs, targets, strict=True)]
             losses = [w.fma(e, e, so_far) for e, so_far in zip(errors, losses, strict=True)]
-            if self.what.slopes:
+            if self.operation.slopes:
                 twice = [w.b.fadd(e, e) for e in errors]
                 self._store_slopes(strip, lane, row.index, place, self._activation_slopes(twice, outputs))
-            following = w.at(wanted, self.other_pitch) if classes is None else wanted
-            row.next = [w.at(place, self.pitch), following, *losses, *target_logit, *best_other]
+            following = w.element_pointer(wanted, self.other_pitch) if classes is None else wanted
+            row.next = [w.element_pointer(place, self.pitch), following, *losses, *target_logit, *best_other]
         self._put_partials(strip, lane, row.values[2:])
 
     def _exponentials(self, strip: Strip, lane: ir.Value) -> None:
         w, vectors = self.w, strip.vectors
         classes = self._classes(strip, lane)
         start = [w.lanes.constant(LOWEST)] * (2 * vectors)
-        with loop(w, self.rows, w.at(self.sums, lane), *start) as row:
+        with loop(w, self.rows, w.element_pointer(self.sums, lane), *start) as row:
             place, *found = row.values
             sums, is_target = self._sums(strip, row.index, place), self._is_target(classes, row.index)
             target_logit, best_other = self._update_best(is_target, sums, found[:vectors], found[vectors:])
-            row.next = [w.at(place, self.pitch), *target_logit, *best_other]
+            row.next = [w.element_pointer(place, self.pitch), *target_logit, *best_other]
         target_logit, best_other = row.values[1 : vectors + 1], row.values[vectors + 1 :]
         most = [w.maximum(one, other) for one, other in zip(target_logit, best_other, strict=True)]
-        with loop(w, self.rows, w.at(self.sums, lane), *strip.zeros()) as row:
+        with loop(w, self.rows, w.element_pointer(self.sums, lane), *strip.zeros()) as row:
             place, *found = row.values
             less = [w.b.fsub(s, m) for s, m in zip(self._sums(strip, row.index, place), most, strict=True)]
             powers = [w.b.select(w.b.fcmp_unordered("uno", x, x), x, write_exp(w, x)) for x in less]
-            if self.what.slopes:
+            if self.operation.slopes:
                 strip.store(place, powers)
             added = [w.b.fadd(so_far, one) for so_far, one in zip(found, powers, strict=True)]
-            row.next = [w.at(place, self.pitch), *added]
+            row.next = [w.element_pointer(place, self.pitch), *added]
         self._put_partials(strip, lane, [*row.values[1:], *target_logit, *best_other])
 
     def _softmax_slopes(self, strip: Strip, lane: ir.Value) -> None:
         """Slopes of the cross entropy; the first partial number of the group scales its exponentials."""
         w, classes = self.w, self._classes(strip, lane)
-        factors = strip.load_scratch(w.at(self.partials, lane))
-        with loop(w, self.rows, w.at(self.sums, lane)) as row:
+        factors = strip.load_scratch(w.element_pointer(self.partials, lane))
+        with loop(w, self.rows, w.element_pointer(self.sums, lane)) as row:
             (place,) = row.values
             targets = [w.b.select(one, self.high, self.low) for one in self._is_target(classes, row.index)]
             scaled = [w.b.fmul(e, f) for e, f in zip(strip.load(place), factors, strict=True)]
             slopes = [w.b.fsub(y, t) for y, t in zip(scaled, targets, strict=True)]
             self._store_slopes(strip, lane, row.index, place, slopes)
-            row.next = [w.at(place, self.pitch)]
+            row.next = [w.element_pointer(place, self.pitch)]
 
     def _slopes(self, strip: Strip, lane: ir.Value) -> None:
         w = self.w
-        with loop(w, self.rows, w.at(self.sums, lane), w.at(self.other, lane)) as row:
+        with loop(
+            w, self.rows, w.element_pointer(self.sums, lane), w.element_pointer(self.other, lane)
+        ) as row:
             place, outputs = row.values
             self._store_slopes(
                 strip, lane, row.index, place, self._activation_slopes(strip.load(place), strip.load(outputs))
             )
-            row.next = [w.at(place, self.pitch), w.at(outputs, self.other_pitch)]
+            row.next = [w.element_pointer(place, self.pitch), w.element_pointer(outputs, self.other_pitch)]
 
     def _sums(self, strip: Strip, row: ir.Value, place: ir.Value) -> list[ir.Value]:
         """Sums with their biases."""
-        bias = self.w.load_broadcast(self.w.at(self.biases, row))
+        bias = self.w.load_broadcast(self.w.element_pointer(self.biases, row))
         return [self.w.b.fadd(one, bias) for one in strip.load(place)]
 
     def _classes(self, strip: Strip, lane: ir.Value) -> list[ir.Value]:
@@ -272,11 +279,11 @@ class _Group:
         w, one = self.w, self.w.lanes.constant(1.0)
 
         def slope(gradient: ir.Value, y: ir.Value) -> ir.Value:
-            if self.what.activation == "tanh":
+            if self.operation.activation == "tanh":
                 return w.b.fmul(gradient, w.fma(w.b.fneg(y), y, one))
-            if self.what.activation == "sigmoid":
+            if self.operation.activation == "sigmoid":
                 return w.b.fmul(gradient, w.b.fmul(y, w.b.fsub(one, y)))
-            if self.what.activation == "relu":
+            if self.operation.activation == "relu":
                 return w.b.select(w.b.fcmp_ordered("<=", y, w.lanes.zero), w.lanes.zero, gradient)
             return gradient
 
@@ -288,12 +295,12 @@ class _Group:
         """Write slopes, and add them to the partial sums of their row."""
         w = self.w
         strip.store(place, slopes)
-        first = w.at(self.chains, w.b.mul(row, integer(CHAINS)))
+        first = w.element_pointer(self.chains, w.b.mul(row, integer(CHAINS)))
         for v, value in enumerate(slopes):
             if strip.mask is not None:  # lanes beyond the last sample
                 value = w.b.select(strip.mask, value, w.lanes.zero)
             chain = w.b.and_(w.b.add(lane, integer(v * w.lanes.count)), integer(CHAINS - 1))
-            chains = w.at(first, chain)
+            chains = w.element_pointer(first, chain)
             w.store(chains, w.b.fadd(w.load(chains), value))
 
     def _put_partials(self, strip: Strip, lane: ir.Value, found: list[ir.Value]) -> None:
@@ -301,5 +308,5 @@ class _Group:
         w = self.w
         for number in range(PARTIALS):
             row = w.b.mul(integer(number), self.partial_pitch)
-            place = w.at(self.partials, w.b.add(row, lane))
+            place = w.element_pointer(self.partials, w.b.add(row, lane))
             strip.store_scratch(place, found[number * strip.vectors :][: strip.vectors])

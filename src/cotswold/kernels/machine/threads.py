@@ -21,13 +21,13 @@ from types import ModuleType
 
 import torch
 
-_forked = False
+_is_forked = False
 
 
 def _note_fork() -> None:
     global _forked
-    _forked = True
-    _own_pool.cache_clear()
+    _is_forked = True
+    _thread_pool.cache_clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -59,7 +59,7 @@ def _openmp_libraries() -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _own_pool() -> ThreadPoolExecutor:
+def _thread_pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="cotswold")
 
 
@@ -68,14 +68,14 @@ def _function(address: int) -> Callable[[int], None]:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
 
-def _team() -> ModuleType:
+def _rounding_module() -> ModuleType:
     """Import the module that equalises rounding; only when a second thread is needed."""
     return importlib.import_module("cotswold.kernels.compile.team")
 
 
 def _member(address: int, job: int) -> Callable[[int], None]:
     """Return the function that a Python thread calls."""
-    found: Callable[[int], None] = _team().member_of(address, job)
+    found: Callable[[int], None] = _rounding_module().member_of(address, job)
     return found
 
 
@@ -87,14 +87,14 @@ def run(address: int, job: int, threads: int) -> None:
     if threads <= 1:
         _function(address)(job)
         return
-    parallel = None if _forked else _openmp()
+    parallel = None if _is_forked else _openmp()
     if parallel is not None:
-        _team().enter()(parallel, address, job, threads)
+        _rounding_module().enter()(parallel, address, job, threads)
         return
     shared = _SharedWork(_member(address, job), job)
     try:
         for _ in range(threads - 1):
-            _own_pool().submit(shared.help)
+            _thread_pool().submit(shared.help)
         shared.work(job)
     finally:
         shared.close()
@@ -106,29 +106,29 @@ class _SharedWork:
     def __init__(self, work: Callable[[int], None], job: int) -> None:
         self.work, self._job = work, job
         self._changed = threading.Condition()
-        self._inside, self._open = 0, True
+        self._active_threads, self._open = 0, True
 
     def help(self) -> None:
         """Work on the job unless it is finished."""
         with self._changed:
             if not self._open:
                 return
-            self._inside += 1
+            self._active_threads += 1
         try:
             self.work(self._job)
         finally:
             with self._changed:
-                self._inside -= 1
+                self._active_threads -= 1
                 self._changed.notify_all()
 
     def close(self) -> None:
         """Wait until all threads have left, even if signals interrupt; then raise the interruption."""
         interrupt: BaseException | None = None
-        while self._open or self._inside:
+        while self._open or self._active_threads:
             try:
                 with self._changed:
                     self._open = False
-                    self._changed.wait_for(lambda: not self._inside)
+                    self._changed.wait_for(lambda: not self._active_threads)
             except BaseException as error:  # from a signal handler, in the main thread
                 interrupt = error
         if interrupt is not None:

@@ -84,9 +84,9 @@ class _Square:
     def __init__(self, w: FunctionBuilder, job: ir.Value, channel: ir.Value, to_last: bool) -> None:
         self.w, self.to_last = w, to_last
         self.images, self.positions = w.field(job, CopyJob.IMAGES), w.field(job, CopyJob.POSITIONS)
-        self.places = w.pointer_field(job, CopyJob.PLACES)
+        self.offsets = w.pointer_field(job, CopyJob.PLACES)
         self.last, self.first = (
-            w.at(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
+            w.element_pointer(w.pointer_field(job, one), w.b.mul(channel, w.field(job, pitch)))
             for one, pitch in ((CopyJob.LAST, CopyJob.LAST_CHANNEL), (CopyJob.FIRST, CopyJob.FIRST_CHANNEL))
         )
         self.pitch = w.field(job, CopyJob.PITCH)
@@ -96,12 +96,14 @@ class _Square:
         w, b = self.w, self.w.b
         rows = []
         for i in range(w.lanes.count):
-            here = self._within(image, i, self.images, partly)
-            rows.append(w.at(self.first, b.add(b.mul(here, self.pitch), position)))
+            here = self._limit_index(image, i, self.images, partly)
+            rows.append(w.element_pointer(self.first, b.add(b.mul(here, self.pitch), position)))
         columns = []
         for i in range(w.lanes.count):
-            here = self._within(position, i, self.positions, partly)
-            columns.append(w.at(w.at(self.last, w.field(self.places, here)), image))
+            here = self._limit_index(position, i, self.positions, partly)
+            columns.append(
+                w.element_pointer(w.element_pointer(self.last, w.field(self.offsets, here)), image)
+            )
         sources, targets = (rows, columns) if self.to_last else (columns, rows)
         if not partly:
             for place, value in zip(targets, transposed(w, [w.load(one) for one in sources]), strict=True):
@@ -118,7 +120,7 @@ class _Square:
             there = b.icmp_signed("<", integer(i), across)
             w.masked_store(place, value, b.and_(written, w.splat(there)))
 
-    def _within(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
+    def _limit_index(self, first: ir.Value, i: int, count: ir.Value, partly: bool) -> ir.Value:
         """Return index ``first + i``, limited to the last one."""
         here = self.w.b.add(first, integer(i))
         return self.w.min_int(here, self.w.b.sub(count, integer(1))) if partly else here
@@ -144,11 +146,11 @@ def _passes_self_test(dtype: str, processor: Processor, to_last: bool, address: 
     found = torch.full_like(last if to_last else first, torch.nan)
     first, last = (first, found) if to_last else (found, last)
     view = last.permute(3, 2, 0, 1)
-    _copying(address, first, required_map_strides(view), 1).run(pointer_of(last), pointer_of(first))
+    _prepare_copy(address, first, required_map_strides(view), 1).run(pointer_of(last), pointer_of(first))
     return torch.equal(last.permute(3, 2, 0, 1), first)
 
 
-def _places(channels: int, height: int, width: int, last: MapStrides) -> NDArray[np.int64]:
+def _position_offsets(channels: int, height: int, width: int, last: MapStrides) -> NDArray[np.int64]:
     """Offsets of positions in the order of images first, in a map with images last."""
     c, y, x = np.ogrid[:channels, :height, :width]
     return np.ascontiguousarray((y * last.row + x * last.column + c * last.channel).ravel(), np.int64)
@@ -166,16 +168,16 @@ def _prepare(
     first: Tensor, last: Tensor, to_last: bool, processor: Processor, threads: int
 ) -> PreparedKernel:
     code = kernel(name_of(first.dtype), processor, to_last)
-    return _copying(code, first, required_map_strides(last), threads)
+    return _prepare_copy(code, first, required_map_strides(last), threads)
 
 
-def _copying(code: int, first: Tensor, last: MapStrides, threads: int) -> PreparedKernel:
+def _prepare_copy(code: int, first: Tensor, last: MapStrides, threads: int) -> PreparedKernel:
     """Prepare a copy by the kernel at an address; it runs on the map of images last, then the other."""
     images, channels, height, width = first.shape
     area, (pitch, channel) = height * width, first.stride()[:2]
     one_table = channel == area < TABLE_MOST
     groups, alike = (1, channels) if one_table else (channels, 1)
-    places = _places(alike, height, width, last)
+    places = _position_offsets(alike, height, width, last)
     blocks = -(-len(places) // BLOCK)
     count = 1 if images * groups * len(places) < SERIAL_BELOW else threads
     fields = np.zeros(CopyJob.FIELDS, np.int64)

@@ -46,7 +46,7 @@ LEAST_ROWS = 3
 """Least height of a task, in windows: rows around a task are computed twice."""
 CACHED_BYTES = 1 << 22
 """Bytes of the rows between the first step and the last, so that they stay in the caches."""
-AHEAD_BYTES = 1 << 14
+PREFETCH_BYTES = 1 << 14
 """Prefetch distance in a map."""
 STREAM_BYTES = 1 << 22
 """Map size from which output bypasses the caches (streaming stores)."""
@@ -169,9 +169,9 @@ class Normalisation:
             return
         aligned = pointer_of(there[-1]) % LINE == 0
         key = "normalisation", self, kind.name, tuple(one.stride() for one in there), aligned
-        cached_kernel(key, lambda: self._in_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
+        cached_kernel(key, lambda: self._prepare_kernel(kind, maps)).run(*(pointer_of(one) for one in there))
 
-    def _in_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
+    def _prepare_kernel(self, kind: ContrastKind, maps: Maps) -> PreparedKernel:
         code = kernel(kind, self.workers.dtype, self.smoothing.size, self.workers.processor)
         return self.prepared(kind, maps, code)
 
@@ -202,8 +202,8 @@ class Normalisation:
         fields[ContrastJob.IMAGES : ContrastJob.MAP] = (
             *(images, channels, blocks, block, -(-rows // part_rows), part_rows),
             *(shape.height, shape.width, mean.height, mean.width, power.height, power.width),
-            *(low, 0 if self.smoothing.keep else Window.same(size).pad_before),
-            max(1, AHEAD_BYTES // (channels * block * BYTES[workers.dtype])),
+            *(low, 0 if self.smoothing.keep else Window.same_padding(size).pad_before),
+            max(1, PREFETCH_BYTES // (channels * block * BYTES[workers.dtype])),
             *(self._streams(kind, maps[-1], block), bits(self.floor**2)),
             *(pointer_of(band) for band in bands),
         )

@@ -47,9 +47,9 @@ class _Backward(Rows):
         late = late_rows(size)
         self.grad_over_div, self.centred_sum, self.mean_slope = (self.ring(late) for _ in range(3))
         self.slopes, self.inners, self.inverses = (self.ring(size) for _ in range(3))
-        self.slope, self.inner, self.passed = (self.ring(1) for _ in range(3))
-        self.clear_beside(self.slope, self.power_width)
-        self.clear_beside(self.inner, self.mean_width)
+        self.slope, self.inner, self.forwarded = (self.ring(1) for _ in range(3))
+        self.clear_margins(self.slope, self.power_width)
+        self.clear_margins(self.inner, self.mean_width)
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
         """Compute rows ``first`` to ``stop`` of the gradient of the map."""
@@ -70,25 +70,25 @@ class _Backward(Rows):
             turn.next = [max_int(w, turn.values[0], inner_stop), inner.values[0]]
             self._write_row(y)
 
-    def _inside(self, y: ir.Value, x: ir.Value, height: ir.Value, width: ir.Value) -> ir.Value:
+    def _is_inside(self, y: ir.Value, x: ir.Value, height: ir.Value, width: ir.Value) -> ir.Value:
         b = self.w.b
         return b.and_(b.icmp_unsigned("<", y, height), b.icmp_unsigned("<", x, width))
 
-    def _places(
+    def _addresses(
         self, y: ir.Value, x: ir.Value, there: ir.Value
     ) -> tuple[list[tuple[ir.Value, ir.Value]], ir.Value, ir.Value]:
         """Addresses of gradient, map, mean and power of a position; of zeros if it is outside."""
         b = self.w.b
         upper_y, upper_x = b.sub(y, self.crop), b.sub(x, self.crop)
-        inside = b.and_(there, self._inside(upper_y, upper_x, self.power_height, self.power_width))
+        inside = b.and_(there, self._is_inside(upper_y, upper_x, self.power_height, self.power_width))
 
         def chosen(where: ir.Value, map: JobMap, place: ir.Value) -> tuple[ir.Value, ir.Value]:
             return b.select(where, place, self.zeros), b.select(where, map.channel, integer(0))
 
-        grad = chosen(inside, self.grad, self.grad.at(upper_y, upper_x))
-        source = chosen(there, self.map, self.map.at(b.add(y, self.crop), b.add(x, self.crop)))
-        mean, _ = chosen(there, self.mean, self.mean.at(y, x))
-        power, _ = chosen(inside, self.power, self.power.at(upper_y, upper_x))
+        grad = chosen(inside, self.grad, self.grad.position_address(upper_y, upper_x))
+        source = chosen(there, self.map, self.map.position_address(b.add(y, self.crop), b.add(x, self.crop)))
+        mean, _ = chosen(there, self.mean, self.mean.position_address(y, x))
+        power, _ = chosen(inside, self.power, self.power.position_address(upper_y, upper_x))
         return [grad, source], mean, power
 
     def _sum(self, y: ir.Value) -> None:
@@ -98,12 +98,15 @@ class _Backward(Rows):
         to_inverse, zero = self.inverses.row(y), w.lanes.zero
         with loop(w, self.mean_width) as turn:
             x = turn.index
-            places, mean_at, power_at = self._places(y, x, ir.Constant(I1, 1))
+            places, mean_at, power_at = self._addresses(y, x, ir.Constant(I1, 1))
             column = b.mul(x, self.block)
-            to_slope = w.at(self.slope.base, b.mul(b.sub(x, self.crop), self.block))
+            to_slope = w.element_pointer(self.slope.base, b.mul(b.sub(x, self.crop), self.block))
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                mean, power = strip.load(w.at(mean_at, lane)), strip.load(w.at(power_at, lane))
+                mean, power = (
+                    strip.load(w.element_pointer(mean_at, lane)),
+                    strip.load(w.element_pointer(power_at, lane)),
+                )
 
                 def chain(values: Values, sums: list[Values]) -> list[Values]:
                     grads = values[: strip.vectors]
@@ -115,8 +118,8 @@ class _Backward(Rows):
                         [b.fadd(g, total) for g, total in zip(centred, sums[2], strict=True)],
                     ]
 
-                here = [(w.at(place, lane), pitch) for place, pitch in places]
-                products, grads, centred = self.over_channels(strip, here, 3, chain, fetch=True)
+                here = [(w.element_pointer(place, lane), pitch) for place, pitch in places]
+                products, grads, centred = self.sum_channels(strip, here, 3, chain, fetch=True)
                 inverse = [self.inverse(one) for one in power]
                 slopes = []
                 for one, i, p in zip(products, inverse, power, strict=True):
@@ -124,39 +127,42 @@ class _Backward(Rows):
                     slope = b.fdiv(b.fmul(b.fmul(one, i), self.share), p)
                     slopes.append(b.select(b.fcmp_unordered(">", p, self.floor), slope, zero))
                 offset = b.add(column, lane)
-                strip.store_scratch(w.at(to_slope, lane), slopes)
+                strip.store_scratch(w.element_pointer(to_slope, lane), slopes)
                 over = [b.fmul(one, i) for one, i in zip(grads, inverse, strict=True)]
-                strip.store_scratch(w.at(to_inverse, offset), inverse)
-                strip.store_scratch(w.at(to_over, offset), over)
-                strip.store_scratch(w.at(to_centre, offset), centred)
+                strip.store_scratch(w.element_pointer(to_inverse, offset), inverse)
+                strip.store_scratch(w.element_pointer(to_over, offset), over)
+                strip.store_scratch(w.element_pointer(to_centre, offset), centred)
 
             strips(w, VECTORS, self.lanes, body)
-        self.across(self.slope.base, self.slopes.row(b.sub(y, self.crop)), 3, self.mean_width)
+        self.mean_along_x(self.slope.base, self.slopes.row(b.sub(y, self.crop)), 3, self.mean_width)
 
     def _mean_slope(self, y: ir.Value) -> None:
         """Compute a row of t, and of the gradient of g, its mean over channels smoothed along x."""
         w, b = self.w, self.w.b
-        smooth = self.down(self.slopes, y, 2, self.power_height)
+        smooth = self.mean_along_y(self.slopes, y, 2, self.power_height)
         over, centre, to = self.grad_over_div.row(y), self.centred_sum.row(y), self.mean_slope.row(y)
 
         def body(strip: Strip, offset: ir.Value) -> None:
             tilt = smooth(strip, offset)
-            strip.store_scratch(w.at(to, offset), tilt)
+            strip.store_scratch(w.element_pointer(to, offset), tilt)
             found = []
-            overs, centres = strip.load_scratch(w.at(over, offset)), strip.load_scratch(w.at(centre, offset))
+            overs, centres = (
+                strip.load_scratch(w.element_pointer(over, offset)),
+                strip.load_scratch(w.element_pointer(centre, offset)),
+            )
             for t, o, c in zip(tilt, overs, centres, strict=True):
                 found.append(b.fmul(w.fma(b.fneg(t), c, o), self.share))
-            strip.store_scratch(w.at(self.inner.base, offset), found)
+            strip.store_scratch(w.element_pointer(self.inner.base, offset), found)
 
         self.flat(integer(0), self.mean_width, body)
-        self.across(self.inner.base, self.inners.row(y), 1, self.width)
+        self.mean_along_x(self.inner.base, self.inners.row(y), 1, self.width)
 
     def _write_row(self, y: ir.Value) -> None:
         w, b = self.w, self.w.b
-        smooth = self.down(self.inners, y, 0, self.mean_height)
+        smooth = self.mean_along_y(self.inners, y, 0, self.mean_height)
 
         def pass_on(strip: Strip, offset: ir.Value) -> None:
-            strip.store_scratch(w.at(self.passed.base, offset), smooth(strip, offset))
+            strip.store_scratch(w.element_pointer(self.forwarded.base, offset), smooth(strip, offset))
 
         self.flat(integer(0), self.width, pass_on)
         inner_y = b.sub(y, self.crop)
@@ -164,17 +170,23 @@ class _Backward(Rows):
         with loop(w, self.width) as turn:
             x = turn.index
             inner_x = b.sub(x, self.crop)
-            there = self._inside(inner_y, inner_x, self.mean_height, self.mean_width)
-            places, mean_at, _ = self._places(inner_y, inner_x, there)
+            there = self._is_inside(inner_y, inner_x, self.mean_height, self.mean_width)
+            places, mean_at, _ = self._addresses(inner_y, inner_x, there)
             column = b.mul(inner_x, self.block)
-            tilt_at = b.select(there, w.at(tilts, column), self.zeros)
-            inverse_at = b.select(there, w.at(inverses, column), self.zeros)
-            passed_at, to = w.at(self.passed.base, b.mul(x, self.block)), self.output.at(y, x)
+            tilt_at = b.select(there, w.element_pointer(tilts, column), self.zeros)
+            inverse_at = b.select(there, w.element_pointer(inverses, column), self.zeros)
+            passed_at, to = (
+                w.element_pointer(self.forwarded.base, b.mul(x, self.block)),
+                self.output.position_address(y, x),
+            )
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                mean, tilt = strip.load(w.at(mean_at, lane)), strip.load_scratch(w.at(tilt_at, lane))
-                inverse = strip.load_scratch(w.at(inverse_at, lane))
-                passed = strip.load_scratch(w.at(passed_at, lane))
+                mean, tilt = (
+                    strip.load(w.element_pointer(mean_at, lane)),
+                    strip.load_scratch(w.element_pointer(tilt_at, lane)),
+                )
+                inverse = strip.load_scratch(w.element_pointer(inverse_at, lane))
+                passed = strip.load_scratch(w.element_pointer(passed_at, lane))
 
                 def value(values: Values) -> Values:
                     found = []
@@ -184,7 +196,7 @@ class _Backward(Rows):
                         found.append(w.fma(b.fneg(centred), tilt[v], over))
                     return found
 
-                here = [(w.at(place, lane), pitch) for place, pitch in places]
-                self.each_channel(strip, here, w.at(to, lane), value)
+                here = [(w.element_pointer(place, lane), pitch) for place, pitch in places]
+                self.each_channel(strip, here, w.element_pointer(to, lane), value)
 
             strips(w, VECTORS, self.lanes, body)

@@ -47,11 +47,11 @@ class _Forward(Rows):
     ) -> None:
         super().__init__(w, job, scratch, lane, size)
         late = late_rows(size)
-        self.shares, self.spreads, self.means = (self.ring(late) for _ in range(3))
+        self.shares, self.deviations, self.means = (self.ring(late) for _ in range(3))
         self.along, self.powers = self.ring(size), self.ring(size)
         self.squares, self.smoothed = self.ring(1), self.ring(1)
-        self.clear_beside(self.shares, self.width)
-        self.clear_beside(self.squares, self.mean_width)
+        self.clear_margins(self.shares, self.width)
+        self.clear_margins(self.squares, self.mean_width)
 
     def write(self, first: ir.Value, stop: ir.Value, kind: ContrastKind) -> None:
         """Compute rows ``first`` to ``stop`` of the output, or of means and powers."""
@@ -79,84 +79,92 @@ class _Forward(Rows):
     def _sum(self, y: ir.Value) -> None:
         """Compute means and variances over channels of a row of the map."""
         w, b = self.w, self.w.b
-        to_mean, to_spread = self.shares.row(y), self.spreads.row(y)
+        to_mean, to_spread = self.shares.row(y), self.deviations.row(y)
         with loop(w, self.width) as turn:
-            place, column = self.map.at(y, turn.index), b.mul(turn.index, self.block)
+            place, column = self.map.position_address(y, turn.index), b.mul(turn.index, self.block)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                places = [(w.at(place, lane), self.map.channel)]
+                places = [(w.element_pointer(place, lane), self.map.channel)]
 
                 def add(values: Values, sums: list[Values]) -> list[Values]:
                     return [[b.fadd(one, total) for one, total in zip(values, sums[0], strict=True)]]
 
-                (total,) = self.over_channels(strip, places, 1, add, fetch=True)
+                (total,) = self.sum_channels(strip, places, 1, add, fetch=True)
                 mean = [b.fdiv(one, self.count) for one in total]
 
                 def spread(values: Values, sums: list[Values]) -> list[Values]:
                     apart = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
                     return [[w.fma(a, a, total) for a, total in zip(apart, sums[0], strict=True)]]
 
-                (squares,) = self.over_channels(strip, places, 1, spread)
+                (squares,) = self.sum_channels(strip, places, 1, spread)
                 offset = b.add(column, lane)
-                strip.store_scratch(w.at(to_mean, offset), mean)
-                strip.store_scratch(w.at(to_spread, offset), [b.fmul(one, self.share) for one in squares])
+                strip.store_scratch(w.element_pointer(to_mean, offset), mean)
+                strip.store_scratch(
+                    w.element_pointer(to_spread, offset), [b.fmul(one, self.share) for one in squares]
+                )
 
             strips(w, VECTORS, self.lanes, body)
-        self.across(to_mean, self.along.row(y), 1, self.mean_width)
+        self.mean_along_x(to_mean, self.along.row(y), 1, self.mean_width)
 
     def _centre(self, y: ir.Value) -> None:
         """Compute a row of means over the window, and of the mean squares of the centred values."""
         w, b = self.w, self.w.b
-        smooth = self.down(self.along, y, 0, self.height)
+        smooth = self.mean_along_y(self.along, y, 0, self.height)
         aside = b.mul(self.crop, self.block)
-        share = w.at(self.shares.row(b.add(y, self.crop)), aside)
-        spread = w.at(self.spreads.row(b.add(y, self.crop)), aside)
+        share = w.element_pointer(self.shares.row(b.add(y, self.crop)), aside)
+        spread = w.element_pointer(self.deviations.row(b.add(y, self.crop)), aside)
         to_mean = self.means.row(y)
 
         def body(strip: Strip, offset: ir.Value) -> None:
             mean = smooth(strip, offset)
-            strip.store_scratch(w.at(to_mean, offset), mean)
-            apart = [b.fsub(s, m) for s, m in zip(strip.load_scratch(w.at(share, offset)), mean, strict=True)]
-            spreads = strip.load_scratch(w.at(spread, offset))
+            strip.store_scratch(w.element_pointer(to_mean, offset), mean)
+            apart = [
+                b.fsub(s, m)
+                for s, m in zip(strip.load_scratch(w.element_pointer(share, offset)), mean, strict=True)
+            ]
+            spreads = strip.load_scratch(w.element_pointer(spread, offset))
             squares = [w.fma(a, a, v) for a, v in zip(apart, spreads, strict=True)]
-            strip.store_scratch(w.at(self.squares.base, offset), squares)
+            strip.store_scratch(w.element_pointer(self.squares.base, offset), squares)
 
         self.flat(integer(0), self.mean_width, body)
-        self.across(self.squares.base, self.powers.row(y), 3, self.power_width)
+        self.mean_along_x(self.squares.base, self.powers.row(y), 3, self.power_width)
 
     def _smooth_powers(self, y: ir.Value, kind: ContrastKind) -> None:
         """Compute a row of powers, or of inverse divisors."""
         w = self.w
-        smooth = self.down(self.powers, y, 2, self.mean_height)
+        smooth = self.mean_along_y(self.powers, y, 2, self.mean_height)
 
         def body(strip: Strip, offset: ir.Value) -> None:
             found = smooth(strip, offset)
             if kind is NORMALISE:
                 found = [self.inverse(power) for power in found]
-            strip.store_scratch(w.at(self.smoothed.base, offset), found)
+            strip.store_scratch(w.element_pointer(self.smoothed.base, offset), found)
 
         self.flat(integer(0), self.power_width, body)
 
     def _write_row(self, y: ir.Value) -> None:
         w, b = self.w, self.w.b
         twice = b.shl(self.crop, integer(1))
-        means = w.at(self.means.row(b.add(y, self.crop)), b.mul(self.crop, self.block))
+        means = w.element_pointer(self.means.row(b.add(y, self.crop)), b.mul(self.crop, self.block))
         with loop(w, self.power_width) as turn:
             x = turn.index
-            place, to = self.map.at(b.add(y, twice), b.add(x, twice)), self.output.at(y, x)
+            place, to = (
+                self.map.position_address(b.add(y, twice), b.add(x, twice)),
+                self.output.position_address(y, x),
+            )
             column = b.mul(x, self.block)
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 offset = b.add(column, lane)
-                mean = strip.load_scratch(w.at(means, offset))
-                inverse = strip.load_scratch(w.at(self.smoothed.base, offset))
+                mean = strip.load_scratch(w.element_pointer(means, offset))
+                inverse = strip.load_scratch(w.element_pointer(self.smoothed.base, offset))
 
                 def value(values: Values) -> Values:
                     centred = [b.fsub(one, m) for one, m in zip(values, mean, strict=True)]
                     return [b.fmul(g, i) for g, i in zip(centred, inverse, strict=True)]
 
-                here = [(w.at(place, lane), self.map.channel)]
-                self.each_channel(strip, here, w.at(to, lane), value)
+                here = [(w.element_pointer(place, lane), self.map.channel)]
+                self.each_channel(strip, here, w.element_pointer(to, lane), value)
 
             strips(w, VECTORS, self.lanes, body)
 
@@ -164,9 +172,14 @@ class _Forward(Rows):
         """Copy a row from scratch to a map of one channel."""
         w, b = self.w, self.w.b
         with loop(w, width) as turn:
-            place, target = w.at(source, b.mul(turn.index, self.block)), to.at(y, turn.index)
+            place, target = (
+                w.element_pointer(source, b.mul(turn.index, self.block)),
+                to.position_address(y, turn.index),
+            )
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                strip.store(w.at(target, lane), strip.load_scratch(w.at(place, lane)))
+                strip.store(
+                    w.element_pointer(target, lane), strip.load_scratch(w.element_pointer(place, lane))
+                )
 
             strips(w, VECTORS, self.lanes, body)

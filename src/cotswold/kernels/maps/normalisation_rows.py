@@ -45,7 +45,7 @@ class ContrastJob(IntEnum):
     POWER_WIDTH = 16
     LOW = 17
     CROP = 18
-    AHEAD = 19
+    PREFETCH_COLUMNS = 19
     STREAM = 20
     FLOOR = 21
     BANDS = 22
@@ -97,7 +97,7 @@ class Ring:
     def row(self, y: ir.Value) -> ir.Value:
         """Address of a row."""
         b = self.w.b
-        return self.w.at(self.base, b.mul(b.urem(y, integer(self.count)), self.pitch))
+        return self.w.element_pointer(self.base, b.mul(b.urem(y, integer(self.count)), self.pitch))
 
 
 Values = list[ir.Value]
@@ -140,7 +140,7 @@ class Rows:
             JobMap(w, job, ContrastJob.MEAN, lane),
             JobMap(w, job, ContrastJob.POWER, lane),
         )
-        self.ahead = b.mul(self.map.column, w.field(job, ContrastJob.AHEAD))
+        self.prefetch_offset = b.mul(self.map.column, w.field(job, ContrastJob.PREFETCH_COLUMNS))
         self.stream = b.icmp_signed("!=", w.field(job, ContrastJob.STREAM), integer(0))
         self._beside = b.mul(self.block, integer(size - 1))
         self._pitch = b.add(b.mul(self.width, self.block), b.shl(self._beside, integer(1)))
@@ -150,16 +150,16 @@ class Rows:
 
     def ring(self, count: int) -> Ring:
         """Allocate ``count`` rows of scratch."""
-        found = Ring(self.w, self.w.at(self._free, self._beside), count, self._pitch)
-        self._free = self.w.at(self._free, self.w.b.mul(self._pitch, integer(count)))
+        found = Ring(self.w, self.w.element_pointer(self._free, self._beside), count, self._pitch)
+        self._free = self.w.element_pointer(self._free, self.w.b.mul(self._pitch, integer(count)))
         return found
 
     def clear(self, start: ir.Value, count: ir.Value, row: ir.Value) -> None:
         """Write ``count`` zeros from ``start`` on."""
         with loop(self.w, count, step=self.w.lanes.count) as turn:
-            self.w.store(self.w.at(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
+            self.w.store(self.w.element_pointer(row, self.w.b.add(start, turn.index)), self.w.lanes.zero)
 
-    def clear_beside(self, ring: Ring, width: ir.Value) -> None:
+    def clear_margins(self, ring: Ring, width: ir.Value) -> None:
         """Write zeros before and after the columns of a ring's rows."""
         b = self.w.b
         for y in range(ring.count):
@@ -193,49 +193,56 @@ class Rows:
         floored = b.select(b.fcmp_ordered("<", power, self.floor), self.floor, power)
         return b.fdiv(self.w.lanes.constant(1.0), self.w.sqrt(floored))
 
-    def down(
+    def mean_along_y(
         self, rows: Ring, y: ir.Value, band: int, extent: ir.Value
     ) -> Callable[[Strip, ir.Value], Values]:
         """Return a function that computes the means along y of a row, strip by strip."""
         w, b = self.w, self.w.b
-        top, weights = b.sub(y, self.low), w.at(self.bands[band], b.mul(y, integer(self.size)))
+        top, weights = b.sub(y, self.low), w.element_pointer(self.bands[band], b.mul(y, integer(self.size)))
         taken = []
         for k in range(self.size):
             row = b.add(top, integer(k))
             inside = b.icmp_unsigned("<", row, extent)
-            taken.append((b.select(inside, rows.row(row), self.zeros), w.load_broadcast(w.at(weights, k))))
+            taken.append(
+                (b.select(inside, rows.row(row), self.zeros), w.load_broadcast(w.element_pointer(weights, k)))
+            )
 
         def means(strip: Strip, offset: ir.Value) -> Values:
-            return _weighed(w, strip, [(w.at(place, offset), weight) for place, weight in taken])
+            return _weighted_sum(
+                w, strip, [(w.element_pointer(place, offset), weight) for place, weight in taken]
+            )
 
         return means
 
-    def across(self, source: ir.Value, target: ir.Value, band: int, outputs: ir.Value) -> None:
+    def mean_along_x(self, source: ir.Value, target: ir.Value, band: int, outputs: ir.Value) -> None:
         """Compute the means along x of a row; away from the ends the middle column's weights apply."""
         w, b, size = self.w, self.w.b, integer(self.size)
         weights = self.bands[band]
         first = w.min_int(integer(self.size - 1), outputs)
         last = max_int(w, first, b.sub(outputs, integer(self.size - 1)))
-        left = w.at(source, b.neg(b.mul(self.low, self.block)))
-        lefts = [w.at(left, b.mul(self.block, integer(k))) for k in range(self.size)]
+        left = w.element_pointer(source, b.neg(b.mul(self.low, self.block)))
+        lefts = [w.element_pointer(left, b.mul(self.block, integer(k))) for k in range(self.size)]
 
         def written(factors: ir.Value) -> Callable[[Strip, ir.Value], None]:
-            taken = [w.load_broadcast(w.at(factors, k)) for k in range(self.size)]
+            taken = [w.load_broadcast(w.element_pointer(factors, k)) for k in range(self.size)]
 
             def body(strip: Strip, offset: ir.Value) -> None:
-                places = [(w.at(place, offset), weight) for place, weight in zip(lefts, taken, strict=True)]
-                strip.store_scratch(w.at(target, offset), _weighed(w, strip, places))
+                places = [
+                    (w.element_pointer(place, offset), weight)
+                    for place, weight in zip(lefts, taken, strict=True)
+                ]
+                strip.store_scratch(w.element_pointer(target, offset), _weighted_sum(w, strip, places))
 
             return body
 
         for start, stop in ((integer(0), first), (last, outputs)):
             with loop(w, b.sub(stop, start)) as turn:
                 x = b.add(start, turn.index)
-                self.flat(x, b.add(x, integer(1)), written(w.at(weights, b.mul(x, size))))
+                self.flat(x, b.add(x, integer(1)), written(w.element_pointer(weights, b.mul(x, size))))
         middle = b.mul(b.lshr(outputs, integer(1)), size)
-        self.flat(first, last, written(w.at(weights, middle)))
+        self.flat(first, last, written(w.element_pointer(weights, middle)))
 
-    def over_channels(
+    def sum_channels(
         self,
         strip: Strip,
         places: list[tuple[ir.Value, ir.Value]],
@@ -255,10 +262,12 @@ class Rows:
             split = [totals[i * vectors : (i + 1) * vectors] for i in range(sums)]
             for _ in range(channels):
                 for place in here if fetch else ():
-                    strip.prefetch(w.at(place, self.ahead))
+                    strip.prefetch(w.element_pointer(place, self.prefetch_offset))
                 values = [one for place in here for one in strip.load(place)]
                 split = chain(values, split)
-                here = [w.at(place, pitch) for place, (_, pitch) in zip(here, places, strict=True)]
+                here = [
+                    w.element_pointer(place, pitch) for place, (_, pitch) in zip(here, places, strict=True)
+                ]
             return [*here, *(one for total in split for one in total)]
 
         groups = b.sdiv(b.add(self.channels, integer(GROUP - 1)), integer(GROUP))
@@ -298,12 +307,15 @@ class Rows:
                     here = list(turn.values)
                     for _ in range(count):
                         for place in here[:-1]:
-                            strip.prefetch(w.at(place, self.ahead))
+                            strip.prefetch(w.element_pointer(place, self.prefetch_offset))
                         write(
                             here[-1],
                             value([one for place in here[:-1] for one in strip.load(place)]),
                         )
-                        here = [w.at(place, pitch) for place, pitch in zip(here, pitches, strict=True)]
+                        here = [
+                            w.element_pointer(place, pitch)
+                            for place, pitch in zip(here, pitches, strict=True)
+                        ]
                     turn.next = here
                 carried = turn.values
 
@@ -322,11 +334,11 @@ def stream(strip: Strip, place: ir.Value, values: Values) -> None:
     w = strip.w
     module = w.function.module
     for v, value in enumerate(values):
-        stored = w.b.store(value, strip.place(place, v), align=w.lanes.count * w.lanes.scalar_bytes)
+        stored = w.b.store(value, strip.vector_address(place, v), align=w.lanes.count * w.lanes.scalar_bytes)
         stored.set_metadata("nontemporal", module.add_metadata([ir.Constant(ir.IntType(32), 1)]))
 
 
-def _weighed(w: FunctionBuilder, strip: Strip, places: list[tuple[ir.Value, ir.Value]]) -> Values:
+def _weighted_sum(w: FunctionBuilder, strip: Strip, places: list[tuple[ir.Value, ir.Value]]) -> Values:
     sums = strip.zeros()
     for k, (place, weight) in enumerate(places):
         values = strip.load_scratch(place)

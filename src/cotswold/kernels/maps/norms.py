@@ -71,15 +71,17 @@ def write_norms(lanes: Lanes, triple: str) -> ir.Module:
         rows, neurons = w.field(job, NormJob.ROWS), w.field(job, NormJob.NEURONS)
         chunks, chunk = w.field(job, NormJob.CHUNKS), w.field(job, NormJob.CHUNK)
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
-        source = w.at(w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first))
-        target = w.at(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
+        source = w.element_pointer(
+            w.pointer_field(job, NormJob.FILTERS), b.add(b.mul(b.mul(block, rows), neurons), first)
+        )
+        target = w.element_pointer(w.pointer_field(job, NormJob.OUTPUT), b.add(b.mul(block, neurons), first))
         lanes_here = w.min_int(chunk, b.sub(neurons, first))
         columns = _NormColumns(w, source, target, (rows, neurons, lanes_here))
         with b.if_else(b.icmp_signed("<=", lanes_here, integer(lanes.count))) as (one_vector, more):
             with one_vector:
                 columns.write_one_vector()
             with more:
-                columns.write_many(scratch, w.at(scratch, chunk))
+                columns.write_many(scratch, w.element_pointer(scratch, chunk))
     return module
 
 
@@ -99,7 +101,7 @@ class _NormColumns:
     def _group(self, done: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Address of a group of rows, and its number of rows."""
         b = self.w.b
-        place = self.w.at(self.source, b.mul(done, self.pitch))
+        place = self.w.element_pointer(self.source, b.mul(done, self.pitch))
         return place, self.w.min_int(integer(GROUP), b.sub(self.rows, done))
 
     def write_one_vector(self) -> None:
@@ -111,7 +113,7 @@ class _NormColumns:
             with loop(w, count, place, w.lanes.zero) as row:
                 here, so_far = row.values
                 (value,) = strip.load(here)
-                row.next = [w.at(here, self.pitch), w.fma(value, value, so_far)]
+                row.next = [w.element_pointer(here, self.pitch), w.fma(value, value, so_far)]
             group.next = [w.b.fadd(row.values[1], group.values[0])]
         strip.store(self.target, [w.sqrt(group.values[0])])
 
@@ -121,25 +123,25 @@ class _NormColumns:
 
         def clear(strip: Strip, lane: ir.Value) -> None:
             for place in (sums, totals):
-                strip.store_scratch(w.at(place, lane), strip.zeros())
+                strip.store_scratch(w.element_pointer(place, lane), strip.zeros())
 
         strips(w, VECTORS, self.lanes, clear)
 
         def add_sums(strip: Strip, lane: ir.Value) -> None:
-            so_far, found = (strip.load_scratch(w.at(one, lane)) for one in (totals, sums))
+            so_far, found = (strip.load_scratch(w.element_pointer(one, lane)) for one in (totals, sums))
             added = [b.fadd(one, total) for one, total in zip(found, so_far, strict=True)]
-            strip.store_scratch(w.at(totals, lane), added)
-            strip.store_scratch(w.at(sums, lane), strip.zeros())
+            strip.store_scratch(w.element_pointer(totals, lane), added)
+            strip.store_scratch(w.element_pointer(sums, lane), strip.zeros())
 
         with loop(w, self.rows, step=GROUP) as group:
             first, count = self._group(group.index)
             with loop(w, count) as row:
-                self._add_row(w.at(first, b.mul(row.index, self.pitch)), sums)
+                self._add_row(w.element_pointer(first, b.mul(row.index, self.pitch)), sums)
             strips(w, VECTORS, self.lanes, add_sums)
 
         def write(strip: Strip, lane: ir.Value) -> None:
-            found = strip.load_scratch(w.at(totals, lane))
-            strip.store(w.at(self.target, lane), [w.sqrt(one) for one in found])
+            found = strip.load_scratch(w.element_pointer(totals, lane))
+            strip.store(w.element_pointer(self.target, lane), [w.sqrt(one) for one in found])
 
         strips(w, VECTORS, self.lanes, write)
 
@@ -147,9 +149,12 @@ class _NormColumns:
         w = self.w
 
         def body(strip: Strip, lane: ir.Value) -> None:
-            values, so_far = strip.load(w.at(place, lane)), strip.load_scratch(w.at(sums, lane))
+            values, so_far = (
+                strip.load(w.element_pointer(place, lane)),
+                strip.load_scratch(w.element_pointer(sums, lane)),
+            )
             found = [w.fma(one, one, total) for one, total in zip(values, so_far, strict=True)]
-            strip.store_scratch(w.at(sums, lane), found)
+            strip.store_scratch(w.element_pointer(sums, lane), found)
 
         strips(w, VECTORS, self.lanes, body)
 
@@ -169,8 +174,8 @@ def _norms_pass_self_test(dtype: str, processor: Processor, address: int) -> boo
     found = torch.full(expected.shape, torch.nan, dtype=filters.dtype, device="cpu")
     count, rows, neurons = values.shape
     matrices = Matrices(count, rows, neurons, dtype)
-    _summing(address, matrices, processor, 1).run(pointer_of(filters), pointer_of(found))
-    return self_test_reference.agrees(found, expected, ROUNDING[dtype])
+    _prepare_norms(address, matrices, processor, 1).run(pointer_of(filters), pointer_of(found))
+    return self_test_reference.is_close(found, expected, ROUNDING[dtype])
 
 
 def norms(filters: int, out: int, matrices: Matrices, processor: Processor, threads: int) -> None:
@@ -178,11 +183,11 @@ def norms(filters: int, out: int, matrices: Matrices, processor: Processor, thre
     if matrices.count * matrices.neurons > 0:
         cached_kernel(
             ("norms", matrices, processor, threads),
-            lambda: _summing(kernel(matrices.dtype, processor), matrices, processor, threads),
+            lambda: _prepare_norms(kernel(matrices.dtype, processor), matrices, processor, threads),
         ).run(filters, out)
 
 
-def _summing(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
+def _prepare_norms(address: int, matrices: Matrices, processor: Processor, threads: int) -> PreparedKernel:
     """Prepare norms by the kernel at an address."""
     strip = VECTORS * processor.lanes(matrices.dtype)
     count = 1 if matrices.count * matrices.rows * matrices.neurons < SERIAL_BELOW else threads
@@ -208,18 +213,21 @@ def write_scaled(lanes: Lanes, triple: str) -> ir.Module:
         block, first = b.udiv(number, chunks), b.mul(b.urem(number, chunks), chunk)
         offset = b.mul(b.add(b.mul(block, rows), first), neurons)
         source, target = (
-            w.at(w.pointer_field(job, one), offset) for one in (NormJob.FILTERS, NormJob.OUTPUT)
+            w.element_pointer(w.pointer_field(job, one), offset) for one in (NormJob.FILTERS, NormJob.OUTPUT)
         )
-        scales = w.at(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
+        scales = w.element_pointer(w.pointer_field(job, NormJob.SCALES), b.mul(block, neurons))
         past = b.icmp_signed("!=", w.field(job, NormJob.STREAM), integer(0))
         with loop(w, w.min_int(chunk, b.sub(rows, first))) as row:
             begin = b.mul(row.index, neurons)
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 place = b.add(begin, lane)
-                values, factors = strip.load(w.at(source, place)), strip.load(w.at(scales, lane))
+                values, factors = (
+                    strip.load(w.element_pointer(source, place)),
+                    strip.load(w.element_pointer(scales, lane)),
+                )
                 found = [b.fmul(one, factor) for one, factor in zip(values, factors, strict=True)]
-                to = w.at(target, place)
+                to = w.element_pointer(target, place)
                 if strip.mask is not None:
                     strip.store(to, found)
                     return
@@ -253,7 +261,7 @@ def _scaled_passes_self_test(dtype: str, processor: Processor, address: int) -> 
         matrices = Matrices(2, TASK_ROWS + 3, neurons + part, dtype)
         addresses = pointer_of(filters), pointer_of(factors), pointer_of(found)
         _scaling(address, matrices, 1, past and pointer_of(found) % LINE == 0).run(*addresses)
-        if not self_test_reference.agrees(found, values * scales[:, None]):
+        if not self_test_reference.is_close(found, values * scales[:, None]):
             return False
     return True
 

@@ -116,7 +116,7 @@ def pool(x: Tensor, out: Tensor, smoothing: Smoothing, epsilon: float, workers: 
     """``out = sqrt(sum of x² over a window + epsilon)``; maps have images last."""
     if out.numel() > 0:
         key = "pool", smoothing, x.shape, x.stride(), out.stride(), pointer_of(out) % LINE == 0, workers
-        cached_kernel(key, lambda: _pooling(x, out, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _pooling(x, out, smoothing, workers).prepare_best_kernel()).run(
             pointer_of(x), pointer_of(out), bits(epsilon)
         )
 
@@ -135,7 +135,7 @@ def pool_gradient(
         maps = grad, pooled, x, out
         strides = tuple(one.stride() if one is not None else None for one in maps)
         key = "pool gradient", smoothing, x.shape, strides, pointer_of(out) % LINE == 0, workers
-        cached_kernel(key, lambda: _sloping(*maps, smoothing, workers).in_best_kernel()).run(
+        cached_kernel(key, lambda: _sloping(*maps, smoothing, workers).prepare_best_kernel()).run(
             *_addresses(*maps, weight)
         )
 
@@ -189,7 +189,7 @@ class _Pass:
         dense = channels == 1 or all(one is None or one.channel == images for one in self.maps)
         return (1, channels * images) if dense else (channels, images)
 
-    def in_best_kernel(self) -> PreparedKernel:
+    def prepare_best_kernel(self) -> PreparedKernel:
         """Prepare the pass on the kernel that suits the window."""
         kind, workers = self.kind, self.workers
         if self.smoothing.size > WRITTEN_OUT:

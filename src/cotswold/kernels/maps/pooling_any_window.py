@@ -148,15 +148,15 @@ class _Block:
         self.mask = w.b.sub(ring, integer(1))
         self.pair = w.b.shl(self.block, integer(1))
         self.zeros = scratch
-        self.discard = w.at(scratch, self.pair)
-        self.columns = w.at(self.discard, self.block)
+        self.discard = w.element_pointer(scratch, self.pair)
+        self.columns = w.element_pointer(self.discard, self.block)
         if kind.quotient:
             self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
             self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
-            self.rows = w.at(self.columns, w.b.mul(ring, self.pair))
+            self.rows = w.element_pointer(self.columns, w.b.mul(ring, self.pair))
             self.row_size = w.b.mul(self.source_width, self.block)
         with loop(w, self.pair, step=w.lanes.count) as turn:
-            w.store(w.at(self.zeros, turn.index), w.lanes.zero)
+            w.store(w.element_pointer(self.zeros, turn.index), w.lanes.zero)
 
     def write(self, first: ir.Value, stop: ir.Value) -> None:
         """Compute rows from ``first``, which is even, to ``stop``."""
@@ -179,21 +179,24 @@ class _Block:
         ahead = b.add(y, integer(2))
         with loop(w, self.source_width) as turn:
             x = b.add(self.source_left, turn.index)
-            to, below = w.at(target, b.mul(turn.index, self.block)), self.second.at(y, x)
-            below_ahead = self.second.at(ahead, x)
+            to, below = (
+                w.element_pointer(target, b.mul(turn.index, self.block)),
+                self.second.position_address(y, x),
+            )
+            below_ahead = self.second.position_address(ahead, x)
             if self.kind.grad:
-                above, above_ahead = self.input.at(y, x), self.input.at(ahead, x)
+                above, above_ahead = self.input.position_address(y, x), self.input.position_address(ahead, x)
 
             def body(strip: Strip, lane: ir.Value) -> None:
-                strip.prefetch(w.at(below_ahead, lane))
-                divisors = strip.load(w.at(below, lane))
+                strip.prefetch(w.element_pointer(below_ahead, lane))
+                divisors = strip.load(w.element_pointer(below, lane))
                 if self.kind.grad:
-                    strip.prefetch(w.at(above_ahead, lane))
-                    values = [b.fadd(one, self.scalar) for one in strip.load(w.at(above, lane))]
+                    strip.prefetch(w.element_pointer(above_ahead, lane))
+                    values = [b.fadd(one, self.scalar) for one in strip.load(w.element_pointer(above, lane))]
                 else:
                     values = [self.scalar] * strip.vectors
                 found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
-                strip.store_scratch(w.at(to, lane), found)
+                strip.store_scratch(w.element_pointer(to, lane), found)
 
             strips(w, VECTORS, self.lanes, body)
 
@@ -201,14 +204,14 @@ class _Block:
         """Address of a row of terms."""
         w = self.w
         if self.kind.quotient:
-            return w.at(self.rows, w.b.mul(w.b.and_(y, self.mask), self.row_size))
-        return w.at(self.input.base, w.b.mul(y, self.input.row))
+            return w.element_pointer(self.rows, w.b.mul(w.b.and_(y, self.mask), self.row_size))
+        return w.element_pointer(self.input.base, w.b.mul(y, self.input.row))
 
     def _column(self, x: ir.Value) -> ir.Value:
         """Address of a column's two sums in the ring."""
-        return self.w.at(self.columns, self.w.b.mul(self.w.b.and_(x, self.mask), self.pair))
+        return self.w.element_pointer(self.columns, self.w.b.mul(self.w.b.and_(x, self.mask), self.pair))
 
-    def _within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
+    def _is_within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
         return self.w.b.icmp_unsigned("<", value, extent)
 
     def _write_pair(self, y: ir.Value, top: ir.Value, stop: ir.Value) -> None:
@@ -234,7 +237,7 @@ class _Block:
         bottom = b.add(top, self.size)
 
         def row_of(y: ir.Value) -> tuple[ir.Value, ir.Value]:
-            there = self._within(y, self.in_height)
+            there = self._is_within(y, self.in_height)
             return b.select(there, self._row(y), self.zeros), b.select(there, pitch, integer(0))
 
         ends = [row_of(top), row_of(bottom)]
@@ -244,28 +247,30 @@ class _Block:
 
         def write(x: ir.Value) -> None:
             along = b.sub(x, self.source_left) if self.kind.quotient else x
-            places = [w.at(row, b.mul(along, step)) for row, step in ends]
+            places = [w.element_pointer(row, b.mul(along, step)) for row, step in ends]
             offset = b.mul(along, pitch)
-            ahead_here = [w.at(row, offset) for row in ahead]
+            ahead_here = [w.element_pointer(row, offset) for row in ahead]
             target = self._column(x)
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 read = strip.load_scratch if self.kind.quotient else strip.load
                 if not self.kind.quotient:
                     for one in ahead_here:
-                        strip.prefetch(w.at(one, lane))
+                        strip.prefetch(w.element_pointer(one, lane))
                 with loop(w, count, *strip.zeros()) as down:
-                    here = w.at(self._row(b.add(first, down.index)), b.add(offset, lane))
-                    down.next = self._added(read(here), down.values)
+                    here = w.element_pointer(self._row(b.add(first, down.index)), b.add(offset, lane))
+                    down.next = self._add_row(read(here), down.values)
                 for i, place in enumerate(places):
-                    values = self._added(read(w.at(place, lane)), down.values)
-                    strip.store_scratch(w.at(target, b.add(lane, b.mul(self.block, integer(i)))), values)
+                    values = self._add_row(read(w.element_pointer(place, lane)), down.values)
+                    strip.store_scratch(
+                        w.element_pointer(target, b.add(lane, b.mul(self.block, integer(i)))), values
+                    )
 
             strips(w, VECTORS, self.lanes, body)
 
         return write
 
-    def _added(self, values: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
+    def _add_row(self, values: list[ir.Value], total: list[ir.Value]) -> list[ir.Value]:
         """Add one row to a sum."""
         b = self.w.b
         if self.kind.quotient:
@@ -278,7 +283,7 @@ class _Block:
         right = b.add(left, self.size)
 
         def place_of(column: ir.Value) -> ir.Value:
-            return b.select(self._within(column, self.in_width), self._column(column), self.zeros)
+            return b.select(self._is_within(column, self.in_width), self._column(column), self.zeros)
 
         ends = [place_of(left), place_of(right)]
         first = max_int(w, b.add(left, integer(1)), integer(0))
@@ -286,30 +291,36 @@ class _Block:
         outputs = []
         for i, j in SQUARE_OFFSETS:
             below, beside = b.add(y, integer(i)), b.add(x, integer(j))
-            there = self._within(beside, self.out_width)
+            there = self._is_within(beside, self.out_width)
             there = b.and_(there, two) if i else there
-            factor = self.factor.at(below, beside) if self.kind.quotient else self.zeros
-            output = b.select(there, self.output.at(below, beside), self.discard)
+            factor = self.factor.position_address(below, beside) if self.kind.quotient else self.zeros
+            output = b.select(there, self.output.position_address(below, beside), self.discard)
             outputs.append((output, b.select(there, factor, self.zeros)))
         factors_ahead = (
-            [self.factor.at(b.add(y, integer(2 + i)), b.add(x, integer(j))) for i, j in SQUARE_OFFSETS]
+            [
+                self.factor.position_address(b.add(y, integer(2 + i)), b.add(x, integer(j)))
+                for i, j in SQUARE_OFFSETS
+            ]
             if self.kind.quotient
             else []
         )
 
         def body(strip: Strip, lane: ir.Value) -> None:
             for one in factors_ahead:
-                strip.prefetch(w.at(one, lane))
+                strip.prefetch(w.element_pointer(one, lane))
             for i in range(2):
                 start = b.add(lane, b.mul(self.block, integer(i)))
                 with loop(w, count, *strip.zeros()) as across:
                     here = self._column(b.add(first, across.index))
-                    across.next = _sums(b, strip.load_scratch(w.at(here, start)), across.values)
+                    across.next = _sums(b, strip.load_scratch(w.element_pointer(here, start)), across.values)
                 for j, place in enumerate(ends):
-                    values = strip.load_scratch(w.at(place, start))
+                    values = strip.load_scratch(w.element_pointer(place, start))
                     found = _sums(b, values, across.values)
                     output, factor = outputs[2 * i + j]
-                    strip.store(w.at(output, lane), self._finished(strip, found, w.at(factor, lane)))
+                    strip.store(
+                        w.element_pointer(output, lane),
+                        self._finished(strip, found, w.element_pointer(factor, lane)),
+                    )
 
         strips(w, VECTORS, self.lanes, body)
 

@@ -60,13 +60,13 @@ def _middle(
     """Sum terms 1 to ``size - 1`` in pairs; None if there are none."""
     total: Values | None = None
     for i in range(1, size - 1, 2):
-        total = pair(i) if total is None else sums.joined(total, pair(i))
+        total = pair(i) if total is None else sums.merge(total, pair(i))
     if size % 2 == 0:
-        total = sums.first(one(size - 1)) if total is None else sums.more(one(size - 1), total)
+        total = sums.first(one(size - 1)) if total is None else sums.combine(one(size - 1), total)
     return total
 
 
-def _from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
+def _select_from(numbers: Callable[[int], Values], first: int, i: int) -> Values:
     return numbers(first + i)
 
 
@@ -113,11 +113,17 @@ class _Rows(SmallWindowBlock):
         width = b.add(b.sub(self.right, self.left), integer(self.config.size))
         with loop(w, integer(self.config.size - 1)) as down, loop(w, width) as along:
             y, x = b.add(top, down.index), b.add(self.source_left, along.index)
-            there = b.and_(self.within(y, self.in_height), self.within(x, self.in_width))
+            there = b.and_(self.is_within(y, self.in_height), self.is_within(x, self.in_width))
             with loop(w, self.lanes, step=w.lanes.count) as turn:
                 strip = Strip(w, 1, b.sub(self.lanes, turn.index))
-                values = self.quotients(strip, self.second.at(y, x), self.input.at(y, x), turn.index, there)
-                strip.store_scratch(w.at(self.ring_place(y, along.index), turn.index), values)
+                values = self.quotients(
+                    strip,
+                    self.second.position_address(y, x),
+                    self.input.position_address(y, x),
+                    turn.index,
+                    there,
+                )
+                strip.store_scratch(w.element_pointer(self.ring_place(y, along.index), turn.index), values)
 
 
 class _Prefetch:
@@ -134,18 +140,20 @@ class _Prefetch:
         maps = [block.input] if block.kind.grad or not block.kind.quotient else []
         maps += [block.second] if block.kind.quotient else []
         new = [b.add(top, integer(i + rows)) for i in range(size - 1, size - 1 + rows)]
-        self.places = [(one, one.at(row, block.source_left)) for one in maps for row in new]
+        self.addresses = [(one, one.position_address(row, block.source_left)) for one in maps for row in new]
         if block.kind.quotient:
             below = [b.add(y, integer(i + rows)) for i in range(rows)]
-            self.places += [(block.factor, block.factor.at(row, block.left)) for row in below]
+            self.addresses += [
+                (block.factor, block.factor.position_address(row, block.left)) for row in below
+            ]
 
     def fetch(self, position: Values, columns: int) -> Values:
         """Prefetch the lines of every row for ``columns`` columns of a strip; return the next position."""
         w, b = self.w, self.w.b
         lane, column = position
         for _ in range(columns * self.block.strip_size // self.step):
-            for one, start in self.places:
-                w.prefetch_l2(w.at(start, b.add(b.mul(column, one.column), lane)))
+            for one, start in self.addresses:
+                w.prefetch_l2(w.element_pointer(start, b.add(b.mul(column, one.column), lane)))
             lane = b.add(lane, integer(self.step))
             over = b.icmp_signed(">=", lane, self.block.lanes)
             lane, column = b.select(over, integer(0), lane), b.add(column, b.zext(over, I64))
@@ -172,19 +180,27 @@ class _Walk:
         count = self.rows + self.size - 1
         self.sources = [b.add(top, integer(i)) for i in range(count)]
         self.targets = [b.add(y, integer(i)) for i in range(self.rows)]
-        self.sources_there: list[ir.Value | None] = [None] * count
-        self.targets_there: list[ir.Value | None] = [None] * self.rows
+        self.source_masks: list[ir.Value | None] = [None] * count
+        self.target_masks: list[ir.Value | None] = [None] * self.rows
         if stop is not None:
-            self.sources_there = [block.within(one, block.in_height) for one in self.sources]
-            self.targets_there = [b.icmp_signed("<", one, stop) for one in self.targets]
-        self.inside = stop is None
+            self.source_masks = [block.is_within(one, block.in_height) for one in self.sources]
+            self.target_masks = [b.icmp_signed("<", one, stop) for one in self.targets]
+        self.is_unbounded = stop is None
         zero = integer(0)
-        self.input = [w.at(block.input.at(one, zero), lane) for one in self.sources]
-        self.output = [w.at(block.output.at(one, zero), lane) for one in self.targets]
+        self.input = [
+            w.element_pointer(block.input.position_address(one, zero), lane) for one in self.sources
+        ]
+        self.output = [
+            w.element_pointer(block.output.position_address(one, zero), lane) for one in self.targets
+        ]
         if block.kind.quotient:
-            self.second = [w.at(block.second.at(one, zero), lane) for one in self.sources]
-            self.factor = [w.at(block.factor.at(one, zero), lane) for one in self.targets]
-            self.ring = [w.at(block.ring_place(one, zero), lane) for one in self.sources]
+            self.second = [
+                w.element_pointer(block.second.position_address(one, zero), lane) for one in self.sources
+            ]
+            self.factor = [
+                w.element_pointer(block.factor.position_address(one, zero), lane) for one in self.targets
+            ]
+            self.ring = [w.element_pointer(block.ring_place(one, zero), lane) for one in self.sources]
 
     def write(self, position: Values) -> Values:
         """Process all columns of the task; take and return the position of the prefetch."""
@@ -192,14 +208,14 @@ class _Walk:
         columns = {}
         for j in range(size - 1):
             x = b.add(block.source_left, integer(j))
-            columns[j] = self._column(x, block.within(x, block.in_width))
+            columns[j] = self._column(x, block.is_within(x, block.in_width))
         if self.ahead is not None:
             position = self.ahead.fetch(position, size - 1)
         state = [*position, *self._first_state(columns)]
         width = b.sub(block.right, block.left)
         turns = b.sdiv(b.add(width, integer(1)), integer(2))
         done: ir.Value = integer(0)
-        if self.inside:
+        if self.is_unbounded:
             covered = b.sub(b.sub(block.in_width, block.source_left), integer(size - 1))
             sure = b.sdiv(range_length(w, integer(0), w.min_int(width, covered)), integer(2))
             state = self._write_turns(integer(0), sure, state, sure=True)
@@ -213,11 +229,11 @@ class _Walk:
             position = turn.values[:2]
             if self.ahead is not None:
                 position = self.ahead.fetch(position, 2)
-            turn.next = [*position, *self._turn(along, turn.values[2:], sure)]
+            turn.next = [*position, *self._compute_columns(along, turn.values[2:], sure)]
         return turn.values
 
     @property
-    def _kept(self) -> list[tuple[str, int]]:
+    def _carried_values(self) -> list[tuple[str, int]]:
         """Values known from previous columns: single columns, by their number from the left, and pairs."""
         size = self.size
         singles = [j for j in range(size - 1) if j % 2 == 0 or (j == size - 2 and size % 2)]
@@ -226,20 +242,20 @@ class _Walk:
     def _first_state(self, columns: dict[int, list[Values]]) -> Values:
         flat = []
         for row in range(self.rows):
-            for name, j in self._kept:
+            for name, j in self._carried_values:
                 one = columns[j][row]
-                flat += one if name == "one" else self.block.across.joined(one, columns[j + 1][row])
+                flat += one if name == "one" else self.block.across.merge(one, columns[j + 1][row])
         return flat
 
-    def _turn(self, along: ir.Value, state: Values, sure: bool) -> Values:
+    def _compute_columns(self, along: ir.Value, state: Values, sure: bool) -> Values:
         """Compute two columns of outputs; return the values to keep for the next two."""
         b, block, size, vectors = self.w.b, self.block, self.size, self.strip.vectors
         new = []
         for j in (size - 1, size):
             x = b.add(block.source_left, b.add(along, integer(j)))
-            new.append(self._column(x, None if sure else block.within(x, block.in_width)))
+            new.append(self._column(x, None if sure else block.is_within(x, block.in_width)))
         following: Values = []
-        kept = self._kept
+        kept = self._carried_values
         for row in range(self.rows):
             known: dict[tuple[str, int], Values] = {}
             for i, key in enumerate(kept):
@@ -249,7 +265,7 @@ class _Walk:
 
             def pair(i: int, known: dict[tuple[str, int], Values] = known) -> Values:
                 if ("pair", i) not in known:
-                    known["pair", i] = block.across.joined(known["one", i], known["one", i + 1])
+                    known["pair", i] = block.across.merge(known["one", i], known["one", i + 1])
                 return known["pair", i]
 
             def one(j: int, known: dict[tuple[str, int], Values] = known) -> Values:
@@ -258,7 +274,7 @@ class _Walk:
             middle = _middle(block.across, size, pair, one)
             for j in range(2):
                 end = known["one", size * j]
-                total = end if middle is None else block.across.joined(end, middle)
+                total = end if middle is None else block.across.merge(end, middle)
                 self._finish(row, b.add(block.left, b.add(along, integer(j))), total, sure)
             for name, j in kept:
                 following += known["one", j + 2] if name == "one" else pair(j + 2)
@@ -274,41 +290,44 @@ class _Walk:
 
         def pair(i: int) -> Values:
             if i not in pairs:
-                pairs[i] = block.down.more(values[i + 1], block.down.first(values[i]))
+                pairs[i] = block.down.combine(values[i + 1], block.down.first(values[i]))
             return pairs[i]
 
         sums = []
         for row in range(0, self.rows, 2):
             middle = _middle(
-                block.down, size, partial(_from, pair, row), partial(_from, values.__getitem__, row)
+                block.down,
+                size,
+                partial(_select_from, pair, row),
+                partial(_select_from, values.__getitem__, row),
             )
             for end in (values[row], values[row + size]):
-                sums.append(block.down.first(end) if middle is None else block.down.more(end, middle))
+                sums.append(block.down.first(end) if middle is None else block.down.combine(end, middle))
         return sums
 
     def _summand(self, i: int, x: ir.Value, there: ir.Value | None) -> Values:
         """Term to sum at a row and column."""
         w, b, block = self.w, self.w.b, self.block
-        both = self._both(self.sources_there[i], there)
+        both = self._conjunction(self.source_masks[i], there)
         if not block.kind.quotient:
-            place = w.at(self.input[i], b.mul(x, block.input.column))
+            place = w.element_pointer(self.input[i], b.mul(x, block.input.column))
             return self.strip.load(block.address_or(both, place, block.zeros))
         if i < self.size - 1:
             return self.strip.load_scratch(self._ring(i, x))
-        below = w.at(self.second[i], b.mul(x, block.second.column))
-        above = w.at(self.input[i], b.mul(x, block.input.column))
+        below = w.element_pointer(self.second[i], b.mul(x, block.second.column))
+        above = w.element_pointer(self.input[i], b.mul(x, block.input.column))
         return block.quotients(self.strip, below, above, integer(0), both)
 
     def _ring(self, i: int, x: ir.Value) -> ir.Value:
         b, block = self.w.b, self.block
-        return self.w.at(self.ring[i], b.mul(b.sub(x, block.source_left), block.ring_pitch))
+        return self.w.element_pointer(self.ring[i], b.mul(b.sub(x, block.source_left), block.ring_pitch))
 
     def _keep_quotients(self, values: list[Values], x: ir.Value) -> None:
         """Keep the last rows, which are the first of the next windows."""
         for i in range(max(self.size - 1, self.rows), len(values)):
             self.strip.store_scratch(self._ring(i, x), values[i])
 
-    def _both(self, one: ir.Value | None, other: ir.Value | None) -> ir.Value | None:
+    def _conjunction(self, one: ir.Value | None, other: ir.Value | None) -> ir.Value | None:
         if one is None or other is None:
             return one if other is None else other
         return self.w.b.and_(one, other)
@@ -317,14 +336,14 @@ class _Walk:
         """Finish a sum and write it to the map."""
         w, b, block = self.w, self.w.b, self.block
         there = None if sure else b.icmp_signed("<", x, block.right)
-        both = self._both(self.targets_there[row], there)
+        both = self._conjunction(self.target_masks[row], there)
         if block.kind.quotient:
-            place = w.at(self.factor[row], b.mul(x, block.factor.column))
+            place = w.element_pointer(self.factor[row], b.mul(x, block.factor.column))
             factors = self.strip.load(block.address_or(both, place, block.zeros))
             found = [b.fmul(one, other) for one, other in zip(factors, total, strict=True)]
         else:
             found = [w.sqrt(b.fadd(one, block.scalar)) for one in total]
-        output = w.at(self.output[row], b.mul(x, block.output.column))
+        output = w.element_pointer(self.output[row], b.mul(x, block.output.column))
         self._store(block.address_or(both, output, block.discard), found)
 
     def _store(self, place: ir.Value, values: Values) -> None:
@@ -335,4 +354,6 @@ class _Walk:
         past = w.function.module.add_metadata([ir.Constant(I32, 1)])
         size = w.lanes.count * w.lanes.scalar_bytes
         for v, value in enumerate(values):
-            w.b.store(value, self.strip.place(place, v), align=size).set_metadata("nontemporal", past)
+            w.b.store(value, self.strip.vector_address(place, v), align=size).set_metadata(
+                "nontemporal", past
+            )

@@ -41,8 +41,8 @@ class Sum:
     """Rules of addition: of the first term, of a further term, of two sums."""
 
     first: Callable[[Values], Values]
-    more: Callable[[Values, Values], Values]
-    joined: Callable[[Values, Values], Values]
+    combine: Callable[[Values, Values], Values]
+    merge: Callable[[Values, Values], Values]
 
 
 class SmallWindowBlock:
@@ -77,20 +77,20 @@ class SmallWindowBlock:
         self.output = JobMap(w, job, PoolJob.OUTPUT, lane, group)
         self.strip_size = config.vectors * w.lanes.count
         self.zeros = scratch
-        self.discard = w.at(scratch, self.strip_size)
+        self.discard = w.element_pointer(scratch, self.strip_size)
         plain = Sum(lambda new: new, self._joined, self._joined)
         self.across = plain
         if kind.quotient:
             self.down = plain
             self.second = JobMap(w, job, PoolJob.SECOND, lane, group)
             self.factor = JobMap(w, job, PoolJob.FACTOR, lane, group)
-            self.ring = w.at(self.discard, self.strip_size)
+            self.ring = w.element_pointer(self.discard, self.strip_size)
             self.ring_pitch = field(PoolJob.BLOCK)
             self.ring_row = b.mul(self.ring_pitch, b.add(columns, integer(config.size)))
         else:
             self.down = Sum(self._squares, self._squares_added, self._joined)
         for v in range(config.vectors):
-            w.store(w.at(self.zeros, v * w.lanes.count), w.lanes.zero)
+            w.store(w.element_pointer(self.zeros, v * w.lanes.count), w.lanes.zero)
 
     def _joined(self, new: Values, total: Values) -> Values:
         return [self.w.b.fadd(one, other) for one, other in zip(new, total, strict=True)]
@@ -106,10 +106,10 @@ class SmallWindowBlock:
     ) -> Values:
         """``(grad + weight) / pooled``, or zeros."""
         w, b = self.w, self.w.b
-        divisors = strip.load(self.address_or(there, w.at(below, lane), self.zeros))
+        divisors = strip.load(self.address_or(there, w.element_pointer(below, lane), self.zeros))
         values = [self.scalar] * strip.vectors
         if self.kind.grad:
-            grads = strip.load(self.address_or(there, w.at(above, lane), self.zeros))
+            grads = strip.load(self.address_or(there, w.element_pointer(above, lane), self.zeros))
             values = [b.fadd(one, self.scalar) for one in grads]
         found = [b.fdiv(one, other) for one, other in zip(values, divisors, strict=True)]
         return found if there is None else [b.select(there, one, w.lanes.zero) for one in found]
@@ -118,12 +118,12 @@ class SmallWindowBlock:
         """Address of a row's quotients in the ring, ``along`` columns from the left."""
         b = self.w.b
         row = b.mul(b.and_(y, integer(ring_rows(self.config.size) - 1)), self.ring_row)
-        return self.w.at(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
+        return self.w.element_pointer(self.ring, b.add(row, b.mul(along, self.ring_pitch)))
 
     def address_or(self, there: ir.Value | None, place: ir.Value, other: ir.Value) -> ir.Value:
         """Return the address in a map, or ``other`` if it would be outside the map."""
         return place if there is None else self.w.b.select(there, place, other)
 
-    def within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
+    def is_within(self, value: ir.Value, extent: ir.Value) -> ir.Value:
         """True if a row or column is inside the map."""
         return self.w.b.icmp_unsigned("<", value, extent)

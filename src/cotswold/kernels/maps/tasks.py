@@ -99,7 +99,9 @@ def tasks(module: ir.Module, lanes: Lanes) -> Iterator[tuple[FunctionBuilder, ir
     w = FunctionBuilder(function, lanes)
     (job,) = function.args
     slot = w.b.atomic_rmw("add", w.slot(job, JobHead.SLOTS), integer(1), "monotonic")
-    scratch = w.at(w.pointer_field(job, JobHead.SCRATCH), w.b.mul(slot, w.field(job, JobHead.SLOT_SIZE)))
+    scratch = w.element_pointer(
+        w.pointer_field(job, JobHead.SCRATCH), w.b.mul(slot, w.field(job, JobHead.SLOT_SIZE))
+    )
     again, taken, done = (function.append_basic_block(name) for name in ("again", "taken", "done"))
     w.b.branch(again)
     w.b.position_at_end(again)
@@ -121,11 +123,13 @@ class JobMap:
         self.w = w
         self.row, self.column, self.channel = (w.field(job, field + i) for i in (1, 2, 3))
         first = lane if group is None else w.b.add(w.b.mul(group, self.channel), lane)
-        self.base = w.at(w.pointer_field(job, field), first)
+        self.base = w.element_pointer(w.pointer_field(job, field), first)
 
-    def at(self, y: ir.Value, x: ir.Value) -> ir.Value:
+    def position_address(self, y: ir.Value, x: ir.Value) -> ir.Value:
         """Address of a position."""
-        return self.w.at(self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column)))
+        return self.w.element_pointer(
+            self.base, self.w.b.add(self.w.b.mul(y, self.row), self.w.b.mul(x, self.column))
+        )
 
 
 class Strip:
@@ -140,13 +144,13 @@ class Strip:
         """Elements of a strip in scratch."""
         return self.vectors * self.w.lanes.count
 
-    def place(self, pointer: ir.Value, vector: int) -> ir.Value:
+    def vector_address(self, pointer: ir.Value, vector: int) -> ir.Value:
         """Address of a vector of the strip at ``pointer``."""
-        return self.w.at(pointer, vector * self.w.lanes.count)
+        return self.w.element_pointer(pointer, vector * self.w.lanes.count)
 
     def load(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the strip from a map."""
-        return [self._read(self.place(pointer, v), v) for v in range(self.vectors)]
+        return [self._read(self.vector_address(pointer, v), v) for v in range(self.vectors)]
 
     def _read(self, place: ir.Value, vector: int) -> ir.Value:
         if self.mask is not None and vector == self.vectors - 1:
@@ -157,18 +161,18 @@ class Strip:
         """Store the strip to a map."""
         for v, value in enumerate(values):
             if self.mask is not None and v == self.vectors - 1:
-                self.w.masked_store(self.place(pointer, v), value, self.mask)
+                self.w.masked_store(self.vector_address(pointer, v), value, self.mask)
             else:
-                self.w.store(self.place(pointer, v), value)
+                self.w.store(self.vector_address(pointer, v), value)
 
     def load_scratch(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the strip from scratch, where all vectors are whole."""
-        return [self.w.load(self.place(pointer, v)) for v in range(self.vectors)]
+        return [self.w.load(self.vector_address(pointer, v)) for v in range(self.vectors)]
 
     def store_scratch(self, pointer: ir.Value, values: list[ir.Value]) -> None:
         """Store the strip to scratch."""
         for v, value in enumerate(values):
-            self.w.store(self.place(pointer, v), value)
+            self.w.store(self.vector_address(pointer, v), value)
 
     def zeros(self) -> list[ir.Value]:
         """Return a strip of zeros."""
@@ -180,7 +184,7 @@ class Strip:
         prefetch = declare(self.w.function.module, "llvm.prefetch.p0", VOID, [POINTER, I32, I32, I32])
         per_line = max(1, LINE // (self.w.lanes.count * BYTES[self.w.lanes.dtype]))
         for v in range(0, self.vectors, per_line):
-            self.w.b.call(prefetch, [self.place(pointer, v), *words])
+            self.w.b.call(prefetch, [self.vector_address(pointer, v), *words])
 
 
 def max_int(w: FunctionBuilder, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -56,7 +56,7 @@ class ProductJob(IntEnum):
     BIASES = 27
     PACKED_A = 28
     SUMS = 29
-    ADDING = 30
+    ACCUMULATE = 30
     PANELS = 31
     FIELDS = 32
 
@@ -147,7 +147,7 @@ def write_work(
     w = FunctionBuilder(function, lanes)
     (job,) = function.args
     slot = w.b.atomic_rmw("add", w.slot(job, ProductJob.SLOTS), integer(1), "monotonic")
-    scratch = w.at(
+    scratch = w.element_pointer(
         w.pointer_field(job, ProductJob.SCRATCH), w.b.mul(slot, w.field(job, ProductJob.SLOT_SIZE))
     )
     count, claim = w.field(job, ProductJob.TASK_COUNT), w.field(job, ProductJob.CLAIM)
@@ -194,7 +194,10 @@ def _write_task(
 ) -> None:
     b, c = w.pointer_field(job, ProductJob.B), w.pointer_field(job, ProductJob.C)
     b_pitch, pitch = w.field(job, ProductJob.B_PITCH), w.field(job, ProductJob.SCRATCH_PITCH)
-    b_first, c_first = w.at(b, w.field(task, Task.B)), w.at(c, w.field(task, Task.C))
+    b_first, c_first = (
+        w.element_pointer(b, w.field(task, Task.B)),
+        w.element_pointer(c, w.field(task, Task.C)),
+    )
     offsets = w.pointer_field(job, ProductJob.OFFSETS)
     lanes, images = w.field(task, Task.LANES), w.field(job, ProductJob.IMAGES)
     neurons = w.slot(offsets, w.field(task, Task.NEURON))
@@ -204,13 +207,13 @@ def _write_task(
         second = w.pointer_field(job, ProductJob.SECOND_B)
         there = w.b.icmp_unsigned("!=", w.b.ptrtoint(second, I64), integer(0))
         with w.b.if_then(there):
-            from_second = w.at(second, w.field(task, Task.B))
-            below = w.at(scratch, w.b.mul(images, pitch))
+            from_second = w.element_pointer(second, w.field(task, Task.B))
+            below = w.element_pointer(scratch, w.b.mul(images, pitch))
             w.b.call(transpose, [from_second, neurons, lanes, images, below, pitch, integer(0)])
         b_first, b_pitch = scratch, pitch
     target = scratch if kind.unpack_c else c_first
     if kind.update:
-        target = w.at(scratch, w.field(job, ProductJob.GRADIENT))
+        target = w.element_pointer(scratch, w.field(job, ProductJob.GRADIENT))
         _write_zeros(w, job, task, target)
     _write_tiled(w, kind, tile, tiles, job, task, (b_first, b_pitch, target), scratch)
     if kind.update:
@@ -224,7 +227,7 @@ def _write_zeros(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir
     with w.b.if_then(w.b.icmp_signed("!=", w.field(task, Task.PADDED), integer(0))):
         size = w.b.mul(w.field(job, ProductJob.FILTER_ROWS), w.field(job, ProductJob.SCRATCH_PITCH))
         with loop(w, size, step=w.lanes.count) as turn:
-            w.store(w.at(gradient, turn.index), w.lanes.zero)
+            w.store(w.element_pointer(gradient, turn.index), w.lanes.zero)
 
 
 def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: ir.Value) -> None:
@@ -232,20 +235,22 @@ def _write_updates(w: FunctionBuilder, job: ir.Value, task: ir.Value, gradient: 
     functions = write_update(w.function.module, w.lanes)
     build, widest, fields = w.b, WIDEST * w.lanes.count, ProductJob
     place = w.field(task, Task.C)
-    filters, momentum = (w.at(w.pointer_field(job, one), place) for one in (fields.FILTERS, fields.MOMENTUM))
-    norms = w.at(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
+    filters, momentum = (
+        w.element_pointer(w.pointer_field(job, one), place) for one in (fields.FILTERS, fields.MOMENTUM)
+    )
+    norms = w.element_pointer(w.pointer_field(job, ProductJob.NORMS), w.field(task, Task.NORM))
     count = w.field(task, Task.LANES)
     with loop(w, count, step=widest) as turn:
         here = w.min_int(build.sub(count, turn.index), integer(widest))
         vectors = build.sdiv(build.add(here, integer(w.lanes.count - 1)), integer(w.lanes.count))
         last = build.sub(here, build.mul(build.sub(vectors, integer(1)), integer(w.lanes.count)))
         arguments = [
-            w.at(filters, turn.index),
-            w.at(momentum, turn.index),
+            w.element_pointer(filters, turn.index),
+            w.element_pointer(momentum, turn.index),
             w.field(job, ProductJob.FILTER_PITCH),
-            w.at(gradient, turn.index),
+            w.element_pointer(gradient, turn.index),
             w.field(job, ProductJob.SCRATCH_PITCH),
-            w.at(norms, turn.index),
+            w.element_pointer(norms, turn.index),
             w.field(job, ProductJob.FILTER_ROWS),
             last,
             w.pointer_field(job, ProductJob.CONSTANTS),
@@ -267,10 +272,10 @@ def _write_tiled(
 ) -> None:
     """Loops over k-blocks of entries, tiles of lanes, tiles of rows; ``operands``: B, its stride, and C."""
     build, (b, b_pitch, c) = w.b, operands
-    a = w.at(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
+    a = w.element_pointer(w.pointer_field(job, ProductJob.A), w.field(task, Task.A))
     fields = ProductJob
     a_pitch, k_block = w.field(job, fields.A_PITCH), w.field(job, fields.K_BLOCK)
-    added_to = w.field(job, ProductJob.ADDING)
+    added_to = w.field(job, ProductJob.ACCUMULATE)
     offsets = w.slot(w.pointer_field(job, ProductJob.OFFSETS), w.field(task, Task.OFFSET))
     entry_size = integer(ENTRY_FIELDS)
     entries = w.slot(
@@ -284,7 +289,11 @@ def _write_tiled(
             (ProductJob.ROW_TILES, Task.ROW_TILE, ROW_TILE_FIELDS),
         )
     )
-    biases = w.at(w.pointer_field(job, fields.BIASES), w.field(task, Task.NORM)) if kind.epilogue else None
+    biases = (
+        w.element_pointer(w.pointer_field(job, fields.BIASES), w.field(task, Task.NORM))
+        if kind.epilogue
+        else None
+    )
     k_blocks = build.sdiv(build.sub(build.add(count, k_block), integer(1)), k_block)
     at_least_one = build.select(build.icmp_signed(">", k_blocks, integer(0)), k_blocks, integer(1))
     with loop(w, at_least_one) as part:
@@ -300,7 +309,7 @@ def _write_tiled(
         with loop(w, w.field(task, Task.LANE_TILES)) as across:
             record = w.slot(lane_tiles, build.mul(across.index, integer(LANE_TILE_FIELDS)))
             lane, variant, last = (w.field(record, i) for i in range(LANE_TILE_FIELDS))
-            b_here, c_here = w.at(b, lane), w.at(c, lane)
+            b_here, c_here = w.element_pointer(b, lane), w.element_pointer(c, lane)
             with loop(w, w.field(task, Task.ROW_TILES)) as down:
                 record = w.slot(row_tiles, build.mul(down.index, integer(ROW_TILE_FIELDS)))
                 row, height, a_offset = (w.field(record, i) for i in range(ROW_TILE_FIELDS))
@@ -312,12 +321,12 @@ def _write_tiled(
                     towards, onward = integer(0), integer(1)
                 else:
                     towards, onward = _next_tile(w, task, row_tiles, across.index, down.index, a_offset)
-                a_here, pitch = w.at(a, a_offset), a_pitch
+                a_here, pitch = w.element_pointer(a, a_offset), a_pitch
                 if panels is not None:
                     copied = write_height(w, tile, height)
-                    source, panel = a_here, panels.at(w, a_offset, down.index)
-                    a_here = build.select(panels.copied, panel, source)
-                    pitch = build.select(panels.copied, copied, a_pitch)
+                    source, panel = a_here, panels.row_tile_address(w, a_offset, down.index)
+                    a_here = build.select(panels.copied_panels, panel, source)
+                    pitch = build.select(panels.copied_panels, copied, a_pitch)
                     # the next values to copy are at the source
                     towards = build.sdiv(
                         build.sub(build.ptrtoint(source, I64), build.ptrtoint(a_here, I64)),
@@ -327,7 +336,9 @@ def _write_tiled(
                 # all k-blocks but the first add to C; the first adds if the job says so
                 arguments += [c_here, w.slot(offsets, row), last, build.or_(first, added_to)]
                 none = ir.Constant(POINTER, None)
-                arguments.append(none if biases is None else build.select(final, w.at(biases, row), none))
+                arguments.append(
+                    none if biases is None else build.select(final, w.element_pointer(biases, row), none)
+                )
                 arguments.append(a_pitch)
                 signature = ir.FunctionType(VOID, [one.type for one in arguments])
                 build.call(build.load(place, typ=signature.as_pointer()), arguments)
@@ -337,17 +348,17 @@ def _write_tiled(
 class _Panels:
     """Packed A of a k-block, if packed: its address, the offset of its first tile, the k of its entry."""
 
-    copied: ir.Value
+    copied_panels: ir.Value
     place: ir.Value
     origin: ir.Value
     k: ir.Value
-    skipped: ir.Value
+    skipped_offset: ir.Value
     """Offset that a tile adds to the address of A for the entry."""
 
-    def at(self, w: FunctionBuilder, offset: ir.Value, number: ir.Value) -> ir.Value:
+    def row_tile_address(self, w: FunctionBuilder, offset: ir.Value, number: ir.Value) -> ir.Value:
         """Address of A for the tile of rows ``number``."""
         panel = panel_offset(w, offset, self.origin, self.k, number)
-        return w.at(self.place, w.b.sub(panel, self.skipped))
+        return w.element_pointer(self.place, w.b.sub(panel, self.skipped_offset))
 
 
 def _write_copies(
@@ -368,7 +379,10 @@ def _write_copies(
     if function is None:
         function = write_panels(w.function.module, w.lanes, tile, ROW_TILE_FIELDS)
     with w.b.if_then(copied):
-        w.b.call(function, [w.at(a, skipped), a_pitch, k, row_tiles, w.field(task, Task.ROW_TILES), scratch])
+        w.b.call(
+            function,
+            [w.element_pointer(a, skipped), a_pitch, k, row_tiles, w.field(task, Task.ROW_TILES), scratch],
+        )
     return _Panels(copied, scratch, w.field(row_tiles, ROW_TILE_FIELDS - 1), k, skipped)
 
 
@@ -393,8 +407,8 @@ def _write_fetches(
     pitch = w.field(job, ProductJob.FILTER_PITCH)
     start = w.b.add(w.b.add(w.field(task, Task.C), lane), w.b.mul(row, pitch))
     for table in (ProductJob.FILTERS, ProductJob.MOMENTUM):
-        base = w.at(w.pointer_field(job, table), start)
+        base = w.element_pointer(w.pointer_field(job, table), start)
         for i in range(tile.rows):
-            line = w.at(base, w.b.mul(pitch, integer(i)))
+            line = w.element_pointer(base, w.b.mul(pitch, integer(i)))
             for v in range(tile.vectors):
-                w.prefetch_l2(w.at(line, v * w.lanes.count))
+                w.prefetch_l2(w.element_pointer(line, v * w.lanes.count))

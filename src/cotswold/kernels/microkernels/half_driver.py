@@ -190,14 +190,14 @@ class _Task:
         self.w, self.functions, self.kind, self.tile = w, functions, kind, tile
         self.units, self.lanes = functions.units, functions.units.lanes
         self.job, self.task, self.packed_b = job, task, scratch
-        self.packed_a = w.at(scratch, w.field(job, ProductJob.PACKED_A))
-        self.sums = w.at(scratch, w.field(job, ProductJob.SUMS))
+        self.packed_a = w.element_pointer(scratch, w.field(job, ProductJob.PACKED_A))
+        self.sums = w.element_pointer(scratch, w.field(job, ProductJob.SUMS))
         self.a, self.b, self.c = (
-            w.at(w.pointer_field(job, operand), w.field(task, place))
+            w.element_pointer(w.pointer_field(job, operand), w.field(task, place))
             for operand, place in ((ProductJob.A, Task.A), (ProductJob.B, Task.B), (ProductJob.C, Task.C))
         )
         if kind.unpack_c:
-            self.map, self.c = self.c, w.at(scratch, w.field(job, ProductJob.GRADIENT))
+            self.map, self.c = self.c, w.element_pointer(scratch, w.field(job, ProductJob.GRADIENT))
         self.a_pitch, self.b_pitch = w.field(job, ProductJob.A_PITCH), w.field(job, ProductJob.B_PITCH)
         table = w.pointer_field(job, ProductJob.OFFSETS)
         self.offsets = w.slot(table, w.field(task, Task.OFFSET))
@@ -220,15 +220,15 @@ class _Task:
         chunks = w.b.select(w.b.icmp_signed(">", chunks, integer(0)), chunks, integer(1))
         with loop(w, tiles, step=at_once) as group, loop(w, chunks) as part:
             self.group = group.index
-            self.many = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
+            self.tiles_at_once = w.min_int(integer(at_once), w.b.sub(tiles, group.index))
             first = w.b.mul(part.index, chunk)
-            self.here = w.min_int(chunk, w.b.sub(count, first))
-            self.now = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
-            self.added = part.index
+            self.entries_in_chunk = w.min_int(chunk, w.b.sub(count, first))
+            self.chunk_entries = w.slot(self.entries, w.b.mul(first, integer(ENTRY_FIELDS)))
+            self.part_index = part.index
             last_one = w.b.icmp_signed("==", w.b.add(part.index, integer(1)), chunks)
             self.final = w.b.zext(last_one, I64)
             if self.functions.fresh is None:
-                with loop(w, self.many) as across:
+                with loop(w, self.tiles_at_once) as across:
                     self._write_packing_of_b(self._lane_tile(across.index))
             if self.functions.packs:
                 self._write_panels()
@@ -242,11 +242,13 @@ class _Task:
         w = self.w
         pitch = w.field(self.job, ProductJob.SCRATCH_PITCH)
         with loop(w, w.field(self.task, Task.LANES)) as lanes:
-            place = w.at(self.map, w.field(self.neurons, lanes.index))
-            with loop(w, w.field(self.job, ProductJob.IMAGES), w.at(self.c, lanes.index)) as rows:
+            place = w.element_pointer(self.map, w.field(self.neurons, lanes.index))
+            with loop(
+                w, w.field(self.job, ProductJob.IMAGES), w.element_pointer(self.c, lanes.index)
+            ) as rows:
                 number = w.b.load(rows.values[0], typ=w.lanes.scalar, align=2)
-                w.b.store(number, w.at(place, rows.index), align=2)
-                rows.next = [w.at(rows.values[0], pitch)]
+                w.b.store(number, w.element_pointer(place, rows.index), align=2)
+                rows.next = [w.element_pointer(rows.values[0], pitch)]
 
     def _lane_tile(self, number: ir.Value) -> _LaneTile:
         """Return a tile of lanes, numbered from the first of the group."""
@@ -256,17 +258,19 @@ class _Task:
         vectors = w.min_int(w.b.add(variant, integer(1)), integer(self.tile.vectors))
         # A starts where the packed B of a whole group ends
         size = w.b.sdiv(w.field(self.job, ProductJob.PACKED_A), integer(_lane_tiles(self.kind, self.units)))
-        return _LaneTile(number, lane, variant, last, vectors, w.at(self.packed_b, w.b.mul(number, size)))
+        return _LaneTile(
+            number, lane, variant, last, vectors, w.element_pointer(self.packed_b, w.b.mul(number, size))
+        )
 
     def _write_packing_of_b(self, tile: _LaneTile) -> None:
         w, pitch = self.w, self.w.b.mul(tile.vectors, integer(self.lanes))
         if self.functions.transposed is None:
-            source = w.at(self.b, tile.lane)
+            source = w.element_pointer(self.b, tile.lane)
             self._write_pack(_FIELD_B, source, self.b_pitch, tile.vectors, tile.last, tile.packed, pitch)
             return
         lanes = w.b.add(w.b.sub(pitch, integer(self.lanes)), tile.last)
         places = w.slot(self.neurons, tile.lane)
-        arguments = [self.now, self.here, self.b, places, lanes, tile.packed, pitch]
+        arguments = [self.chunk_entries, self.entries_in_chunk, self.b, places, lanes, tile.packed, pitch]
         w.b.call(self.functions.transposed, arguments)
 
     def _write_pack(
@@ -279,7 +283,16 @@ class _Task:
         out: ir.Value,
         out_pitch: ir.Value,
     ) -> ir.Value:
-        arguments = [self.now, self.here, integer(field), source, pitch, last, out, out_pitch]
+        arguments = [
+            self.chunk_entries,
+            self.entries_in_chunk,
+            integer(field),
+            source,
+            pitch,
+            last,
+            out,
+            out_pitch,
+        ]
         return self._call(self.functions.packings, self.w.b.sub(vectors, integer(1)), I64, arguments)
 
     def _call(
@@ -292,11 +305,16 @@ class _Task:
     def _write_rows(self) -> None:
         """Generate the loops over tiles of lanes and of rows, for pairs of k adjacent in A."""
         w = self.w
-        with loop(w, self.many) as across:
+        with loop(w, self.tiles_at_once) as across:
             lanes = self._lane_tile(across.index)
             with loop(w, w.field(self.task, Task.ROW_TILES)) as down:
                 rows = self._row_tile(down.index)
-                operands = [self.now, self.here, w.at(self.a, rows.a), self.a_pitch]
+                operands = [
+                    self.chunk_entries,
+                    self.entries_in_chunk,
+                    w.element_pointer(self.a, rows.a),
+                    self.a_pitch,
+                ]
                 self._write_any_tile(lanes, rows, operands, operands)
 
     def _write_panels(self) -> None:
@@ -309,14 +327,21 @@ class _Task:
             table = self.functions.heights
             place = w.b.gep(table, [integer(0), last.height], source_etype=table.value_type)
             pairs = self._write_packing_of_a(first, w.b.sub(w.b.add(last.a, w.b.load(place, typ=I64)), first))
-            with loop(w, self.many) as across:
+            with loop(w, self.tiles_at_once) as across:
                 lanes = self._lane_tile(across.index)
                 with loop(w, here) as down:
                     rows = self._row_tile(w.b.add(panel.index, down.index))
                     packed = unit_at(w, self.packed_a, w.b.sub(rows.a, first))
-                    ahead = w.at(self._next_a(), w.b.mul(rows.a, w.b.mul(pairs, integer(self.units.k))))
+                    ahead = w.element_pointer(
+                        self._next_a(), w.b.mul(rows.a, w.b.mul(pairs, integer(self.units.k)))
+                    )
                     where = [packed, integer(_panel_pitch(self.tile))]
-                    self._write_any_tile(lanes, rows, [ahead, pairs, *where], [self.now, self.here, *where])
+                    self._write_any_tile(
+                        lanes,
+                        rows,
+                        [ahead, pairs, *where],
+                        [self.chunk_entries, self.entries_in_chunk, *where],
+                    )
 
     def _write_packing_of_a(self, first: ir.Value, rows: ir.Value) -> ir.Value:
         """Pack ``rows`` rows of A from ``first``; return the number of rows of pairs (k)."""
@@ -325,7 +350,7 @@ class _Task:
             left = w.min_int(w.b.sub(rows, turn.index), integer(widest))
             vectors = w.b.sdiv(w.b.add(left, integer(self.lanes - 1)), integer(self.lanes))
             last = w.b.sub(left, w.b.mul(w.b.sub(vectors, integer(1)), integer(self.lanes)))
-            source = w.at(self.a, w.b.add(first, turn.index))
+            source = w.element_pointer(self.a, w.b.add(first, turn.index))
             out, pitch = unit_at(w, self.packed_a, turn.index), integer(_panel_pitch(self.tile))
             turn.next = [self._write_pack(_FIELD_A, source, self.a_pitch, vectors, last, out, pitch)]
         return turn.values[0]
@@ -333,10 +358,12 @@ class _Task:
     def _next_a(self) -> ir.Value:
         """Address of A after this chunk, in this task or the next; only for prefetches."""
         w = self.w
-        last = w.slot(self.now, w.b.mul(w.b.sub(self.here, integer(1)), integer(ENTRY_FIELDS)))
+        last = w.slot(
+            self.chunk_entries, w.b.mul(w.b.sub(self.entries_in_chunk, integer(1)), integer(ENTRY_FIELDS))
+        )
         # without an entry, any memory may be read as one
-        record = w.b.select(w.b.icmp_signed(">", self.here, integer(0)), last, self.task)
-        return w.at(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
+        record = w.b.select(w.b.icmp_signed(">", self.entries_in_chunk, integer(0)), last, self.task)
+        return w.element_pointer(self.a, w.b.add(w.field(record, 0), w.field(record, 3)))
 
     def _row_tile(self, number: ir.Value) -> _RowTile:
         w = self.w
@@ -366,7 +393,7 @@ class _Task:
         before = w.b.mul(lanes.number, w.field(self.task, Task.ROW_TILES))
         size = integer(self.tile.rows * self.tile.vectors * self.lanes)
         sums = unit_at(w, self.sums, w.b.mul(w.b.add(before, rows.number), size))
-        arguments = [*operands, lanes.packed, w.at(self.b, lanes.lane), self.b_pitch]
-        arguments += [sums, w.at(self.c, lanes.lane)]
-        arguments += [w.slot(self.offsets, rows.row), lanes.last, self.added, self.final]
+        arguments = [*operands, lanes.packed, w.element_pointer(self.b, lanes.lane), self.b_pitch]
+        arguments += [sums, w.element_pointer(self.c, lanes.lane)]
+        arguments += [w.slot(self.offsets, rows.row), lanes.last, self.part_index, self.final]
         self._call(tiles, which, VOID, arguments)

@@ -55,11 +55,11 @@ def write_half_tile(
     w = FunctionBuilder(function, units.numbers)
     flat = [(row, v) for row in range(shape.rows) for v in range(shape.vectors)]
     walk = _Walk(w, units, shape, config, last if masked else None)
-    sums = walk.write(operands, _begun(w, units, len(flat), scratch, keep))
+    sums = walk.write(operands, _initial_sums(w, units, len(flat), scratch, keep))
     with w.b.if_else(w.b.icmp_signed("!=", final, integer(0))) as (finished, unfinished):
         with finished:
             for (row, v), value in zip(flat, sums, strict=True):
-                place = w.at(w.at(c, w.field(offsets, row)), v * units.lanes)
+                place = w.element_pointer(w.element_pointer(c, w.field(offsets, row)), v * units.lanes)
                 units.write(w, place, value, last if masked and v == shape.vectors - 1 else None)
         with unfinished:
             for i, value in enumerate(sums):
@@ -68,7 +68,9 @@ def write_half_tile(
     return function
 
 
-def _begun(w: FunctionBuilder, units: Units, count: int, scratch: ir.Value, keep: ir.Value) -> list[ir.Value]:
+def _initial_sums(
+    w: FunctionBuilder, units: Units, count: int, scratch: ir.Value, keep: ir.Value
+) -> list[ir.Value]:
     """Sums of the previous call, or zeros."""
     before, kind = w.b.block, units.sums.type
     with w.b.if_then(w.b.icmp_signed("!=", keep, integer(0))):
@@ -97,9 +99,9 @@ class _Walk:
     def write(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         """Return the sums over all k."""
         packed = self.config.packed and not self.config.fresh
-        return (self._over_rows if packed else self._over_entries)(operands, sums)
+        return (self._sum_rows if packed else self._sum_entries)(operands, sums)
 
-    def _over_rows(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+    def _sum_rows(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         """Return the sums over all rows of units, for packed operands."""
         w = self.w
         ahead, rows, a, a_pitch, b, *_ = operands
@@ -107,12 +109,14 @@ class _Walk:
             here, row_units, later, *rest = turn.values
             w.prefetch_l2(later)
             places = [unit_at(w, row_units, row) for row in range(self.shape.rows)]
-            rest = self._added(rest, self._row(here, here), lambda row: self.units.broadcast(w, places[row]))
-            turn.next = [self._below(here), unit_at(w, row_units, a_pitch)]
+            rest = self._add_products(
+                rest, self._row(here, here), lambda row: self.units.broadcast(w, places[row])
+            )
+            turn.next = [self._next_row(here), unit_at(w, row_units, a_pitch)]
             turn.next += [unit_at(w, later, self.shape.rows), *rest]
         return turn.values[3:]
 
-    def _over_entries(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
+    def _sum_entries(self, operands: Sequence[ir.Value], sums: list[ir.Value]) -> list[ir.Value]:
         """Return the sums over entries and the k of each; two k per iteration if they are adjacent in A."""
         w, config = self.w, self.config
         entries, count, a, a_pitch, b, source, pitch = operands
@@ -121,16 +125,20 @@ class _Walk:
             begin, here, *rest = entry.values
             record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
             k = w.field(record, 2)
-            groups = [begin if config.packed else w.at(a, w.field(record, 0))]
+            groups = [begin if config.packed else w.element_pointer(a, w.field(record, 0))]
             if not config.a_rows_adjacent:
                 for _ in range(GROUP, self.shape.rows, GROUP):
-                    groups.append(w.at(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
+                    groups.append(w.element_pointer(groups[-1], w.b.mul(a_pitch, integer(GROUP))))
                 ahead = w.field(record, 3)
                 with loop(w, k, step=_NUMBERS_A_LINE) as line:
                     for row in range(self.shape.rows):
-                        w.prefetch_l1(w.at(w.at(_place(w, groups, steps, row), ahead), line.index))
+                        w.prefetch_l1(
+                            w.element_pointer(
+                                w.element_pointer(_scratch_slot(w, groups, steps, row), ahead), line.index
+                            )
+                        )
             together = 1 if config.a_rows_adjacent else 2
-            first = w.at(source, w.field(record, 1))
+            first = w.element_pointer(source, w.field(record, 1))
             with loop(w, w.b.sdiv(k, integer(together)), first, here, *groups, *rest) as turn:
                 there, here, *rest = turn.values
                 now, rest = rest[: len(groups)], rest[len(groups) :]
@@ -138,18 +146,20 @@ class _Walk:
                     if number:  # else LLVM reads both k at once, and there are too few registers
                         w.b.fence("acquire", "singlethread")
                     factors = self._factors(now, steps, number)
-                    rest = self._added(rest, self._row(here, there), factors)
-                    there, here = w.at(there, pitch), self._below(here)
+                    rest = self._add_products(rest, self._row(here, there), factors)
+                    there, here = w.element_pointer(there, pitch), self._next_row(here)
                 further = a_pitch if config.a_rows_adjacent else together
-                onward = [unit_at(w, p, a_pitch) if config.packed else w.at(p, further) for p in now]
+                onward = [
+                    unit_at(w, p, a_pitch) if config.packed else w.element_pointer(p, further) for p in now
+                ]
                 turn.next = [there, here, *onward, *rest]
             there, here, *rest = turn.values
             now, rest = rest[: len(groups)], rest[len(groups) :]
             if together > 1:
-                here, *rest = self._with_odd(
+                here, *rest = self._add_odd_k(
                     k,
                     (there, here, rest),
-                    lambda row: self.units.broadcast_first(w, _place(w, now, steps, row)),
+                    lambda row: self.units.broadcast_first(w, _scratch_slot(w, now, steps, row)),
                 )
             entry.next = [now[0], here, *rest]
         return entry.values[2:]
@@ -164,14 +174,14 @@ class _Walk:
             if self.config.packed:
                 return units.broadcast(w, unit_at(w, first, row))
             if not self.config.a_rows_adjacent:
-                return units.broadcast_of_two(w, _place(w, groups, steps, row), number)
+                return units.broadcast_of_two(w, _scratch_slot(w, groups, steps, row), number)
             if row | 1 < self.shape.rows:
-                return units.broadcast_of_two(w, w.at(first, row & ~1), row & 1)
-            return units.broadcast_first(w, w.at(first, row))
+                return units.broadcast_of_two(w, w.element_pointer(first, row & ~1), row & 1)
+            return units.broadcast_first(w, w.element_pointer(first, row))
 
         return of_row
 
-    def _with_odd(
+    def _add_odd_k(
         self,
         k: ir.Value,
         before: tuple[ir.Value, ir.Value, list[ir.Value]],
@@ -181,8 +191,8 @@ class _Walk:
         w, block = self.w, self.w.b.block
         there, here, sums = before
         with w.b.if_then(w.b.icmp_signed("!=", w.b.and_(k, integer(1)), integer(0))):
-            added = self._added(sums, self._row(here, there), factors)
-            odd, after = [self._below(here), *added], w.b.block
+            added = self._add_products(sums, self._row(here, there), factors)
+            odd, after = [self._next_row(here), *added], w.b.block
         found = []
         for value, other in zip([here, *sums], odd, strict=True):
             phi = w.b.phi(value.type)
@@ -191,7 +201,7 @@ class _Walk:
             found.append(phi)
         return found
 
-    def _below(self, here: ir.Value) -> ir.Value:
+    def _next_row(self, here: ir.Value) -> ir.Value:
         """Next row of packed B."""
         return unit_at(self.w, here, self.shape.vectors * self.units.lanes)
 
@@ -204,11 +214,11 @@ class _Walk:
                 found.append(units.read(w, packed))
                 continue
             count = self.last if v == self.shape.vectors - 1 else None
-            found.append(units.unit(w, units.load(w, w.at(there, v * units.lanes), count)))
+            found.append(units.unit(w, units.load(w, w.element_pointer(there, v * units.lanes), count)))
             w.b.store(found[-1], packed, align=4)
         return found
 
-    def _added(
+    def _add_products(
         self, sums: list[ir.Value], row: list[ir.Value], factor: Callable[[int], ir.Value]
     ) -> list[ir.Value]:
         """Add the products of a row of B with the factors of all rows of A to the sums."""
@@ -221,5 +231,5 @@ class _Walk:
         return found
 
 
-def _place(w: FunctionBuilder, groups: list[ir.Value], steps: list[ir.Value], row: int) -> ir.Value:
-    return w.at(groups[row // GROUP], steps[row % GROUP])
+def _scratch_slot(w: FunctionBuilder, groups: list[ir.Value], steps: list[ir.Value], row: int) -> ir.Value:
+    return w.element_pointer(groups[row // GROUP], steps[row % GROUP])

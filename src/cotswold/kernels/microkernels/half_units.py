@@ -32,7 +32,7 @@ from cotswold.kernels.microkernels.transpose import transposed
 
 UNIT_NUMBERS = 2
 """16-bit elements in the size of a unit or a sum."""
-TOGETHER = 4
+ROWS_PER_ITERATION = 4
 """Rows of units packed in one iteration."""
 _HALF = ir.IntType(16)
 
@@ -65,7 +65,7 @@ class Units:
     paired: bool
 
     @classmethod
-    def of(cls, dtype: str, processor: Processor) -> Units:
+    def for_dtype(cls, dtype: str, processor: Processor) -> Units:
         """Return the units of a dtype: pairs if the processor multiplies them."""
         return cls(dtype, processor.lanes("float32"), dtype == "bfloat16" and available(processor))
 
@@ -117,7 +117,7 @@ class Units:
     def broadcast_of_two(self, w: FunctionBuilder, pointer: ir.Value, number: int) -> ir.Value:
         """Broadcast the first or the second of two elements in memory; for pairs, both."""
         if self.dtype == "float16":
-            return self.broadcast_first(w, w.at(pointer, number))
+            return self.broadcast_first(w, w.element_pointer(pointer, number))
         both = _spread(w, w.b.load(pointer, typ=I32, align=2), self.lanes)
         if self.paired:
             return both
@@ -168,7 +168,7 @@ class Units:
         if count is None:
             w.b.store(values, pointer, align=2)
             return
-        with w.b.if_else(_are_all(w, count, self.lanes), likely=True) as (whole, part):
+        with w.b.if_else(_is_full(w, count, self.lanes), likely=True) as (whole, part):
             with whole:
                 w.b.store(values, pointer, align=2)
             with part:
@@ -188,11 +188,11 @@ def _spread(w: FunctionBuilder, value: ir.Value, lanes: int) -> ir.Value:
     return w.shuffle(one, ir.Constant(one.type, ir.Undefined), [0] * lanes)
 
 
-def _are_all(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
+def _is_full(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
     return w.b.icmp_signed(">=", count, integer(lanes))
 
 
-def _whole_doubles(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
+def _pair_mask(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
     """Mask of the first ``count`` elements in pairs, without an odd last one.
 
     Not all processors have masks for 16 bits.
@@ -204,15 +204,15 @@ def _whole_doubles(w: FunctionBuilder, count: ir.Value, lanes: int) -> ir.Value:
 def _read_first(w: FunctionBuilder, pointer: ir.Value, count: ir.Value, lanes: int) -> ir.Value:
     """Load the first ``count`` elements of a vector, at least one; the others are 0."""
     kind, doubles = ir.VectorType(_HALF, lanes), ir.VectorType(I32, lanes // 2)
-    with w.b.if_else(_are_all(w, count, lanes), likely=True) as (whole, part):
+    with w.b.if_else(_is_full(w, count, lanes), likely=True) as (whole, part):
         with whole:
             all_of_them, first = w.b.load(pointer, typ=kind, align=2), w.b.block
         with part:
-            mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.load.v{lanes // 2}i32.p0"
+            mask, name = _pair_mask(w, count, lanes), f"llvm.masked.load.v{lanes // 2}i32.p0"
             function = declare(w.function.module, name, doubles, [POINTER, mask.type, doubles])
             read = w.b.call(function, [pointer, mask, ir.Constant(doubles, [0] * (lanes // 2))])
             last = w.b.sub(count, integer(1))
-            number = w.b.load(w.at(pointer, last), typ=_HALF, align=2)
+            number = w.b.load(w.element_pointer(pointer, last), typ=_HALF, align=2)
             numbers = ir.Constant(ir.VectorType(I64, lanes), list(range(lanes)))
             is_last = w.b.icmp_signed("==", numbers, _spread(w, last, lanes))
             some = w.b.select(is_last, _spread(w, number, lanes), w.b.bitcast(read, kind))
@@ -226,12 +226,12 @@ def _read_first(w: FunctionBuilder, pointer: ir.Value, count: ir.Value, lanes: i
 def _write_first(w: FunctionBuilder, pointer: ir.Value, values: ir.Value, count: ir.Value) -> None:
     """Store the first elements of a vector, at least one."""
     lanes = values.type.count
-    mask, name = _whole_doubles(w, count, lanes), f"llvm.masked.store.v{lanes // 2}i32.p0"
+    mask, name = _pair_mask(w, count, lanes), f"llvm.masked.store.v{lanes // 2}i32.p0"
     doubles = w.b.bitcast(values, ir.VectorType(I32, lanes // 2))
     function = declare(w.function.module, name, VOID, [doubles.type, POINTER, mask.type])
     w.b.call(function, [doubles, pointer, mask])
     last = w.b.sub(count, integer(1))
-    w.b.store(w.b.extract_element(values, last), w.at(pointer, last), align=2)
+    w.b.store(w.b.extract_element(values, last), w.element_pointer(pointer, last), align=2)
 
 
 def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
@@ -250,7 +250,7 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
     order = [n // 2 + (lanes if n % 2 else 0) for n in range(2 * lanes)]
 
     def row(pointer: ir.Value) -> list[ir.Value]:
-        places = [w.at(pointer, v * lanes) for v in range(vectors)]
+        places = [w.element_pointer(pointer, v * lanes) for v in range(vectors)]
         return [*map(w.load, places[:-1]), units.load(w, places[-1], last)]
 
     def put(rows: list[list[ir.Value]], to: ir.Value) -> None:
@@ -260,17 +260,20 @@ def write_packing(module: ir.Module, units: Units, vectors: int) -> ir.Function:
 
     with loop(w, count, integer(0), out) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first = w.at(source, w.field(record, field))
+        first = w.element_pointer(source, w.field(record, field))
         k = w.field(record, 2)
         whole, odd = w.b.sdiv(k, integer(units.k)), w.b.srem(k, integer(units.k))
         here, to, left = first, entry.values[1], whole
-        for at_once in (TOGETHER, 1):
+        for at_once in (ROWS_PER_ITERATION, 1):
             with loop(w, w.b.sdiv(left, integer(at_once)), here, to) as turn:
                 here, to = turn.values
                 for _ in range(at_once):
-                    rows = [row(w.at(here, w.b.mul(pitch, integer(i)))) for i in range(units.k)]
+                    rows = [row(w.element_pointer(here, w.b.mul(pitch, integer(i)))) for i in range(units.k)]
                     put(rows, to)
-                    here, to = w.at(here, w.b.mul(pitch, integer(units.k))), unit_at(w, to, out_pitch)
+                    here, to = (
+                        w.element_pointer(here, w.b.mul(pitch, integer(units.k))),
+                        unit_at(w, to, out_pitch),
+                    )
                 turn.next = [here, to]
             here, to = turn.values
             left = w.b.srem(left, integer(at_once))
@@ -298,7 +301,7 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
     last = w.b.sub(lanes, integer(1))
     with loop(w, count, out) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first, k = w.at(source, w.field(record, 0)), w.field(record, 2)
+        first, k = w.element_pointer(source, w.field(record, 0)), w.field(record, 2)
         rows = w.b.sdiv(w.b.add(k, integer(units.k - 1)), integer(units.k))
         with loop(w, lanes, step=square) as across, loop(w, rows, step=square) as down:
             at_k = w.b.mul(down.index, integer(units.k))
@@ -306,7 +309,7 @@ def write_packing_transposed(module: ir.Module, units: Units) -> ir.Function:
             columns = []
             for i in range(square):
                 lane = w.min_int(w.b.add(across.index, integer(i)), last)
-                place = w.at(w.at(first, w.field(places, lane)), at_k)
+                place = w.element_pointer(w.element_pointer(first, w.field(places, lane)), at_k)
                 columns.append(units.unit(w, _read_first(w, place, left, units.k * square)))
             for i, value in enumerate(transposed(w, columns)):
                 row = w.b.mul(w.b.add(down.index, integer(i)), out_pitch)

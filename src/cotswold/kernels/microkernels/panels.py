@@ -15,7 +15,7 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.microkernels.tile import Tile, row_block_sizes
 
-APART = 16
+PANEL_GAP = 16
 """Elements between two panels."""
 
 
@@ -45,14 +45,16 @@ def write_panels(module: ir.Module, lanes: Lanes, tile: Tile, tile_fields: int) 
     with loop(w, count, tiles) as row_tile:
         (record,) = row_tile.values
         height, first = write_height(w, tile, w.field(record, 1)), w.field(record, tile_fields - 1)
-        panel = w.at(out, panel_offset(w, first, origin, k, row_tile.index))
+        panel = w.element_pointer(out, panel_offset(w, first, origin, k, row_tile.index))
         parts = range(0, tile.rows, lanes.count)
         masks = [w.lane_mask(_positive(w, w.b.sub(height, integer(begin)))) for begin in parts]
-        with loop(w, k, w.at(source, first), panel) as turn:
+        with loop(w, k, w.element_pointer(source, first), panel) as turn:
             here, to = turn.values
             for begin, mask in zip(parts, masks, strict=True):
-                w.masked_store(w.at(to, begin), w.masked_load(w.at(here, begin), mask), mask)
-            turn.next = [w.at(here, pitch), w.at(to, height)]
+                w.masked_store(
+                    w.element_pointer(to, begin), w.masked_load(w.element_pointer(here, begin), mask), mask
+                )
+            turn.next = [w.element_pointer(here, pitch), w.element_pointer(to, height)]
         row_tile.next = [w.slot(record, tile_fields)]
     w.b.ret_void()
     return function
@@ -62,7 +64,7 @@ def panel_offset(
     w: FunctionBuilder, first: ir.Value, origin: ir.Value, k: ir.Value, number: ir.Value
 ) -> ir.Value:
     """Offset of a tile's panel; gaps between panels keep them in different sets of a cache."""
-    return w.b.add(w.b.mul(w.b.sub(first, origin), k), w.b.mul(number, integer(APART)))
+    return w.b.add(w.b.mul(w.b.sub(first, origin), k), w.b.mul(number, integer(PANEL_GAP)))
 
 
 def _positive(w: FunctionBuilder, value: ir.Value) -> ir.Value:

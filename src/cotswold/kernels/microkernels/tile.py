@@ -89,7 +89,10 @@ def write_tile(
     w = FunctionBuilder(function, lanes)
     mask = w.lane_mask(last) if masked else None
     places = [
-        [w.at(w.at(c, w.field(offsets, row)), v * lanes.count) for v in range(shape.vectors)]
+        [
+            w.element_pointer(w.element_pointer(c, w.field(offsets, row)), v * lanes.count)
+            for v in range(shape.vectors)
+        ]
         for row in range(shape.rows)
     ]
 
@@ -105,22 +108,22 @@ def write_tile(
     four = w.b.shl(a_pitch, integer(2))
     with loop(w, count, *[lanes.zero] * len(flat)) as entry:
         record = w.slot(entries, w.b.mul(entry.index, integer(ENTRY_FIELDS)))
-        first_a, first_b = w.at(a, w.field(record, 0)), w.at(b, w.field(record, 1))
+        first_a, first_b = w.element_pointer(a, w.field(record, 0)), w.element_pointer(b, w.field(record, 1))
         groups = [first_a]
         ahead = w.b.add(towards, w.b.mul(onward, w.field(record, 3)))
-        upcoming = w.at(first_a, ahead)
+        upcoming = w.element_pointer(first_a, ahead)
         if not config.a_rows_adjacent:
             for _ in range(GROUP, shape.rows, GROUP):
-                groups.append(w.at(groups[-1], four))
+                groups.append(w.element_pointer(groups[-1], four))
         with do_while(w, w.field(record, 2), first_b, upcoming, *groups, *entry.values) as turn:
             here, fetched, *rest = turn.values
             pointers, sums = rest[: len(groups)], rest[len(groups) :]
-            vectors = [load(w.at(here, v * lanes.count), v) for v in range(shape.vectors)]
+            vectors = [load(w.element_pointer(here, v * lanes.count), v) for v in range(shape.vectors)]
             for row in range(shape.rows):
                 place = (
-                    w.at(pointers[0], row)
+                    w.element_pointer(pointers[0], row)
                     if config.a_rows_adjacent
-                    else w.at(pointers[row // GROUP], steps[row % GROUP])
+                    else w.element_pointer(pointers[row // GROUP], steps[row % GROUP])
                 )
                 factor = w.load_broadcast(place)
                 for v in range(shape.vectors):
@@ -136,10 +139,15 @@ def write_tile(
                 number = w.b.and_(
                     before, integer(min(_power(shape.rows), LINE_BYTES // lanes.scalar_bytes) - 1)
                 )
-                w.prefetch_l1(w.at(w.at(upcoming, w.b.mul(number, a_pitch)), line))
+                w.prefetch_l1(w.element_pointer(w.element_pointer(upcoming, w.b.mul(number, a_pitch)), line))
             further = a_pitch if config.a_rows_adjacent else 1
-            following = w.at(fetched, next_pitch) if config.a_rows_adjacent else fetched
-            turn.next = [w.at(here, b_pitch), following, *(w.at(p, further) for p in pointers), *sums]
+            following = w.element_pointer(fetched, next_pitch) if config.a_rows_adjacent else fetched
+            turn.next = [
+                w.element_pointer(here, b_pitch),
+                following,
+                *(w.element_pointer(p, further) for p in pointers),
+                *sums,
+            ]
         entry.next = turn.values[2 + len(groups) :]
 
     def put(row: int, v: int, value: ir.Value) -> None:
@@ -154,7 +162,7 @@ def write_tile(
     with w.b.if_then(adding):
         added = [w.b.fadd(load(places[row][v], v), value) for (row, v), value in zip(flat, sums, strict=True)]
         after = w.b.block
-    sums = _either(w, (sums, start), (added, after))
+    sums = _merge_phis(w, (sums, start), (added, after))
     if config.epilogue:
         sums = _finished(w, config, biases, flat, sums)
     for (row, v), value in zip(flat, sums, strict=True):
@@ -173,16 +181,16 @@ def _finished(
     """Apply biases and the activation to the sums, if ``biases`` is not 0."""
     before = w.b.block
     with w.b.if_then(w.b.icmp_unsigned("!=", w.b.ptrtoint(biases, I64), integer(0))):
-        rows = {row: w.load_broadcast(w.at(biases, row)) for row, _ in flat}
+        rows = {row: w.load_broadcast(w.element_pointer(biases, row)) for row, _ in flat}
         done = [
             write_activation(config.epilogue, w, w.b.fadd(value, rows[row]))
             for (row, _), value in zip(flat, sums, strict=True)
         ]
         after = w.b.block
-    return _either(w, (sums, before), (done, after))
+    return _merge_phis(w, (sums, before), (done, after))
 
 
-def _either(
+def _merge_phis(
     w: FunctionBuilder, one: tuple[list[ir.Value], ir.Block], other: tuple[list[ir.Value], ir.Block]
 ) -> list[ir.Value]:
     """Merge values from two predecessor blocks by phis."""

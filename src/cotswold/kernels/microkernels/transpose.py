@@ -36,16 +36,18 @@ def write_transpose(module: ir.Module, lanes: Lanes) -> ir.Function:
         places = []
         for i in range(lanes.count):
             neuron = w.min_int(w.b.add(across.index, integer(i)), last_neuron)
-            places.append(w.at(w.at(source, w.field(offsets, neuron)), down.index))
+            places.append(w.element_pointer(w.element_pointer(source, w.field(offsets, neuron)), down.index))
         rows = []
         for i in range(lanes.count):
             image = w.b.add(down.index, integer(i))
-            rows.append(w.at(w.at(scratch, w.b.mul(image, pitch)), across.index))
+            rows.append(w.element_pointer(w.element_pointer(scratch, w.b.mul(image, pitch)), across.index))
         with w.b.if_else(backwards) as (to_map, to_scratch):
             with to_map:
                 clamped = [
-                    w.at(
-                        w.at(scratch, w.b.mul(w.min_int(w.b.add(down.index, integer(i)), last_image), pitch)),
+                    w.element_pointer(
+                        w.element_pointer(
+                            scratch, w.b.mul(w.min_int(w.b.add(down.index, integer(i)), last_image), pitch)
+                        ),
                         across.index,
                     )
                     for i in range(lanes.count)

@@ -31,17 +31,17 @@ class _Columns:
     vectors: int
     mask: ir.Value
 
-    def _places(self, row: ir.Value | None) -> list[ir.Value]:
+    def _addresses(self, row: ir.Value | None) -> list[ir.Value]:
         w = self.w
-        start = self.first if row is None else w.at(self.first, w.b.mul(row, self.pitch))
-        return [w.at(start, v * w.lanes.count) for v in range(self.vectors)]
+        start = self.first if row is None else w.element_pointer(self.first, w.b.mul(row, self.pitch))
+        return [w.element_pointer(start, v * w.lanes.count) for v in range(self.vectors)]
 
     def load(self, row: ir.Value | None = None) -> list[ir.Value]:
-        *whole, last = self._places(row)
+        *whole, last = self._addresses(row)
         return [*(self.w.load(place) for place in whole), self.w.masked_load(last, self.mask)]
 
     def store(self, values: list[ir.Value], row: ir.Value | None = None) -> None:
-        *whole, last = self._places(row)
+        *whole, last = self._addresses(row)
         for place, value in zip(whole, values[:-1], strict=True):
             self.w.store(place, value)
         self.w.masked_store(last, values[-1], self.mask)

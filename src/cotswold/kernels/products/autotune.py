@@ -35,7 +35,7 @@ NOISE_LIMIT = 1.25
 """Maximum ratio of a tile's median time to its shortest on an idle machine."""
 MEASURED_MOST = 4
 """Maximum number of measurements of a class while the machine is busy."""
-AGAIN_AFTER_S = 3600.0
+RETUNE_SECONDS = 3600.0
 """Seconds until the next measurement, when other load may have ended."""
 WORTH_FLOPS = 2e7
 """Work below which nothing is measured and the default is used."""
@@ -54,7 +54,7 @@ class TuningKey:
 
     @classmethod
     @lru_cache(maxsize=1024)
-    def of(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> TuningKey:
+    def from_shape(cls, kind: str, dtype: str, rows: int, depth: int, entry: int, narrow: bool) -> TuningKey:
         """Round rows of a task, its total k and that of an entry, so that near shapes share a class."""
         return cls(kind, dtype, min(rows, 256), _power(depth), _power(entry), narrow)
 
@@ -77,15 +77,17 @@ class Choice:
     """
 
     tile: Tile
-    why: str
+    reason: str
     seconds: dict[str, float]
     noise: float = 1.0
     measured: int = 1
-    when: float = 0.0
+    measured_at: float = 0.0
 
     def should_retune(self, now: float) -> bool:
         """Return True if it was measured on a busy machine and is due for another measurement."""
-        waited = not 0 <= now - self.when < AGAIN_AFTER_S  # a clock that was set back gives no information
+        waited = (
+            not 0 <= now - self.measured_at < RETUNE_SECONDS
+        )  # a clock that was set back gives no information
         return self.noise > NOISE_LIMIT and self.measured < MEASURED_MOST and waited
 
 
@@ -104,7 +106,7 @@ def candidates(processor: Processor, narrow: bool) -> list[Tile]:
 
 
 _LOCK = threading.RLock()
-engine.hold_in_fork(_LOCK)
+engine.lock_during_fork(_LOCK)
 _CHOICES: dict[tuple[TuningKey, Processor], Choice] = {}
 
 
@@ -149,7 +151,7 @@ def _load_choice(shape: TuningKey, processor: Processor) -> Choice | None:
         return None
     if not seconds or not seconds.keys() <= names:
         return None
-    best = _best(seconds, processor, shape.narrow)
+    best = _best_tile(seconds, processor, shape.narrow)
     return Choice(best, "measured before", seconds, noise, measured, when)
 
 
@@ -174,19 +176,19 @@ def _measure(
             seconds[str(tile)] = min(*each, seconds.get(str(tile), math.inf))
     noise = max((statistics.median(one) / min(one) for one in took.values() if one), default=1.0)
     found = Choice(
-        _best(seconds, processor, shape.narrow),
+        _best_tile(seconds, processor, shape.narrow),
         "measured now" if before is None else "measured again, because the machine was busy",
         seconds,
         noise,
         1 + (before.measured if before else 0),
         time.time(),
     )
-    told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.when}
+    told = {"seconds": seconds, "noise": noise, "measured": found.measured, "when": found.measured_at}
     code_cache.save(_file(shape, processor), json.dumps(told).encode())
     return found
 
 
-def _best(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
+def _best_tile(seconds: Mapping[str, float], processor: Processor, narrow: bool) -> Tile:
     """Return the fastest tile, or the default if it is hardly slower."""
     tiles = candidates(processor, narrow)
     fastest = min(tiles, key=lambda one: seconds.get(str(one), math.inf))

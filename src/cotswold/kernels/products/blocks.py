@@ -42,7 +42,7 @@ class Blocks:
     """All blocks ``(y, x)`` in order, grouped by the part of the map that they see."""
 
     layer: BlockLocal
-    only: Region | None = None
+    region: Region | None = None
 
     def classes(self) -> Iterator[tuple[tuple[int, int, int, int], Table, Table]]:
         """Yield ``(top, bottom, left, right)`` of a field in the map, and rows and columns of its blocks."""
@@ -54,7 +54,7 @@ class Blocks:
             for wide in sorted(set(zip(left.tolist(), right.tolist(), strict=True))):
                 xs = np.flatnonzero((left == wide[0]) & (right == wide[1]))
                 grid_y, grid_x = np.meshgrid(ys, xs, indexing="ij")
-                meant = region_mask(self.only, grid_y, grid_x)
+                meant = region_mask(self.region, grid_y, grid_x)
                 yield (*high, *wide), grid_y[meant], grid_x[meant]
 
     def filters(self, y: Table, x: Table) -> Table:
@@ -80,7 +80,7 @@ def region_mask(only: Region | None, y: Table, x: Table) -> NDArray[np.bool_]:
         return np.ones(y.shape, np.bool_)
     (top, left), (bottom, right) = only.box.start, only.box.stop
     inside: NDArray[np.bool_] = (top <= y) & (y < bottom) & (left <= x) & (x < right)
-    return ~inside if only.outside else inside
+    return ~inside if only.is_outside else inside
 
 
 def repeat_tasks(

@@ -42,7 +42,7 @@ def cache_key(kind: str, dtype: str, tile: Tile, processor: Processor) -> str:
 
 def _writer(kind: str, dtype: str, tile: Tile, processor: Processor) -> partial[ir.Module]:
     if dtype in HALVES:
-        units = Units.of(dtype, processor)
+        units = Units.for_dtype(dtype, processor)
         return partial(write_half_kernel, KINDS[kind], units, tile, processor.triple)
     lanes = Lanes(dtype, processor.lanes(dtype))
     return partial(write_kernel, KINDS[kind], lanes, tile, processor.triple)
@@ -101,7 +101,7 @@ class _SelfTestCase:
         if kind == "adjoint":
             return self_test_reference.map_agrees(x, self.right.adjoint(self.y, self.filters))
         if kind == "outer":
-            return self_test_reference.agrees(filters, self.right.outer(self.y, self.x))
+            return self_test_reference.is_close(filters, self.right.outer(self.y, self.x))
         sums = self.right.product(self.x, self.filters)
         if not finished:
             return self_test_reference.map_agrees(y, sums)
@@ -117,7 +117,7 @@ class _SelfTestCase:
         found = filters, self._dense(past), filters.square().sum((2, 3)).sqrt()
         constants = torch.tensor(CONSTANTS, dtype=torch.float64, device="cpu")
         run_step(ready, (y, x), (y, x), found, constants)
-        return all(map(partial(self_test_reference.agrees, error=self.error), found, expected))
+        return all(map(partial(self_test_reference.is_close, error=self.error), found, expected))
 
     def _dense(self, values: Array) -> Tensor:
         return self_test_reference.as_tensor(values, self.dtype)

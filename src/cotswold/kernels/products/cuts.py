@@ -54,7 +54,7 @@ def k_block_of(total: int, most: int = K_BLOCK) -> int:
     return max(1, most // longest)
 
 
-def with_next(
+def with_prefetch_distance(
     entries: Sequence[tuple[int, int, int]], onward: int, distance: int = 1
 ) -> list[tuple[int, int, int, int]]:
     """Entries with a prefetch distance: the offset in A to the entry ``distance`` later.

@@ -17,12 +17,12 @@ from cotswold.kernels.products.cuts import (
     lane_cuts,
     row_cuts,
     split_evenly,
-    with_next,
+    with_prefetch_distance,
 )
 from cotswold.kernels.products.plan import Blocking, Plan, Tables
 
 
-def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
+def _cut_by_windows(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
     """``(first position, positions, first window, windows)`` of stretches under the same windows, cut."""
     starts, low, high = fields_along(window, extent)
     edges = np.unique(np.concatenate([[0, extent], np.clip(cuts, 0, extent), starts + low, starts + high]))
@@ -51,8 +51,8 @@ def adjoint_plan(
     wide, block = layer.x.size * channels, layer.fan_in * layer.neurons
     k_block = k_block_of(layer.columns * layer.depth)
     (top, left), (bottom, right) = (only.box.start, only.box.stop) if only else ((0, 0), (0, 0))
-    across_all = _covered(layer.x, layer.input.width, (left, right))
-    down_all = _covered(layer.y, layer.input.height, (top, bottom))
+    across_all = _cut_by_windows(layer.x, layer.input.width, (left, right))
+    down_all = _cut_by_windows(layer.y, layer.input.height, (top, bottom))
     tallest, widest = (max(length for _, length, *_ in one) for one in (down_all, across_all))
     steps = np.arange(tallest)[:, None] * x.row + np.arange(widest * channels)[None, :] * x.channel
     offset = tables.add_offsets(steps.ravel())
@@ -66,7 +66,7 @@ def adjoint_plan(
     for row, rows, y_first, y_count in down_all:
         in_field_y = row + layer.y.pad_before - y_first * layer.y.stride
         for column, columns, x_first, x_count in across_all:
-            if only is not None and not only.holds(row, column):
+            if only is not None and not only.contains(row, column):
                 continue
             in_field_x = column + layer.x.pad_before - x_first * layer.x.stride
             share = rows * y_count * columns * x_count
@@ -99,7 +99,7 @@ def adjoint_plan(
                     for first, length in split_evenly(layer.columns * layer.depth)
                 ]
                 known[key] = len(tables.entries), len(made)
-                tables.entries.extend(with_next(made, block, k_block))
+                tables.entries.extend(with_prefetch_distance(made, block, k_block))
             part = [0] * Task.FIELDS
             part[Task.ENTRY], part[Task.ENTRIES] = known[key]
             part[Task.A] = (y_first * layer.grid[1] + x_first) * block

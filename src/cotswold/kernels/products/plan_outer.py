@@ -20,7 +20,7 @@ from cotswold.kernels.products.cuts import (
     round_up,
     row_cuts,
     split_evenly,
-    with_next,
+    with_prefetch_distance,
 )
 from cotswold.kernels.products.plan import Blocking, Plan, Table, Tables
 
@@ -72,7 +72,7 @@ def _outer(
             entries.append((first, before * scratch_pitch, length))
             before += length
     k_block = k_block_of(images, IMAGES_K_BLOCK)
-    tables.entries.extend(with_next(entries, layer.x.stride * x.column, k_block))
+    tables.entries.extend(with_prefetch_distance(entries, layer.x.stride * x.column, k_block))
     channels, wide = layer.input.channels, layer.x.size * layer.input.channels
     for (top, bottom, left, right), by, bx in blocks.classes():
         cuts = []

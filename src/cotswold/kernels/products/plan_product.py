@@ -20,7 +20,7 @@ from cotswold.kernels.products.cuts import (
     round_up,
     row_cuts,
     split_evenly,
-    with_next,
+    with_prefetch_distance,
 )
 from cotswold.kernels.products.plan import Blocking, Plan, Tables
 
@@ -66,7 +66,7 @@ def product_plan(
         part[:, Task.A], part[:, Task.B] = blocks.filters(by, bx), blocks.fields(by, bx, x)
         part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
         part[:, Task.NORM] = (by * layer.grid[1] + bx) * layer.neurons
-        tables.entries.extend(with_next(entries, layer.fan_in * layer.neurons))
+        tables.entries.extend(with_prefetch_distance(entries, layer.fan_in * layer.neurons))
         tasks.append(repeat_tasks(part, rows, [(lane_first, lane_count, 0, images)]))
     return tables.plan(np.concatenate(tasks), k_block_of(layer.x.size * layer.input.channels))
 
@@ -100,6 +100,6 @@ def small_batch_plan(
             part[:, Task.C], part[:, Task.OFFSET] = blocks.outputs(by, bx, y), offset
             part[:, Task.NEURON] = neurons
             tasks.append(repeat_tasks(part, rows, [(first, count, lane, width)]))
-        tables.entries.extend(with_next(entries, layer.x.stride * x.column))
+        tables.entries.extend(with_prefetch_distance(entries, layer.x.stride * x.column))
     k_block = k_block_of(layer.x.size * layer.input.channels)
     return tables.plan(np.concatenate(tasks), k_block, pitch, round_up(images, blocking.lanes) * pitch)

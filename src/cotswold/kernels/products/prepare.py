@@ -16,7 +16,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import half_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
 from cotswold.kernels.microkernels.half_units import Units
-from cotswold.kernels.microkernels.panels import APART
+from cotswold.kernels.microkernels.panels import PANEL_GAP
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of
 from cotswold.kernels.products.cuts import K_BLOCK
@@ -68,22 +68,22 @@ def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProd
     panels = problem.panels if how.panels is None else how.panels
     if panels:
         row_tiles, longest = int(plan.tasks[:, Task.ROW_TILES].max()), int(plan.entries[:, 2].max())
-        plan = replace(plan, scratch_size=row_tiles * (how.tile.rows * longest + APART))
+        plan = replace(plan, scratch_size=row_tiles * (how.tile.rows * longest + PANEL_GAP))
     job, tasks = plan.job(), max(1, int(len(plan.tasks) * part))
     job[ProductJob.PANELS] = panels
     job[ProductJob.TASK_COUNT], job[ProductJob.CLAIM] = tasks, max(1, tasks // (count * CLAIMS_A_THREAD))
     job[ProductJob.A_PITCH], job[ProductJob.B_PITCH] = problem.operand_strides
-    job[ProductJob.IMAGES], job[ProductJob.ADDING] = problem.images, problem.adding
+    job[ProductJob.IMAGES], job[ProductJob.ACCUMULATE] = problem.images, problem.accumulates
     size = plan.scratch_size
     if problem.dtype in HALVES:  # scratch for packed units and sums
-        units = Units.of(problem.dtype, how.processor)
+        units = Units.for_dtype(problem.dtype, how.processor)
         chunk = max(1, plan.k_block * half_driver.chunk(units) // K_BLOCK)
         size, packed_a, sums, c = half_driver.scratch(
             (plan.tasks, plan.entries), problem.kind, units, how.tile, chunk, plan.scratch_size
         )
         job[ProductJob.K_BLOCK], job[ProductJob.SLOT_SIZE] = chunk, size
         job[ProductJob.PACKED_A], job[ProductJob.SUMS], job[ProductJob.GRADIENT] = packed_a, sums, c
-    places: tuple[int, ...] = problem.places
+    places: tuple[int, ...] = problem.operand_roles
     if problem.kind is STEP:
         places = STEP_OPERAND_SLOTS
         job[ProductJob.FILTER_PITCH], job[ProductJob.FILTER_ROWS] = (

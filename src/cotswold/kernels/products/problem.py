@@ -79,8 +79,8 @@ class Problem:
     """Strides of the layer's input map."""
     y: MapStrides
     """Strides of the layer's output map."""
-    only: Region | None = None
-    adding: bool = False
+    region: Region | None = None
+    accumulates: bool = False
     """True to add to C instead of overwriting it."""
 
     @cached_property
@@ -92,15 +92,15 @@ class Problem:
     @property
     def _share(self) -> float:
         """Fraction of the whole product that is computed."""
-        if self.only is None:
+        if self.region is None:
             return 1.0
         below = (self.layer.input.height, self.layer.input.width)
         plane = below if self.kind is ADJOINT else self.layer.grid
-        inside = self.only.box.intersect(Box.whole(plane)).size / (plane[0] * plane[1])
-        return 1 - inside if self.only.outside else inside
+        inside = self.region.box.intersect(Box.whole(plane)).size / (plane[0] * plane[1])
+        return 1 - inside if self.region.is_outside else inside
 
     @property
-    def places(self) -> tuple[ProductJob, ProductJob, ProductJob]:
+    def operand_roles(self) -> tuple[ProductJob, ProductJob, ProductJob]:
         """Operands of the kernel (A, B or C) that are the input map, the output map and the filters."""
         if self.kind is ADJOINT:
             return ProductJob.C, ProductJob.B, ProductJob.A
@@ -115,7 +115,9 @@ class Problem:
     @property
     def operand_strides(self) -> tuple[int, int]:
         """Strides of A and B."""
-        pitches = dict(zip(self.places, (self.x.channel, self.y.channel, self.layer.neurons), strict=True))
+        pitches = dict(
+            zip(self.operand_roles, (self.x.channel, self.y.channel, self.layer.neurons), strict=True)
+        )
         return pitches[ProductJob.A], pitches[ProductJob.B]
 
     def tuning_shape(self, processor: Processor) -> TuningShape:
@@ -139,8 +141,8 @@ class Problem:
         if self.kind is OUTER:
             return outer_plan(*alike)
         if self.kind is ADJOINT:
-            return adjoint_plan(*alike, self.only)
-        return (small_batch_plan if self.kind is PRODUCT_SMALL_BATCH else product_plan)(*alike, self.only)
+            return adjoint_plan(*alike, self.region)
+        return (small_batch_plan if self.kind is PRODUCT_SMALL_BATCH else product_plan)(*alike, self.region)
 
     @property
     def panels(self) -> bool:
@@ -162,7 +164,7 @@ class Problem:
         """
         if self.kind is STEP:
             return replace(self, kind=OUTER, layer=self.layer.block_rows(0, 1)[0])
-        return replace(self, kind=PRODUCT if self.kind.epilogue else self.kind, adding=False)
+        return replace(self, kind=PRODUCT if self.kind.epilogue else self.kind, accumulates=False)
 
 
 def accumulation_dtype(dtype: str) -> str:
@@ -190,7 +192,7 @@ def neurons_in_lanes(images: int, layer: BlockLocal, dtype: str, overrides: Over
     lanes = lanes_of(processor, dtype)
     if images > lanes:
         return False
-    rows = images + (PACKED_ROWS if dtype in HALVES and Units.of(dtype, processor).paired else 0)
+    rows = images + (PACKED_ROWS if dtype in HALVES and Units.for_dtype(dtype, processor).paired else 0)
     of_images, of_neurons = layer.neurons * -(-images // lanes), rows * -(-layer.neurons // lanes)
     return of_neurons * SMALL_BATCH_GAIN < of_images
 

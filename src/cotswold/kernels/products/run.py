@@ -58,7 +58,7 @@ def product(
 ) -> None:
     """Write ``Wx`` to ``out``, completely, or only for the blocks in ``only``."""
     if out.numel() > 0:
-        _ready(PRODUCT, layer, x, out, filters, overrides, only).run(
+        _prepare_tuned(PRODUCT, layer, x, out, filters, overrides, only).run(
             pointer_of(x), pointer_of(out), pointer_of(filters)
         )
 
@@ -78,7 +78,7 @@ def product_with_activation(
     ``out`` is written completely, or only for the blocks in ``only``. See `problem.supports_epilogue` for the
     conditions.
     """
-    _ready(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only).run(
+    _prepare_tuned(PRODUCT_WITH_EPILOGUE[activation], layer, x, out, filters, overrides, only).run(
         pointer_of(x), pointer_of(out), pointer_of(filters), pointer_of(biases)
     )
 
@@ -93,7 +93,7 @@ def adjoint(
 ) -> None:
     """Write ``W'y`` to ``out``, with overlaps summed, completely or only for positions in ``only``."""
     if out.numel() > 0:
-        _ready(ADJOINT, layer, out, y, filters, overrides, only).run(
+        _prepare_tuned(ADJOINT, layer, out, y, filters, overrides, only).run(
             pointer_of(out), pointer_of(y), pointer_of(filters)
         )
 
@@ -111,7 +111,7 @@ def outer(
     ``adding``: add to ``out`` instead; float32 and float64 only.
     """
     assert not adding or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
-    ready = _ready(OUTER, layer, x, delta, out, overrides, adding=adding)
+    ready = _prepare_tuned(OUTER, layer, x, delta, out, overrides, adding=adding)
     ready.run(pointer_of(x), pointer_of(delta), pointer_of(out))
 
 
@@ -131,7 +131,7 @@ def step(
     """
     delta, x = decoding
     assert all(map(_same_strides, decoding, encoding)), "both pairs of maps of a step must have equal strides"
-    run_step(_ready(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
+    run_step(_prepare_tuned(STEP, layer, x, delta, moved[0], overrides), decoding, encoding, moved, constants)
 
 
 def _same_strides(one: Tensor, other: Tensor) -> bool:
@@ -151,7 +151,7 @@ def thread_count(problem: Problem, overrides: Overrides = NO_OVERRIDES) -> int:
     return max(1, min(overrides.threads or torch.get_num_threads(), int(problem.flops / FLOPS_A_THREAD)))
 
 
-def _ready(
+def _prepare_tuned(
     kind: ProductKind,
     layer: BlockLocal,
     x: Tensor,
@@ -171,7 +171,7 @@ def _ready(
         else READY.put(
             key,
             lambda: _prepare(
-                replace(_problem(kind, layer, x, y, overrides, only), adding=adding),
+                replace(_problem(kind, layer, x, y, overrides, only), accumulates=adding),
                 (x, y, filters),
                 overrides,
             ),
@@ -193,10 +193,10 @@ def _prepare(
 ) -> PreparedProduct:
     processor, count = processor_of(overrides), thread_count(problem, overrides)
     tile = overrides.tile or choose(problem, processor, count, operands).tile
-    return _in_tile(problem, Execution(tile, processor, count))
+    return _prepare_with_tile(problem, Execution(tile, processor, count))
 
 
-def _in_tile(problem: Problem, how: Execution) -> PreparedProduct:
+def _prepare_with_tile(problem: Problem, how: Execution) -> PreparedProduct:
     return prepare_product(problem, how, kernel(problem.kind.name, problem.dtype, how.tile, how.processor))
 
 
@@ -208,11 +208,11 @@ def choose(
     The operands are an input map, an output map and filters, one of which is overwritten. A step's filters
     and a C that is added to stay unchanged.
     """
-    problem, kept = problem.tuning_problem, problem.kind is STEP or problem.adding
+    problem, kept = problem.tuning_problem, problem.kind is STEP or problem.accumulates
     extents = problem.tuning_shape(processor)
     if problem.flops < autotune.WORTH_FLOPS:
         return autotune.default(processor, extents.narrow)
-    shape = TuningKey.of(
+    shape = TuningKey.from_shape(
         problem.kind.name, problem.dtype, extents.rows, extents.depth, extents.entry, extents.narrow
     )
     part = min(1.0, MEASURED_FLOPS / max(problem.flops, 1.0))
@@ -223,7 +223,7 @@ def choose(
         if kept and used[2] is operands[2]:
             used[2] = operands[0].new_empty(problem.layer.filters_shape)
         if tile not in ready:
-            ready[tile] = _in_tile(problem, Execution(tile, processor, count, part))
+            ready[tile] = _prepare_with_tile(problem, Execution(tile, processor, count, part))
         x, y, filters = (pointer_of(one) for one in used)
         begun = time.perf_counter()
         ready[tile].run(x, y, filters)

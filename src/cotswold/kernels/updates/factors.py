@@ -85,10 +85,10 @@ class _PrefetchPlan:
     """Prefetches during a product: one vector at each of these offsets, per iteration."""
 
     turns: ir.Value
-    places: Sequence[ir.Value]
+    addresses: Sequence[ir.Value]
 
 
-class _Narrow:
+class _MaskedVectors:
     """Load and store of adjacent vectors of which only the first ``count`` lanes exist."""
 
     def __init__(self, w: FunctionBuilder, vectors: int, count: ir.Value) -> None:
@@ -98,19 +98,19 @@ class _Narrow:
     def load(self, pointer: ir.Value) -> list[ir.Value]:
         """Load the vectors, with zeros in missing lanes."""
         return [
-            self.w.masked_load(self.w.at(pointer, v * self.w.lanes.count), mask)
+            self.w.masked_load(self.w.element_pointer(pointer, v * self.w.lanes.count), mask)
             for v, mask in enumerate(self.masks)
         ]
 
     def store(self, pointer: ir.Value, values: Sequence[ir.Value]) -> None:
         """Store the existing lanes."""
         for v, (value, mask) in enumerate(zip(values, self.masks, strict=True)):
-            self.w.masked_store(self.w.at(pointer, v * self.w.lanes.count), value, mask)
+            self.w.masked_store(self.w.element_pointer(pointer, v * self.w.lanes.count), value, mask)
 
 
 _OfPush = Callable[[_Push], None]
 _OfTile = Callable[[ir.Value, int], None]
-_OfStrip = Callable[["Strip | _Narrow", ir.Value, ir.Value], None]
+_OfStrip = Callable[["Strip | _MaskedVectors", ir.Value, ir.Value], None]
 
 
 class _Band:
@@ -126,7 +126,7 @@ class _Band:
         self.pushes, self.count = w.pointer_field(job, FactorJob.PUSHES), w.field(job, FactorJob.COUNT)
         self.rows, self.columns = (w.field(job, one) for one in (FactorJob.ROWS, FactorJob.COLUMNS))
         self.band, self.block = w.field(job, FactorJob.BAND), w.field(job, FactorJob.BLOCK)
-        self.activations, self.errors = scratch, w.at(scratch, w.field(job, FactorJob.ERRORS))
+        self.activations, self.errors = scratch, w.element_pointer(scratch, w.field(job, FactorJob.ERRORS))
         self.constant = number_field(w, job, FactorJob.CONSTANT)
 
     def write(self, number: ir.Value) -> None:
@@ -134,16 +134,16 @@ class _Band:
         w, b = self.w, self.w.b
         first = b.mul(number, self.band)
         rows = w.min_int(self.band, b.sub(self.rows, first))
-        self._each_push(lambda push: self._copy_errors(push, first, rows))
+        self._for_each_push(lambda push: self._copy_errors(push, first, rows))
         with loop(w, b.sdiv(b.add(self.columns, b.sub(self.block, integer(1))), self.block)) as turn:
             start = b.mul(turn.index, self.block)
             width = w.min_int(self.block, b.sub(self.columns, start))
-            self._each_push(lambda push: self._copy_activations(push, start, width))
-            self._each_tile(
+            self._for_each_push(lambda push: self._copy_activations(push, start, width))
+            self._for_each_tile(
                 rows, lambda row, height: self._tiles(b.add(first, row), row, height, start, width)
             )
 
-    def _each_push(self, body: _OfPush) -> None:
+    def _for_each_push(self, body: _OfPush) -> None:
         """Run ``body`` for every push of the table."""
         w, b = self.w, self.w.b
         with loop(w, self.count, integer(0)) as turn:
@@ -151,7 +151,7 @@ class _Band:
             body(push)
             turn.next = [b.add(push.before, push.examples)]
 
-    def _each_tile(self, rows: ir.Value, body: _OfTile) -> None:
+    def _for_each_tile(self, rows: ir.Value, body: _OfTile) -> None:
         """Run ``body`` for every group of rows."""
         w, b, done = self.w, self.w.b, integer(0)
         for height in HEIGHTS:
@@ -163,34 +163,38 @@ class _Band:
     def _copy_errors(self, push: _Push, first: ir.Value, rows: ir.Value) -> None:
         """Pack (sample, row) to (group of rows, sample, row of the group)."""
         w, b = self.w, self.w.b
-        target = w.at(self.errors, b.mul(push.before, self.band))
+        target = w.element_pointer(self.errors, b.mul(push.before, self.band))
         with loop(w, push.examples) as turn:
-            source = w.at(push.errors, b.add(b.mul(turn.index, self.rows), first))
+            source = w.element_pointer(push.errors, b.add(b.mul(turn.index, self.rows), first))
 
             def copy(row: ir.Value, height: int) -> None:
-                place = w.at(target, b.add(b.mul(row, push.examples), b.mul(turn.index, integer(height))))
+                place = w.element_pointer(
+                    target, b.add(b.mul(row, push.examples), b.mul(turn.index, integer(height)))
+                )
                 for one in range(height):
-                    value = b.load(w.at(source, b.add(row, integer(one))), typ=w.lanes.scalar)
-                    b.store(value, w.at(place, one))
+                    value = b.load(w.element_pointer(source, b.add(row, integer(one))), typ=w.lanes.scalar)
+                    b.store(value, w.element_pointer(place, one))
 
-            self._each_tile(rows, copy)
+            self._for_each_tile(rows, copy)
 
     def _copy_activations(self, push: _Push, start: ir.Value, width: ir.Value) -> None:
         """Pack (sample, column) to (strip, sample, column of the strip), the last strip padded with zeros."""
         w, b = self.w, self.w.b
-        target = w.at(self.activations, b.mul(push.before, self.block))
+        target = w.element_pointer(self.activations, b.mul(push.before, self.block))
         size = b.mul(push.examples, integer(self.strip))
         with loop(w, push.examples) as turn:
-            source = w.at(push.activations, b.add(b.mul(turn.index, self.columns), start))
+            source = w.element_pointer(push.activations, b.add(b.mul(turn.index, self.columns), start))
 
-            def copy(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
-                place = w.at(target, b.add(b.mul(number, size), b.mul(turn.index, integer(self.strip))))
-                for v, value in enumerate(strip.load(w.at(source, lane))):
-                    w.store(w.at(place, v * w.lanes.count), value)
+            def copy(strip: Strip | _MaskedVectors, number: ir.Value, lane: ir.Value) -> None:
+                place = w.element_pointer(
+                    target, b.add(b.mul(number, size), b.mul(turn.index, integer(self.strip)))
+                )
+                for v, value in enumerate(strip.load(w.element_pointer(source, lane))):
+                    w.store(w.element_pointer(place, v * w.lanes.count), value)
 
-            self._each_strip(width, copy)
+            self._for_each_strip(width, copy)
 
-    def _each_strip(self, width: ir.Value, body: _OfStrip) -> None:
+    def _for_each_strip(self, width: ir.Value, body: _OfStrip) -> None:
         """``body(strip, its index, its first lane)`` for all lanes; the last strip may be partial."""
         w, b = self.w, self.w.b
         whole = b.sdiv(width, integer(self.strip))
@@ -199,13 +203,13 @@ class _Band:
         done = b.mul(whole, integer(self.strip))
         rest = b.sub(width, done)
         with b.if_then(b.icmp_signed(">", rest, integer(0))):
-            body(_Narrow(w, self.vectors, rest), whole, done)
+            body(_MaskedVectors(w, self.vectors, rest), whole, done)
 
     def _tiles(self, row: ir.Value, of_band: ir.Value, height: int, start: ir.Value, width: ir.Value) -> None:
         """Apply all pushes to some rows of a block of columns, strip by strip."""
         w, b = self.w, self.w.b
 
-        def tile(strip: Strip | _Narrow, number: ir.Value, lane: ir.Value) -> None:
+        def tile(strip: Strip | _MaskedVectors, number: ir.Value, lane: ir.Value) -> None:
             first = b.add(b.mul(row, self.columns), b.add(start, lane))
             places = [b.add(first, b.mul(integer(one), self.columns)) for one in range(height)]
             ahead = b.add(lane, integer(AHEAD_STRIPS * self.strip))
@@ -214,21 +218,21 @@ class _Band:
             asked = [b.add(place, b.add(integer(AHEAD_STRIPS * self.strip), beyond)) for place in places]
 
             def through(push: _Push) -> None:
-                errors = w.at(
+                errors = w.element_pointer(
                     self.errors, b.add(b.mul(push.before, self.band), b.mul(of_band, push.examples))
                 )
                 size = b.mul(push.examples, integer(self.strip))
-                activations = w.at(
+                activations = w.element_pointer(
                     self.activations, b.add(b.mul(push.before, self.block), b.mul(number, size))
                 )
                 turns = b.select(b.icmp_signed("==", push.before, integer(0)), self._prefetches, integer(0))
                 sums = self._product(errors, activations, push.examples, height, _PrefetchPlan(turns, asked))
                 for place, gradient in zip(places, sums, strict=True):
-                    self._move(strip, place, gradient, push.factor)
+                    self._apply_rule(strip, place, gradient, push.factor)
 
-            self._each_push(through)
+            self._for_each_push(through)
 
-        self._each_strip(width, tile)
+        self._for_each_strip(width, tile)
 
     @property
     def _prefetches(self) -> ir.Value:
@@ -243,9 +247,9 @@ class _Band:
             is_first = b.icmp_signed("<", turn, integer(self.vectors))
             stream = b.select(is_first, self.weights, self.optimizer_state)
             vector = b.select(is_first, turn, b.sub(turn, integer(self.vectors)))
-        start = w.at(stream, b.mul(vector, integer(w.lanes.count)))
+        start = w.element_pointer(stream, b.mul(vector, integer(w.lanes.count)))
         for place in places:
-            w.prefetch_l1(w.at(start, place))
+            w.prefetch_l1(w.element_pointer(start, place))
 
     def _product(
         self, errors: ir.Value, activations: ir.Value, examples: ir.Value, height: int, asking: _PrefetchPlan
@@ -260,11 +264,11 @@ class _Band:
                 if places:
                     self._prefetch(turn.index, places)
                 example = b.add(begin, turn.index)
-                source = w.at(activations, b.mul(example, integer(self.strip)))
-                seen = [w.load(w.at(source, v * w.lanes.count)) for v in range(self.vectors)]
-                numbers = w.at(errors, b.mul(example, integer(height)))
+                source = w.element_pointer(activations, b.mul(example, integer(self.strip)))
+                seen = [w.load(w.element_pointer(source, v * w.lanes.count)) for v in range(self.vectors)]
+                numbers = w.element_pointer(errors, b.mul(example, integer(height)))
                 for row in range(height):
-                    error = w.load_broadcast(w.at(numbers, row))
+                    error = w.load_broadcast(w.element_pointer(numbers, row))
                     for v in range(self.vectors):
                         at = row * self.vectors + v
                         turn.next[at] = w.fma(error, seen[v], turn.values[at])
@@ -273,8 +277,8 @@ class _Band:
         zeros = [w.lanes.zero] * (height * self.vectors)
         first, early = w.min_int(examples, integer(K_BLOCK)), w.min_int(examples, asking.turns)
         with loop(w, b.sub(asking.turns, early)) as rest:
-            self._prefetch(b.add(early, rest.index), asking.places)
-        sums = chain(integer(0), early, zeros, asking.places)
+            self._prefetch(b.add(early, rest.index), asking.addresses)
+        sums = chain(integer(0), early, zeros, asking.addresses)
         sums = chain(early, b.sub(first, early), sums)
         with loop(w, b.sub(examples, integer(K_BLOCK)), *sums, step=K_BLOCK) as k_block:
             begin = b.add(k_block.index, integer(K_BLOCK))
@@ -282,14 +286,14 @@ class _Band:
             k_block.next = [b.fadd(one, other) for one, other in zip(k_block.values, more, strict=True)]
         return [k_block.values[row * self.vectors :][: self.vectors] for row in range(height)]
 
-    def _move(
-        self, strip: Strip | _Narrow, place: ir.Value, gradient: Sequence[ir.Value], factor: ir.Value
+    def _apply_rule(
+        self, strip: Strip | _MaskedVectors, place: ir.Value, gradient: Sequence[ir.Value], factor: ir.Value
     ) -> None:
         w = self.w
-        values = strip.load(w.at(self.weights, place))
+        values = strip.load(w.element_pointer(self.weights, place))
         if self.kind != "add":
-            values += strip.load(w.at(self.optimizer_state, place))
+            values += strip.load(w.element_pointer(self.optimizer_state, place))
         values = apply_rule(w, self.kind, values, gradient, factor, self.constant)
-        strip.store(w.at(self.weights, place), values[: self.vectors])
+        strip.store(w.element_pointer(self.weights, place), values[: self.vectors])
         if self.kind != "add":
-            strip.store(w.at(self.optimizer_state, place), values[self.vectors :])
+            strip.store(w.element_pointer(self.optimizer_state, place), values[self.vectors :])

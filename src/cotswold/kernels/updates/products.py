@@ -30,7 +30,7 @@ from cotswold.kernels.updates.passes import Shard, apply_update
 from cotswold.kernels.updates.write import Kind
 
 OPERAND_SLOTS = (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE, FactorJob.PUSHES, FactorJob.COUNT)
-COPIED_BYTES = 1 << 19
+PACKED_BYTES = 1 << 19
 """Bytes of activations packed at a time: half of a second-level cache."""
 BAND_ROWS = 170 * HEIGHTS[0]
 """Maximum rows of a task."""
@@ -105,7 +105,7 @@ def _run(
         for one in (pointer_of(errors), pointer_of(activations), errors.shape[0], factor)
     ]
     table = ctypes.create_string_buffer(_table(len(pushes)).pack(*fields))
-    _ready(block, examples, overrides, max(1, min(threads, worth))).run(
+    _prepare(block, examples, overrides, max(1, min(threads, worth))).run(
         pointer_of(weights),
         0 if kept is None else pointer_of(kept),
         ctypes.addressof(table),
@@ -120,7 +120,7 @@ def _table(pushes: int) -> Struct:
 
 
 @lru_cache(maxsize=256)
-def _ready(block: Block, examples: int, overrides: Overrides, threads: int) -> PreparedKernel:
+def _prepare(block: Block, examples: int, overrides: Overrides, threads: int) -> PreparedKernel:
     processor = processor_of(overrides)
     return _prepared(kernel(block.kind, block.dtype, processor), block, examples, processor, threads)
 
@@ -137,7 +137,7 @@ def _prepared(
 ) -> PreparedKernel:
     lanes = Lanes(block.dtype, processor.lanes(block.dtype))
     strip = vectors_of(lanes) * lanes.count
-    most = max(1, COPIED_BYTES // (examples * BYTES[block.dtype] * strip))
+    most = max(1, PACKED_BYTES // (examples * BYTES[block.dtype] * strip))
     columns = min(most, -(-block.columns // strip)) * strip
     share = -(-block.rows // threads)
     band = min(BAND_ROWS, -(-share // HEIGHTS[0]) * HEIGHTS[0])
@@ -179,5 +179,5 @@ def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int
     for factor, (errors, activations) in zip(factors, pairs, strict=True):
         gradient = errors.T @ activations
         weights, kept = apply_update(kind, 0.5, (weights, kept), factor, gradient)
-    right = self_test_reference.agrees(found, weights, ROUNDING[dtype])
-    return right and self_test_reference.agrees(beside, kept, ROUNDING[dtype])
+    right = self_test_reference.is_close(found, weights, ROUNDING[dtype])
+    return right and self_test_reference.is_close(beside, kept, ROUNDING[dtype])

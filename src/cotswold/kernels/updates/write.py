@@ -29,18 +29,18 @@ from cotswold.kernels.maps.tasks import DOUBLE, JobHead, Strip, number_field, st
 
 WIDE_BYTES = 64
 """Bytes of the widest vectors, of which there are 32."""
-VECTORS, FEWER_VECTORS = 8, 4
+VECTORS, STRIP_VECTORS = 8, 4
 """Vectors of weights in a strip: for the widest vectors, and for others."""
 BYTE = ir.IntType(8)
 CHAINS = 32
 """Partial sums of a row's squares, one for every 32nd element; they determine the bits of the norm."""
 ROW_VECTORS = 2
 """Vectors of ``CHAINS`` elements of a row processed together."""
-TOGETHER = 4
+PUSHES_IN_REGISTERS = 4
 """Pushes applied while elements stay in registers."""
 PART = 1 << 12
 """Elements per round of four pushes; they stay in the first-level cache."""
-AHEAD_BYTES = 2048
+PREFETCH_BYTES = 2048
 """Prefetch distance; twice as far for a single push."""
 Kind = Literal["add", "momentum", "adagrad"]
 """Update rules, for a push p with factor f and the constant c of the job.
@@ -106,7 +106,7 @@ class _Task:
 
     def __init__(self, w: FunctionBuilder, kind: Kind, job: ir.Value, number: ir.Value) -> None:
         self.w, self.kind, self.job = w, kind, job
-        place = self._place(number)
+        place = self._find_shard(number)
         entry, fields = self._entry(place), ShardEntry
         self.weights, self.optimizer_state = (
             w.pointer_field(entry, one) for one in (fields.WEIGHTS, fields.OPTIMIZER_STATE)
@@ -116,12 +116,12 @@ class _Task:
         )
         self.first_push, self.count = w.field(entry, fields.BEGIN), w.field(entry, fields.COUNT)
         self.size, self.row = w.field(entry, fields.SIZE), w.field(entry, fields.ROW)
-        near = AHEAD_BYTES // w.lanes.scalar_bytes
+        near = PREFETCH_BYTES // w.lanes.scalar_bytes
         one = w.b.icmp_signed("==", self.count, integer(1))
-        self.ahead = w.b.select(one, integer(2 * near), integer(near))
+        self.prefetch_bytes = w.b.select(one, integer(2 * near), integer(near))
         task = w.field(entry, fields.TASK)
-        self.begin = w.b.mul(w.b.sub(number, w.field(entry, fields.FIRST)), task)
-        self.length = w.min_int(task, w.b.sub(self.size, self.begin))
+        self.first_element = w.b.mul(w.b.sub(number, w.field(entry, fields.FIRST)), task)
+        self.length = w.min_int(task, w.b.sub(self.size, self.first_element))
         self.unit = w.b.icmp_signed("!=", w.field(entry, fields.UNIT), integer(0))
         self._find_next_shard(place, entry)
 
@@ -130,7 +130,7 @@ class _Task:
         shards = w.pointer_field(self.job, UpdateJob.SHARDS)
         return w.slot(shards, w.b.mul(place, integer(ShardEntry.FIELDS)))
 
-    def _place(self, number: ir.Value) -> ir.Value:
+    def _find_shard(self, number: ir.Value) -> ir.Value:
         """Return the last shard whose first task is not after task ``number``, by binary search."""
         w, b = self.w, self.w.b
         count, steps = w.field(self.job, UpdateJob.COUNT), w.field(self.job, UpdateJob.STEPS)
@@ -161,36 +161,34 @@ class _Task:
         """Process all elements of the task."""
         w, b = self.w, self.w.b
         with loop(w, self.length, step=PART) as part:
-            here, left = b.add(self.begin, part.index), b.sub(self.length, part.index)
+            here, left = b.add(self.first_element, part.index), b.sub(self.length, part.index)
             self.apply_pushes(integer(0), self.count, here, w.min_int(integer(PART), left))
 
     def apply_pushes(self, first: ir.Value, stop: ir.Value, start: ir.Value, length: ir.Value) -> None:
         """Apply pushes ``first`` to ``stop`` of the table to some elements."""
         w, b = self.w, self.w.b
-        vectors = VECTORS if w.lanes.count * w.lanes.scalar_bytes == WIDE_BYTES else FEWER_VECTORS
-        with loop(w, b.sub(stop, first), step=TOGETHER) as turn:
+        vectors = VECTORS if w.lanes.count * w.lanes.scalar_bytes == WIDE_BYTES else STRIP_VECTORS
+        with loop(w, b.sub(stop, first), step=PUSHES_IN_REGISTERS) as turn:
             begin = b.add(first, turn.index)
-            count = w.min_int(integer(TOGETHER), b.sub(stop, begin))
+            count = w.min_int(integer(PUSHES_IN_REGISTERS), b.sub(stop, begin))
 
             def body(strip: Strip, lane: ir.Value) -> None:
                 self.store(
-                    strip, b.add(start, lane), self.load_and_apply(strip, b.add(start, lane), begin, count)
+                    strip, b.add(start, lane), self.load_updated(strip, b.add(start, lane), begin, count)
                 )
 
             strips(w, vectors, length, body)
 
-    def load_and_apply(
-        self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value
-    ) -> list[ir.Value]:
+    def load_updated(self, strip: Strip, place: ir.Value, first: ir.Value, count: ir.Value) -> list[ir.Value]:
         """Return the weights of a strip, then its optimizer state, after ``count`` pushes."""
         w, b = strip.w, strip.w.b
-        values = strip.load(w.at(self.weights, place))
+        values = strip.load(w.element_pointer(self.weights, place))
         self.prefetch(strip, self.weights, place, self.next_shard_offset[ShardEntry.WEIGHTS])
         if self.kind != "add":
             self.prefetch(
                 strip, self.optimizer_state, place, self.next_shard_offset[ShardEntry.OPTIMIZER_STATE]
             )
-            values += strip.load(w.at(self.optimizer_state, place))
+            values += strip.load(w.element_pointer(self.optimizer_state, place))
         constant = number_field(w, self.job, UpdateJob.CONSTANT)
         with loop(w, count, *values) as turn:
             number = b.add(first, turn.index)
@@ -199,7 +197,7 @@ class _Task:
             start, beside = w.field(self.pushes, own), w.field(self.pushes, other)
             source = w.pointer_field(w.slot(self.pushes, own), 0)
             self.prefetch(strip, source, place, b.sub(beside, b.add(start, self.size_bytes)))
-            push = strip.load(w.at(source, place))
+            push = strip.load(w.element_pointer(source, place))
             factor = number_field(w, w.slot(self.factors, own), 0)
             turn.next = apply_rule(w, self.kind, turn.values, push, factor, constant)
         return turn.values
@@ -209,17 +207,17 @@ class _Task:
         w, b = strip.w, strip.w.b
         if strip.mask is not None:
             return
-        ahead = b.add(place, self.ahead)
+        ahead = b.add(place, self.prefetch_bytes)
         over = b.select(b.icmp_signed("<", ahead, self.size), integer(0), next_offset)
-        there = b.gep(w.at(base, ahead), [over], source_etype=BYTE)
+        there = b.gep(w.element_pointer(base, ahead), [over], source_etype=BYTE)
         for line in range(0, strip.size * w.lanes.scalar_bytes, WIDE_BYTES):
-            w.prefetch_l1(w.at(there, line // w.lanes.scalar_bytes))
+            w.prefetch_l1(w.element_pointer(there, line // w.lanes.scalar_bytes))
 
     def store(self, strip: Strip, place: ir.Value, values: Sequence[ir.Value]) -> None:
         """Store a strip's weights and optimizer state."""
-        strip.store(strip.w.at(self.weights, place), list(values[: strip.vectors]))
+        strip.store(strip.w.element_pointer(self.weights, place), list(values[: strip.vectors]))
         if self.kind != "add":
-            strip.store(strip.w.at(self.optimizer_state, place), list(values[strip.vectors :]))
+            strip.store(strip.w.element_pointer(self.optimizer_state, place), list(values[strip.vectors :]))
 
 
 class _Rows:
@@ -227,15 +225,15 @@ class _Rows:
 
     def __init__(self, task: _Task) -> None:
         self.task = task
-        self.w = _of(task.w, task.w.lanes.dtype)
-        self.wide = _of(task.w, "float64")
+        self.w = _writer_for(task.w, task.w.lanes.dtype)
+        self.wide = _writer_for(task.w, "float64")
 
     def write(self) -> None:
         """Process all rows of the task."""
         w, b, task = self.w, self.w.b, self.task
-        begin, length = task.begin, task.length
-        before = b.sdiv(b.sub(task.count, integer(1)), integer(TOGETHER))
-        first = b.mul(before, integer(TOGETHER))
+        begin, length = task.first_element, task.length
+        before = b.sdiv(b.sub(task.count, integer(1)), integer(PUSHES_IN_REGISTERS))
+        first = b.mul(before, integer(PUSHES_IN_REGISTERS))
         nothing = ir.Constant(DOUBLE, 0.0)
         rows = b.sdiv(length, task.row)
         with loop(w, rows, nothing) as turn:
@@ -244,7 +242,7 @@ class _Rows:
             turn.next = [self._row(start, first, turn.values[0])]
         last = b.add(begin, b.mul(b.sub(rows, integer(1)), task.row))
         with b.if_then(b.fcmp_ordered(">", turn.values[0], nothing)):
-            self._each(lambda strip, lane: self._scale(strip, b.add(last, lane), turn.values[0]))
+            self._for_each_strip(lambda strip, lane: self._scale(strip, b.add(last, lane), turn.values[0]))
 
     def _row(self, start: ir.Value, first: ir.Value, scale: ir.Value) -> ir.Value:
         """Apply the last pushes to a row, scale the previous one; return this row's factor, 0 for none."""
@@ -254,17 +252,17 @@ class _Rows:
 
         def body(strip: Strip, lane: ir.Value, total: ir.Value) -> list[ir.Value]:
             place = b.add(start, lane)
-            values = task.load_and_apply(strip, place, first, count)
+            values = task.load_updated(strip, place, first, count)
             task.store(strip, place, values)
             with b.if_then(has_back):
                 self._scale(strip, b.add(back, lane), scale)
-            for value in map(self._widened, values[: strip.vectors]):
+            for value in map(self._widen, values[: strip.vectors]):
                 total = self.wide.fma(value, value, total)
             return [total]
 
-        return self._factor(self._each(body, self.wide.lanes.zero)[0])
+        return self._factor(self._for_each_strip(body, self.wide.lanes.zero)[0])
 
-    def _each(self, body: Callable[..., list[ir.Value]], *carried: ir.Value) -> list[ir.Value]:
+    def _for_each_strip(self, body: Callable[..., list[ir.Value]], *carried: ir.Value) -> list[ir.Value]:
         """``body(strip, first lane, *carried)`` for a row, in multiples of ``CHAINS`` elements at a time."""
         w, b, row = self.w, self.w.b, self.task.row
         done, rest = integer(0), row
@@ -288,16 +286,16 @@ class _Rows:
         return b.select(usable, b.fdiv(ir.Constant(DOUBLE, 1.0), root), none)
 
     def _scale(self, strip: Strip, place: ir.Value, factor: ir.Value) -> list[ir.Value]:
-        at, widest = self.w.at(self.task.weights, place), self.wide.splat(factor)
-        found = [self.w.b.fmul(self._widened(value), widest) for value in strip.load(at)]
-        strip.store(at, [self._narrowed(value) for value in found])
+        at, widest = self.w.element_pointer(self.task.weights, place), self.wide.splat(factor)
+        found = [self.w.b.fmul(self._widen(value), widest) for value in strip.load(at)]
+        strip.store(at, [self._narrow(value) for value in found])
         return []
 
-    def _narrowed(self, value: ir.Value) -> ir.Value:
+    def _narrow(self, value: ir.Value) -> ir.Value:
         kind = self.w.lanes.type
         return value if value.type == kind else self.w.b.fptrunc(value, kind)
 
-    def _widened(self, value: ir.Value) -> ir.Value:
+    def _widen(self, value: ir.Value) -> ir.Value:
         kind = self.wide.lanes.type
         return value if value.type == kind else self.w.b.fpext(value, kind)
 
@@ -324,7 +322,7 @@ def apply_rule(
     return [*(b.fsub(one, step) for one, step in zip(weights, steps, strict=True)), *state]
 
 
-def _of(w: FunctionBuilder, dtype: str) -> FunctionBuilder:
+def _writer_for(w: FunctionBuilder, dtype: str) -> FunctionBuilder:
     """Return a writer of the same function with vectors of all chains; LLVM splits them for the processor."""
     found = copy(w)
     found.lanes = Lanes(dtype, CHAINS)

@@ -11,7 +11,7 @@ from llvmlite import ir
 
 from cotswold.kernels.compile.emit import FunctionBuilder, integer, loop
 from cotswold.kernels.warp.images import GOLDEN
-from cotswold.kernels.warp.job import BEYOND, TOGETHER, WarpJob
+from cotswold.kernels.warp.job import SMOOTHED_ROWS, ZERO_ROWS, WarpJob
 from cotswold.kernels.warp.vectors import I32Vectors
 
 
@@ -26,15 +26,15 @@ class FieldGenerator:
         b, count = w.b, w.lanes.count
         self.w, self.job, self.number = w, job, number
         self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
-        self.across, self.down = w.field(job, WarpJob.ACROSS), w.field(job, WarpJob.DOWN)
+        self.taps_x, self.taps_y = w.field(job, WarpJob.TAPS_X), w.field(job, WarpJob.TAPS_Y)
         self.taps = w.pointer_field(job, WarpJob.TAPS)
-        self.body, self.margin = _round_up(w, self.width, count), _round_up(w, self.across, count)
-        self.rows = _round_up(w, self.height, TOGETHER)
+        self.body, self.margin = _round_up(w, self.width, count), _round_up(w, self.taps_x, count)
+        self.rows = _round_up(w, self.height, SMOOTHED_ROWS)
         self.pitch = b.add(self.body, b.add(self.margin, self.margin))
         self.part = b.mul(self.rows, self.pitch)
-        self.smooth_part = b.mul(b.add(self.height, integer(2 * BEYOND)), self.body)
-        self.drawn = scratch
-        self.smooth = w.at(scratch, b.add(self.part, self.part))
+        self.smooth_part = b.mul(b.add(self.height, integer(2 * ZERO_ROWS)), self.body)
+        self.random_field = scratch
+        self.smooth = w.element_pointer(scratch, b.add(self.part, self.part))
 
     def write(self) -> None:
         """Generate the whole field."""
@@ -44,18 +44,20 @@ class FieldGenerator:
         self._smooth_rows()
         self._smooth_columns()
 
-    def at(self, part: int, y: ir.Value) -> ir.Value:
+    def row_address(self, part: int, y: ir.Value) -> ir.Value:
         """Address of a row of the finished field."""
-        return self.w.at(self._part(self.drawn, part, self.part), self.w.b.mul(y, self.pitch))
+        return self.w.element_pointer(
+            self._part(self.random_field, part, self.part), self.w.b.mul(y, self.pitch)
+        )
 
     def _part(self, plane: ir.Value, part: int, size: ir.Value) -> ir.Value:
-        return self.w.at(plane, self.w.b.mul(integer(part), size))
+        return self.w.element_pointer(plane, self.w.b.mul(integer(part), size))
 
     def _clear(self) -> None:
         w, b = self.w, self.w.b
         one = b.add(self.part, self.smooth_part)
         with loop(w, b.add(one, one), step=w.lanes.count) as turn:
-            w.store(w.at(self.drawn, turn.index), w.lanes.zero)
+            w.store(w.element_pointer(self.random_field, turn.index), w.lanes.zero)
 
     def _draw(self, part: int) -> None:
         """Draw numbers in -1 to 1."""
@@ -63,10 +65,13 @@ class FieldGenerator:
         key = w.field(w.pointer_field(self.job, WarpJob.KEYS), self.number)
         low, high = words.splat(key), words.splat(b.lshr(key, integer(32)))
         stream = words.splat(w.field(self.job, WarpJob.STREAM))
-        plane = w.at(self._part(self.drawn, part, self.part), self.margin)
+        plane = w.element_pointer(self._part(self.random_field, part, self.part), self.margin)
         begin = b.mul(integer(part), b.mul(self.height, self.width))
         with loop(w, self.height) as row:
-            places, first = w.at(plane, b.mul(row.index, self.pitch)), b.mul(row.index, self.width)
+            places, first = (
+                w.element_pointer(plane, b.mul(row.index, self.pitch)),
+                b.mul(row.index, self.width),
+            )
             with loop(w, self.width, step=w.lanes.count) as turn:
                 place = words.numbered(b.add(b.add(begin, first), turn.index))
                 state = b.add(b.mul(place, words.constant(GOLDEN)), stream)
@@ -76,56 +81,64 @@ class FieldGenerator:
                 )
                 drawn = b.fadd(w.lanes.constant(-1.0), b.fmul(w.lanes.constant(2.0), unit))
                 inside = w.lane_mask(b.sub(self.width, turn.index))
-                w.store(w.at(places, turn.index), b.select(inside, drawn, w.lanes.zero))
+                w.store(w.element_pointer(places, turn.index), b.select(inside, drawn, w.lanes.zero))
 
     def _smooth_rows(self) -> None:
         w, b = self.w, self.w.b
-        taps = b.add(b.add(self.across, self.across), integer(1))
-        first = b.sub(integer(0), self.across)
-        with loop(w, self.rows, step=TOGETHER) as row, loop(w, self.body, step=w.lanes.count) as turn:
+        taps = b.add(b.add(self.taps_x, self.taps_x), integer(1))
+        first = b.sub(integer(0), self.taps_x)
+        with loop(w, self.rows, step=SMOOTHED_ROWS) as row, loop(w, self.body, step=w.lanes.count) as turn:
             sources, targets = [], []
             for part in (0, 1):
-                source = w.at(self._part(self.drawn, part, self.part), b.add(self.margin, turn.index))
-                target = w.at(self._part(self.smooth, part, self.smooth_part), turn.index)
-                for one in range(TOGETHER):
+                source = w.element_pointer(
+                    self._part(self.random_field, part, self.part), b.add(self.margin, turn.index)
+                )
+                target = w.element_pointer(self._part(self.smooth, part, self.smooth_part), turn.index)
+                for one in range(SMOOTHED_ROWS):
                     y = b.add(row.index, integer(one))
-                    sources.append(w.at(source, b.mul(y, self.pitch)))
-                    targets.append(w.at(target, b.mul(b.add(y, integer(BEYOND)), self.body)))
-            for target, value in zip(targets, self._summed(first, taps, sources, integer(1)), strict=True):
+                    sources.append(w.element_pointer(source, b.mul(y, self.pitch)))
+                    targets.append(w.element_pointer(target, b.mul(b.add(y, integer(ZERO_ROWS)), self.body)))
+            for target, value in zip(
+                targets, self._weighted_sums(first, taps, sources, integer(1)), strict=True
+            ):
                 w.store(target, value)
 
     def _smooth_columns(self) -> None:
         w, b = self.w, self.w.b
-        with loop(w, self.height, step=TOGETHER) as row:
-            above = b.add(row.index, integer(BEYOND))
-            first = b.sub(integer(0), w.min_int(self.down, above))
-            last = w.min_int(self.down, b.sub(b.sub(self.height, integer(1)), row.index))
+        with loop(w, self.height, step=SMOOTHED_ROWS) as row:
+            above = b.add(row.index, integer(ZERO_ROWS))
+            first = b.sub(integer(0), w.min_int(self.taps_y, above))
+            last = w.min_int(self.taps_y, b.sub(b.sub(self.height, integer(1)), row.index))
             taps = b.add(b.sub(last, first), integer(1))
             with loop(w, self.body, step=w.lanes.count) as turn:
                 sources, targets = [], []
                 for part in (0, 1):
-                    source = w.at(self._part(self.smooth, part, self.smooth_part), turn.index)
-                    for one in range(TOGETHER):
+                    source = w.element_pointer(self._part(self.smooth, part, self.smooth_part), turn.index)
+                    for one in range(SMOOTHED_ROWS):
                         y = b.add(row.index, integer(one))
-                        sources.append(w.at(source, b.mul(b.add(y, integer(BEYOND)), self.body)))
-                        targets.append(w.at(self.at(part, y), turn.index))
-                for target, value in zip(targets, self._summed(first, taps, sources, self.body), strict=True):
+                        sources.append(
+                            w.element_pointer(source, b.mul(b.add(y, integer(ZERO_ROWS)), self.body))
+                        )
+                        targets.append(w.element_pointer(self.row_address(part, y), turn.index))
+                for target, value in zip(
+                    targets, self._weighted_sums(first, taps, sources, self.body), strict=True
+                ):
                     w.store(target, value)
 
-    def _summed(
+    def _weighted_sums(
         self, first: ir.Value, taps: ir.Value, sources: Sequence[ir.Value], stride: ir.Value
     ) -> list[ir.Value]:
         """Weighted sums of neighbours, with taps from ``first`` on, for each source."""
         w, b = self.w, self.w.b
         place = b.mul(first, stride)
-        tap = w.at(self.taps, first)
-        begun = [w.at(source, place) for source in sources]
+        tap = w.element_pointer(self.taps, first)
+        begun = [w.element_pointer(source, place) for source in sources]
         with loop(w, taps, integer(0), *[w.lanes.zero] * len(sources)) as turn:
             offset, *totals = turn.values
-            weight = w.load_broadcast(w.at(tap, turn.index))
+            weight = w.load_broadcast(w.element_pointer(tap, turn.index))
             turn.next = [b.add(offset, stride)]
             for source, total in zip(begun, totals, strict=True):
-                turn.next.append(b.fadd(total, b.fmul(weight, w.load(w.at(source, offset)))))
+                turn.next.append(b.fadd(total, b.fmul(weight, w.load(w.element_pointer(source, offset)))))
         return turn.values[1:]
 
 

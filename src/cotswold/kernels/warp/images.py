@@ -15,11 +15,11 @@ Float32 = NDArray[np.float32]
 PaddingMode = Literal["edge", "reflect", "zero"]
 PADDING_MODES: tuple[PaddingMode, ...] = ("edge", "reflect", "zero")
 """Padding outside of an image: its nearest pixel, its mirror image, or the value 0."""
-FAR = 2.0**20
+MAX_DISTANCE = 2.0**20
 """Maximum distance from an image, in pixels; larger distances are limited to it."""
 GOLDEN = 0x9E3779B9
 """Multiplier of the number of a draw, modulo 2^32."""
-MIXERS = (0x85EBCA6B, 0xC2B2AE35)
+HASH_MULTIPLIERS = (0x85EBCA6B, 0xC2B2AE35)
 """Multipliers of the 32-bit hash: the finaliser of MurmurHash3 (Appleby 2011)."""
 
 

@@ -10,9 +10,9 @@ from enum import IntEnum
 
 from cotswold.kernels.maps.tasks import JobHead
 
-TOGETHER = 4
+SMOOTHED_ROWS = 4
 """Rows of each part of a field smoothed at a time."""
-BEYOND = TOGETHER - 1
+ZERO_ROWS = SMOOTHED_ROWS - 1
 """Rows of zeros above and below a part."""
 
 
@@ -31,9 +31,9 @@ class WarpJob(IntEnum):
     CHANNELS = 12
     HEIGHT = 13
     WIDTH = 14
-    ACROSS = 15
+    TAPS_X = 15
     """Taps on either side along x."""
-    DOWN = 16
+    TAPS_Y = 16
     """Taps on either side along y."""
     FIELDS = 17
 
@@ -51,13 +51,16 @@ class Planes:
     height: int
 
     @classmethod
-    def of(cls, lanes: int, height: int, width: int, across: int) -> Planes:
+    def for_image(cls, lanes: int, height: int, width: int, across: int) -> Planes:
         """Return the layout for an image whose rows are smoothed with ``across`` neighbours per side."""
         return cls(
-            -(-width // lanes) * lanes, -(-across // lanes) * lanes, -(-height // TOGETHER) * TOGETHER, height
+            -(-width // lanes) * lanes,
+            -(-across // lanes) * lanes,
+            -(-height // SMOOTHED_ROWS) * SMOOTHED_ROWS,
+            height,
         )
 
     @property
     def size(self) -> int:
         """Total elements."""
-        return 2 * (self.rows * (self.body + 2 * self.margin) + (self.height + 2 * BEYOND) * self.body)
+        return 2 * (self.rows * (self.body + 2 * self.margin) + (self.height + 2 * ZERO_ROWS) * self.body)

@@ -19,7 +19,7 @@ from cotswold.kernels.machine.prepared import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
-from cotswold.kernels.warp.images import MIXERS, Field, Float32, Images, PaddingMode
+from cotswold.kernels.warp.images import HASH_MULTIPLIERS, Field, Float32, Images, PaddingMode
 from cotswold.kernels.warp.job import Planes, WarpJob
 from cotswold.kernels.warp.write import write_warp
 
@@ -60,7 +60,7 @@ def _run(address: int, images: Images, processor: Processor) -> Float32:
         middle = field.taps.ctypes.data + reach * field.taps.itemsize
         theirs = (
             *(field.slopes.ctypes.data, field.keys.ctypes.data, middle),
-            field.stream * MIXERS[0] & 0xFFFFFFFF,
+            field.stream * HASH_MULTIPLIERS[0] & 0xFFFFFFFF,
         )
     kernel.run(len(values), values.ctypes.data, found.ctypes.data, maps.ctypes.data, *theirs)
     return found
@@ -73,7 +73,7 @@ def _prepared(
     across, down = min(reach, width - 1), min(reach, height - 1)
     fields = np.zeros(WarpJob.FIELDS, np.int64)
     fields[WarpJob.CHANNELS :] = channels, height, width, across, down
-    scratch = Planes.of(processor.lanes(DTYPE), height, width, across).size if has_field else 0
+    scratch = Planes.for_image(processor.lanes(DTYPE), height, width, across).size if has_field else 0
     return prepare_kernel(address, fields, OPERAND_SLOTS, scratch, (DTYPE, 1))
 
 

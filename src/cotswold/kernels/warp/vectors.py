@@ -8,7 +8,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I1, I32, I64, POINTER, FunctionBuilder, declare
-from cotswold.kernels.warp.images import MIXERS
+from cotswold.kernels.warp.images import HASH_MULTIPLIERS
 
 
 class I32Vectors:
@@ -34,8 +34,8 @@ class I32Vectors:
         return self.w.splat(self.w.b.sitofp(value, self.w.lanes.scalar))
 
     def mixed(self, state: ir.Value) -> ir.Value:
-        """Apply the hash of `MIXERS`."""
-        b, first, second = self.w.b, *map(self.constant, MIXERS)
+        """Apply the hash of `HASH_MULTIPLIERS`."""
+        b, first, second = self.w.b, *map(self.constant, HASH_MULTIPLIERS)
         state = b.mul(b.xor(state, b.lshr(state, self.constant(16))), first)
         state = b.mul(b.xor(state, b.lshr(state, self.constant(13))), second)
         return b.xor(state, b.lshr(state, self.constant(16)))

@@ -24,7 +24,7 @@ from llvmlite import ir
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.maps.tasks import max_int, tasks
 from cotswold.kernels.warp.field import FieldGenerator
-from cotswold.kernels.warp.images import FAR, PaddingMode
+from cotswold.kernels.warp.images import MAX_DISTANCE, PaddingMode
 from cotswold.kernels.warp.job import WarpJob
 from cotswold.kernels.warp.vectors import I32Vectors, floor, gather_pairs
 
@@ -53,52 +53,58 @@ class _Sampling:
         field: FieldGenerator | None,
     ) -> None:
         b = w.b
-        self.w, self.fill, self.field, self.words = w, fill, field, I32Vectors(w)
+        self.w, self.fill, self.field, self.integers = w, fill, field, I32Vectors(w)
         self.height, self.width = w.field(job, WarpJob.HEIGHT), w.field(job, WarpJob.WIDTH)
         self.channels, self.plane = w.field(job, WarpJob.CHANNELS), b.mul(self.height, self.width)
         begin = b.mul(number, b.mul(self.channels, self.plane))
-        self.values, self.found = (
-            w.at(w.pointer_field(job, one), begin) for one in (WarpJob.VALUES, WarpJob.OUTPUT)
+        self.values, self.output = (
+            w.element_pointer(w.pointer_field(job, one), begin) for one in (WarpJob.VALUES, WarpJob.OUTPUT)
         )
-        maps = w.at(w.pointer_field(job, WarpJob.MAPS), b.mul(number, integer(6)))
-        self.maps = [[w.load_broadcast(w.at(maps, 3 * axis + one)) for one in range(3)] for axis in (0, 1)]
+        maps = w.element_pointer(w.pointer_field(job, WarpJob.MAPS), b.mul(number, integer(6)))
+        self.maps = [
+            [w.load_broadcast(w.element_pointer(maps, 3 * axis + one)) for one in range(3)] for axis in (0, 1)
+        ]
         self.slopes: list[list[ir.Value]] = []
         if field is not None:
-            slopes = w.at(w.pointer_field(job, WarpJob.SLOPES), b.mul(number, integer(4)))
+            slopes = w.element_pointer(w.pointer_field(job, WarpJob.SLOPES), b.mul(number, integer(4)))
             self.slopes = [
-                [w.load_broadcast(w.at(slopes, 2 * axis + one)) for one in (0, 1)] for axis in (0, 1)
+                [w.load_broadcast(w.element_pointer(slopes, 2 * axis + one)) for one in (0, 1)]
+                for axis in (0, 1)
             ]
         half = w.lanes.constant(0.5)
         self.middles = [
-            b.fmul(self.words.as_numbers(b.sub(size, integer(1))), half) for size in (self.height, self.width)
+            b.fmul(self.integers.as_numbers(b.sub(size, integer(1))), half)
+            for size in (self.height, self.width)
         ]
         self.shifts = [b.fadd(self.maps[axis][2], self.middles[axis]) for axis in (0, 1)]
         self.axes = [_Axis(w, size, fill) for size in (self.height, self.width)]
-        self.pitch = self.words.splat(self.width)
-        self.last_pair = self.words.splat(b.sub(self.width, integer(2)))
+        self.pitch = self.integers.splat(self.width)
+        self.last_pair = self.integers.splat(b.sub(self.width, integer(2)))
 
     def write(self) -> None:
         """Process all pixels in all channels."""
         w, b = self.w, self.w.b
         with loop(w, self.height) as row:
-            y = b.fsub(self.words.as_numbers(row.index), self.middles[0])
+            y = b.fsub(self.integers.as_numbers(row.index), self.middles[0])
             begun = [b.fmul(self.maps[axis][0], y) for axis in (0, 1)]
-            fields = [] if self.field is None else [self.field.at(part, row.index) for part in (0, 1)]
-            target = w.at(self.found, b.mul(row.index, self.width))
+            fields = (
+                [] if self.field is None else [self.field.row_address(part, row.index) for part in (0, 1)]
+            )
+            target = w.element_pointer(self.output, b.mul(row.index, self.width))
             with loop(w, self.width, step=w.lanes.count) as turn:
-                numbers = b.sitofp(self.words.numbered(turn.index), w.lanes.type)
+                numbers = b.sitofp(self.integers.numbered(turn.index), w.lanes.type)
                 x = b.fsub(numbers, self.middles[1])
                 places = [
                     b.fadd(b.fadd(begun[axis], b.fmul(self.maps[axis][1], x)), self.shifts[axis])
                     for axis in (0, 1)
                 ]
                 if self.field is not None:
-                    drawn = [w.load(w.at(one, turn.index)) for one in fields]
+                    drawn = [w.load(w.element_pointer(one, turn.index)) for one in fields]
                     for axis, slopes in enumerate(self.slopes):
                         first, second = (b.fmul(a, c) for a, c in zip(slopes, drawn, strict=True))
                         places[axis] = b.fadd(places[axis], b.fadd(first, second))
                 mask = w.lane_mask(b.sub(self.width, turn.index))
-                self._sample(places, w.at(target, turn.index), mask)
+                self._sample(places, w.element_pointer(target, turn.index), mask)
 
     def _sample(self, places: Sequence[ir.Value], target: ir.Value, mask: ir.Value) -> None:
         """Process a vector of pixels in all channels."""
@@ -110,12 +116,12 @@ class _Sampling:
         for row in rows:
             for column in columns:
                 share = b.fmul(row.share, column.share)
-                if row.there is not None and column.there is not None:
-                    share = b.select(b.and_(row.there, column.there), share, w.lanes.zero)
+                if row.mask is not None and column.mask is not None:
+                    share = b.select(b.and_(row.mask, column.mask), share, w.lanes.zero)
                 shares.append(share)
         with loop(w, self.channels, integer(0)) as turn:
             begin = turn.values[0]
-            source, total = w.at(self.values, begin), w.lanes.zero
+            source, total = w.element_pointer(self.values, begin), w.lanes.zero
             corners = [
                 b.select(is_second, both[1], both[0])
                 for both in (gather_pairs(w, source, line) for line in lines)
@@ -123,7 +129,7 @@ class _Sampling:
             ]
             for share, corner in zip(shares, corners, strict=True):
                 total = b.fadd(total, b.fmul(share, corner))
-            w.masked_store(w.at(target, begin), total, mask)
+            w.masked_store(w.element_pointer(target, begin), total, mask)
             turn.next = [b.add(begin, self.plane)]
 
     def _pair(self, columns: Sequence[ir.Value]) -> tuple[ir.Value, list[ir.Value]]:
@@ -140,7 +146,7 @@ class _Neighbour:
 
     share: ir.Value
     index: ir.Value
-    there: ir.Value | None
+    mask: ir.Value | None
 
 
 class _Axis:
@@ -148,16 +154,19 @@ class _Axis:
 
     def __init__(self, w: FunctionBuilder, size: ir.Value, fill: PaddingMode) -> None:
         b = w.b
-        self.w, self.fill, self.words = w, fill, I32Vectors(w)
-        self.size = self.words.splat(size)
-        self.last = self.words.splat(b.sub(size, integer(1)))
+        self.w, self.fill, self.integers = w, fill, I32Vectors(w)
+        self.size = self.integers.splat(size)
+        self.last = self.integers.splat(b.sub(size, integer(1)))
         if fill == "reflect":
             period = max_int(w, b.sub(b.add(size, size), integer(2)), integer(1))
-            self.period = self.words.as_numbers(period)
+            self.period = self.integers.as_numbers(period)
             self.frequency = b.fdiv(w.lanes.constant(1.0), self.period)
-            self.least, self.most = w.lanes.constant(-FAR), w.lanes.constant(FAR)
+            self.minimum, self.maximum = w.lanes.constant(-MAX_DISTANCE), w.lanes.constant(MAX_DISTANCE)
         else:
-            self.least, self.most = w.lanes.constant(-2.0), self.words.as_numbers(b.add(size, integer(1)))
+            self.minimum, self.maximum = (
+                w.lanes.constant(-2.0),
+                self.integers.as_numbers(b.add(size, integer(1))),
+            )
 
     def split(self, place: ir.Value) -> list[_Neighbour]:
         """Return the pixel at or before a position, and the next one."""
@@ -166,22 +175,22 @@ class _Axis:
         part = b.fsub(place, low)
         shares = (b.fsub(w.lanes.constant(1.0), part), part)
         # NaN becomes a bound, too: no index is ever outside
-        bounded = b.select(b.fcmp_ordered(">", low, self.least), low, self.least)
-        bounded = b.select(b.fcmp_ordered("<", bounded, self.most), bounded, self.most)
+        bounded = b.select(b.fcmp_ordered(">", low, self.minimum), low, self.minimum)
+        bounded = b.select(b.fcmp_ordered("<", bounded, self.maximum), bounded, self.maximum)
         if self.fill == "reflect":
             next_ = b.fadd(bounded, w.lanes.constant(1.0))
             return [
                 _Neighbour(share, self._mirrored(one), None)
                 for share, one in zip(shares, (bounded, next_), strict=True)
             ]
-        first = b.fptosi(bounded, self.words.type)
+        first = b.fptosi(bounded, self.integers.type)
         return [
             self._clipped(share, one)
-            for share, one in zip(shares, (first, b.add(first, self.words.constant(1))), strict=True)
+            for share, one in zip(shares, (first, b.add(first, self.integers.constant(1))), strict=True)
         ]
 
     def _clipped(self, share: ir.Value, at: ir.Value) -> _Neighbour:
-        b, none = self.w.b, self.words.constant(0)
+        b, none = self.w.b, self.integers.constant(0)
         there = None
         if self.fill == "zero":
             there = b.icmp_unsigned("<", at, self.size)
@@ -196,4 +205,4 @@ class _Axis:
         rest = b.fsub(far, b.fmul(floor(w, b.fmul(far, self.frequency)), self.period))
         rest = b.select(b.fcmp_ordered("<", rest, none), b.fadd(rest, self.period), rest)
         rest = b.select(b.fcmp_ordered(">=", rest, self.period), b.fsub(rest, self.period), rest)
-        return b.fptosi(w.minimum(rest, b.fsub(self.period, rest)), self.words.type)
+        return b.fptosi(w.minimum(rest, b.fsub(self.period, rest)), self.integers.type)

@@ -13,5 +13,5 @@ from cotswold.geometry import Box
 
 def crop(x: Tensor, box: Box, origin: Box) -> Tensor:
     """Crop a map that covers the box ``origin`` to ``box``: a view ``(image, channel, *box)``."""
-    rows, columns = box.within(origin).slices
+    rows, columns = box.relative_to(origin).slices
     return x[:, :, rows, columns]

@@ -135,7 +135,7 @@ class Exchange:
         rank = mesh.rank
         self.part, self.window = plan.writes[rank], plan.reads[rank]
         self._sends, self._receives = plan.sends(rank), plan.receives(rank)
-        self._kept = plan.kept(rank)
+        self._kept = plan.local_box(rank)
         arriving = [transfer.box for transfer in self._receives]
         written = [*arriving, self._kept]
         self._summing = any(

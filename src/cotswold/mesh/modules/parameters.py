@@ -47,7 +47,7 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
     """
     slices = [slice(0, extent) for extent in shape]
     if dims is not None:
-        iy, ix = mesh.grid.place(mesh.rank)
+        iy, ix = mesh.grid.position(mesh.rank)
         down, across = dims
         if down == across:
             cuts = two_level_chunk_bounds(shape[down], mesh.grid)

@@ -61,7 +61,7 @@ class Share:
     def own(self) -> Box:
         """Box of the input map that this rank owns, in its window's coordinates."""
         own = self.partition.input.box(self.mesh.rank)
-        return own.within(self.window)
+        return own.relative_to(self.window)
 
     @cached_property
     def outputs(self) -> Box:
@@ -139,7 +139,7 @@ class Share:
         if not has_regions(window):
             out.own.copy_(product(arriving.finish(), filters, self.layer))
             return out, window
-        inner = Region(self.layer.within(near))
+        inner = Region(self.layer.blocks_within(near))
         product_of(window, filters, self.layer, inner, out.own)
         arriving.finish()
         product_of(window, filters, self.layer, inner.complement, out.own)
@@ -189,7 +189,7 @@ class Share:
         if self.below is None:
             return Box.whole(self.window.shape)
         common = self.below[self.mesh.rank].intersect(self.window)
-        return common.within(self.window) if common.size else EMPTY_BOX
+        return common.relative_to(self.window) if common.size else EMPTY_BOX
 
     def scales(self, norms: Tensor) -> Tensor:
         """Return ``1 / |W~|`` of own neurons, in the layout of responses."""

@@ -37,9 +37,9 @@ WORTH_FLOPS = 1e8
 """Work below which nothing is measured: the library's kernels run, if available."""
 MARGIN = 1.03
 """Factor by which a library must be faster."""
-CHOSEN: dict[tuple[object, ...], str] = {}
+CHOICES: dict[tuple[object, ...], str] = {}
 """Choices measured in this process or read from the cache."""
-AGAIN_AFTER_S = 86400.0
+CHOICE_SECONDS = 86400.0
 """Seconds until a choice expires: versions change, and the machine may have been busy."""
 
 Backend = Callable[[DenseSpec, Tensor, Tensor, Tensor, Tensor | None], tuple[float, int]]
@@ -93,16 +93,16 @@ def choose(
     key = spec, parameters.dtype, torch.get_num_threads(), values, patterns.bit_length(), tuple(known)
     if len(known) == 1 or 6 * parameters.numel() * patterns < WORTH_FLOPS:
         return next(iter(known))
-    if key not in CHOSEN:
+    if key not in CHOICES:
         file = _file(key)
         chosen = _load_choice(file, known)
         if chosen is None:
             operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
             actions = {name: partial(way, spec, *operands) for name, way in known.items()}
-            chosen = fastest(actions, time.perf_counter)
+            chosen = choose_fastest(actions, time.perf_counter)
             code_cache.save(file, json.dumps({"way": chosen, "when": time.time()}).encode())
-        CHOSEN[key] = chosen
-    return CHOSEN[key]
+        CHOICES[key] = chosen
+    return CHOICES[key]
 
 
 def _file(key: tuple[object, ...]) -> str:
@@ -121,10 +121,10 @@ def _load_choice(file: str, known: Container[str]) -> str | None:
         chosen, when = str(told["way"]), float(told["when"])
     except (ValueError, KeyError, TypeError):  # written by another version
         return None
-    return chosen if chosen in known and 0 <= time.time() - when < AGAIN_AFTER_S else None
+    return chosen if chosen in known and 0 <= time.time() - when < CHOICE_SECONDS else None
 
 
-def fastest(actions: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> str:
+def choose_fastest(actions: Mapping[str, Callable[[], object]], clock: Callable[[], float]) -> str:
     """Return the action with the least minimum time, or the first action if the gain is small.
 
     Each action runs once untimed, because it may compile. The timed runs alternate, so that a slow second

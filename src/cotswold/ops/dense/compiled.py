@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cotswold.kernels import dense
-from cotswold.kernels.dense import DenseJob, Layer, Pass
+from cotswold.kernels.dense import DenseJob, Layer, Operation
 from cotswold.ops.dense.last_layer import finish
 from cotswold.ops.dense.losses import activate, to_slope
 from cotswold.ops.dense.matrices import Matrix, add_outer, add_row_sums, backward, forward, row_totals
@@ -24,7 +24,7 @@ from cotswold.ops.dense.spec import DenseSpec
 
 CHUNK = 384
 """Maximum samples of a chunk: one k-block of a gradient's sum."""
-_REHEARSED: set[tuple[object, ...]] = set()
+_TESTED_KERNELS: set[tuple[object, ...]] = set()
 """Networks and chunks whose kernels are all loaded and have passed their self-tests."""
 
 
@@ -43,10 +43,10 @@ def add(
     for chunk in chunks(inputs.shape[1]):
         network = _Chunk(spec, parameters, inputs[:, chunk])
         part = targets[..., chunk]
-        key = spec, parameters.dtype, torch.get_num_threads(), network.patterns, part.dtype.is_floating_point
-        if gradient is not None and key not in _REHEARSED:
+        key = spec, parameters.dtype, torch.get_num_threads(), network.samples, part.dtype.is_floating_point
+        if gradient is not None and key not in _TESTED_KERNELS:
             network.add(part, torch.zeros_like(gradient))
-            _REHEARSED.add(key)
+            _TESTED_KERNELS.add(key)
             network = _Chunk(spec, parameters, inputs[:, chunk])
         found = network.add(part, gradient)
         losses.append(found[0])
@@ -67,12 +67,12 @@ class _Chunk:
 
     def __init__(self, spec: DenseSpec, parameters: Tensor, inputs: Tensor) -> None:
         self.spec, self.layers = spec, spec.layers(parameters)
-        self.patterns, self.dtype = inputs.shape[1], parameters.dtype
+        self.samples, self.dtype = inputs.shape[1], parameters.dtype
         self.states = [self._empty(spec.sizes[0])]
         self.states[0].view.copy_(inputs)
 
     def _empty(self, rows: int) -> Matrix:
-        return Matrix.empty(rows, self.patterns, self.dtype)
+        return Matrix.empty(rows, self.samples, self.dtype)
 
     def outputs(self) -> Tensor:
         """Return outputs ``(output, sample)``."""
@@ -97,8 +97,8 @@ class _Chunk:
         if self.dtype != torch.float32:
             activate(name, sums.view.add_(biases[:, None]))
             return
-        operands = {DenseJob.SUMS: sums.whole, DenseJob.BIASES: biases}
-        dense.run(Pass("activate", name), Layer(sums.rows, sums.patterns, sums.pitch), operands)
+        operands = {DenseJob.SUMS: sums.padded, DenseJob.BIASES: biases}
+        dense.run(Operation("activate", name), Layer(sums.rows, sums.columns, sums.pitch), operands)
 
     def add(self, targets: Tensor, gradient: Tensor | None) -> tuple[float, int]:
         """Return the sum of losses and the number of correct samples; add to the gradient, if given."""
@@ -123,9 +123,9 @@ class _Chunk:
             add_row_sums(delta, bias_gradient)
             return
         operands = {
-            DenseJob.SUMS: delta.whole,
-            DenseJob.OTHER: outputs.whole,
+            DenseJob.SUMS: delta.padded,
+            DenseJob.OTHER: outputs.padded,
             DenseJob.BIAS_GRADIENT: bias_gradient,
         }
-        layer = Layer(delta.rows, delta.patterns, delta.pitch, outputs.pitch)
-        dense.run(Pass("slope", self.spec.activation), layer, operands)
+        layer = Layer(delta.rows, delta.columns, delta.pitch, outputs.pitch)
+        dense.run(Operation("slope", self.spec.activation), layer, operands)

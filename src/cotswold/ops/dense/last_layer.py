@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.kernels import dense
-from cotswold.kernels.dense import DenseJob, Layer, Pass
+from cotswold.kernels.dense import DenseJob, Layer, Operation
 from cotswold.ops.dense.losses import finish as finish_by_torch
 from cotswold.ops.dense.matrices import Matrix, add_row_sums, row_totals
 from cotswold.ops.dense.spec import DenseSpec
@@ -30,13 +30,13 @@ def finish(
 
     With a bias gradient, add to it and replace the sums by slopes.
     """
-    if not _has_passes(spec, sums.whole.dtype, targets):
+    if not _has_passes(spec, sums.padded.dtype, targets):
         outputs = sums.view.add_(biases[:, None]).t()
         found = finish_by_torch(spec, outputs, targets, bias_gradient is not None, row_totals)
         if bias_gradient is not None:
             add_row_sums(sums, bias_gradient)
         return found
-    operands = {DenseJob.SUMS: sums.whole, DenseJob.BIASES: biases}
+    operands = {DenseJob.SUMS: sums.padded, DenseJob.BIASES: biases}
     if bias_gradient is not None:
         operands[DenseJob.BIAS_GRADIENT] = bias_gradient
     pitch = 0
@@ -44,10 +44,10 @@ def finish(
         operands[DenseJob.OTHER] = values = _rows(targets)
         pitch = values.stride(0)
     else:
-        classes = torch.full((dense.padded_lanes(sums.patterns),), -1, dtype=torch.int32, device="cpu")
-        classes[: sums.patterns] = targets
+        classes = torch.full((dense.padded_lanes(sums.columns),), -1, dtype=torch.int32, device="cpu")
+        classes[: sums.columns] = targets
         operands[DenseJob.CLASSES] = classes
-    layer = Layer(sums.rows, sums.patterns, sums.pitch, pitch, spec.low, spec.high)
+    layer = Layer(sums.rows, sums.columns, sums.pitch, pitch, spec.low, spec.high)
     operands[DenseJob.PARTIALS] = dense.partials_of(layer)
     return (_squared if spec.loss == "squared_error" else _softmax)(spec, layer, operands)
 
@@ -74,30 +74,30 @@ def _groups(layer: Layer, operands: dict[DenseJob, Tensor]) -> Singles:
 
 def _squared(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
     values, slopes = DenseJob.OTHER in operands, DenseJob.BIAS_GRADIENT in operands
-    dense.run(Pass("squared", spec.output, values, slopes), layer, operands)
+    dense.run(Operation("squared", spec.output, values, slopes), layer, operands)
     found = _groups(layer, operands)
-    losses = _down(found[:, 0])
+    losses = _sum_groups(found[:, 0])
     return fsum(losses.tolist()), 0 if values else _count_correct(found, losses)
 
 
 def _softmax(spec: DenseSpec, layer: Layer, operands: dict[DenseJob, Tensor]) -> tuple[float, int]:
     """Cross entropy of a softmax: exponentials are relative to the maximum of each group, then of all."""
     slopes = DenseJob.BIAS_GRADIENT in operands
-    dense.run(Pass("softmax", slopes=slopes), layer, operands)
+    dense.run(Operation("softmax", slopes=slopes), layer, operands)
     found = _groups(layer, operands)
     own, greatest = found[:, 1].max(0).astype(np.float64), found[:, 1:].max(1).astype(np.float64)
     most = greatest.max(0)
     scales: Doubles = torch.from_numpy(greatest - most).exp_().numpy()
-    sums = _down(found[:, 0] * scales)
+    sums = _sum_groups(found[:, 0] * scales)
     losses = spec.high * (most - own + np.array([log(one) for one in sums.tolist()]))
     count = _count_correct(found, losses)
     if slopes:
         found[:, 0] = scales * (spec.high / sums)
-        dense.run(Pass("softmax_slopes"), layer, operands)
+        dense.run(Operation("softmax_slopes"), layer, operands)
     return fsum(losses.tolist()), count
 
 
-def _down(groups: Singles | Doubles) -> Doubles:
+def _sum_groups(groups: Singles | Doubles) -> Doubles:
     """Sum ``(group, sample)`` over groups in order; NumPy would add a single sample's in another order."""
     total = np.zeros(groups.shape[1])
     for one in groups:

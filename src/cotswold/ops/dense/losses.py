@@ -83,7 +83,7 @@ class _Targets:
         self.classes = None if targets.dtype.is_floating_point else targets.long()
         self.values = targets.t().to(sums.dtype) if self.classes is None else None
 
-    def off(self, outputs: Tensor) -> Tensor:
+    def subtract_from(self, outputs: Tensor) -> Tensor:
         """Subtract the targets from outputs, in place."""
         if self.values is not None:
             return outputs.sub_(self.values)
@@ -110,7 +110,7 @@ class _Targets:
 
 def _squared_error(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool, total: Total) -> Tensor:
     outputs = activate(spec.output, sums, total)
-    error = wanted.off(outputs.clone() if slopes else outputs)
+    error = wanted.subtract_from(outputs.clone() if slopes else outputs)
     losses = total(error.square())
     if slopes:
         sums.copy_(to_slope(spec.output, error.mul_(2), outputs, total))
@@ -126,5 +126,5 @@ def _cross_entropy(spec: DenseSpec, sums: Tensor, wanted: _Targets, slopes: bool
         losses = total((-sums.abs()).exp_().log1p_().add_(sums.clamp_min(0))) - overlap
     if slopes:
         outputs = activate(spec.output, sums, total)
-        wanted.off(outputs.mul_(every) if spec.output == "softmax" else outputs)
+        wanted.subtract_from(outputs.mul_(every) if spec.output == "softmax" else outputs)
     return losses

@@ -20,8 +20,8 @@ from cotswold.kernels import dense, products
 class Matrix:
     """Rows of samples, samples last in memory, padded to whole vectors."""
 
-    whole: Tensor
-    patterns: int
+    padded: Tensor
+    columns: int
 
     @classmethod
     def empty(cls, rows: int, patterns: int, dtype: torch.dtype) -> Matrix:
@@ -31,17 +31,17 @@ class Matrix:
     @property
     def rows(self) -> int:
         """Number of rows (neurons)."""
-        return self.whole.shape[0]
+        return self.padded.shape[0]
 
     @property
     def pitch(self) -> int:
         """Elements from one row to the next."""
-        return self.whole.shape[1]
+        return self.padded.shape[1]
 
     @property
     def view(self) -> Tensor:
         """The samples without padding, ``(row, sample)``."""
-        return self.whole[:, : self.patterns]
+        return self.padded[:, : self.columns]
 
     @property
     def map(self) -> Tensor:
@@ -73,8 +73,8 @@ def add_outer(delta: Matrix, x: Matrix, gradient: Tensor) -> None:
 
 def add_row_sums(delta: Matrix, gradient: Tensor) -> None:
     """Add sums over samples to the gradient of biases ``(out,)``, in the products' order of summation."""
-    ones = Matrix.empty(1, delta.patterns, delta.whole.dtype)
-    ones.whole.fill_(1)
+    ones = Matrix.empty(1, delta.columns, delta.padded.dtype)
+    ones.padded.fill_(1)
     add_outer(delta, ones, gradient[:, None])
 
 

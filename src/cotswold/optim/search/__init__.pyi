@@ -1,10 +1,10 @@
 from .approximate_wolfe import ApproximateWolfe as ApproximateWolfe
-from .base import Ask as Ask
 from .base import Line as Line
 from .base import Outcome as Outcome
 from .base import Search as Search
 from .base import Start as Start
 from .base import Trial as Trial
+from .base import TrialRequest as TrialRequest
 from .bunyip import BunyipSearch as BunyipSearch
 from .hybrid import RoundedWolfe as RoundedWolfe
 from .hybrid import default_search as default_search
@@ -12,7 +12,6 @@ from .strong_wolfe import StrongWolfe as StrongWolfe
 
 __all__ = [
     "ApproximateWolfe",
-    "Ask",
     "BunyipSearch",
     "Line",
     "Outcome",
@@ -21,5 +20,6 @@ __all__ = [
     "Start",
     "StrongWolfe",
     "Trial",
+    "TrialRequest",
     "default_search",
 ]

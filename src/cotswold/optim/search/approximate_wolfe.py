@@ -15,7 +15,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from math import inf
 
-from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
+from cotswold.optim.search.base import Line, Outcome, Start, Trial, TrialRequest
 
 
 class FoundError(Exception):
@@ -26,9 +26,9 @@ class SpentError(Exception):
     """The trials are used up, or no number lies between the ends."""
 
 
-Look = Generator[Ask, Trial, Trial]
-Ends = tuple[Trial, Trial]
-Narrow = Generator[Ask, Trial, Ends]
+TrialGenerator = Generator[TrialRequest, Trial, Trial]
+TrialPair = tuple[Trial, Trial]
+Narrow = Generator[TrialRequest, Trial, TrialPair]
 
 
 @dataclass(frozen=True)
@@ -74,16 +74,16 @@ class ApproximateWolfe:
                 "ApproximateWolfe needs trials >= 1, growth > 1, 0 < shrink < 1 and rounding >= 0"
             )
 
-    def along(self, start: Start) -> Line:
+    def find_step(self, start: Start) -> Line:
         """Search until the conditions hold; if they cannot, return the lowest step met.
 
         Args:
             start: value and slope at 0, and the first step to try.
 
         Returns:
-            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+            A generator that yields `TrialRequest`, receives `Trial` and returns `Outcome`.
         """
-        looking = _Looking(self, start)
+        looking = _SearchState(self, start)
         try:
             low, high = yield from looking.bracket()
             while True:
@@ -99,21 +99,21 @@ class ApproximateWolfe:
             return Outcome(None, "no step decreases the value enough")
 
 
-class _Looking:
+class _SearchState:
     """State of one search: its trials, and how it makes and narrows an interval."""
 
     def __init__(self, demands: ApproximateWolfe, start: Start) -> None:
         self._demands, self._start = demands, start
         self._zero = Trial(0.0, start.value, start.slope)
         self._highest = start.value + demands.rounding * abs(start.value)
-        self._left = demands.trials
+        self._remaining_trials = demands.trials
         self.last = self.best = self._zero
 
-    def _look(self, step: float) -> Look:
-        if self._left == 0:
+    def _try_step(self, step: float) -> TrialGenerator:
+        if self._remaining_trials == 0:
             raise SpentError
-        self._left -= 1
-        trial = yield Ask(step)
+        self._remaining_trials -= 1
+        trial = yield TrialRequest(step)
         if not trial.finite:
             return Trial(step, inf, self._start.slope)  # too far: counts as higher than allowed
         self.last = trial
@@ -131,7 +131,7 @@ class _Looking:
         """Ends a < b: at a the line descends and φ is not too high, at b it rises."""
         low, step = self._zero, self._start.step
         while True:
-            trial = yield from self._look(step)
+            trial = yield from self._try_step(step)
             if trial.slope >= 0.0:
                 return low, trial
             if trial.value > self._highest:
@@ -144,7 +144,7 @@ class _Looking:
             middle = (a.step + b.step) / 2.0
             if not a.step < middle < b.step:
                 raise SpentError
-            trial = yield from self._look(middle)
+            trial = yield from self._try_step(middle)
             if trial.slope >= 0.0:
                 return a, trial
             a, b = (trial, b) if trial.value <= self._highest else (a, trial)
@@ -155,7 +155,7 @@ class _Looking:
             if not a.step < (a.step + b.step) / 2.0 < b.step:
                 raise SpentError
             return a, b
-        trial = yield from self._look(step)
+        trial = yield from self._try_step(step)
         if trial.slope >= 0.0:
             return a, trial
         if trial.value <= self._highest:

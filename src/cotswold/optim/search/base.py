@@ -2,7 +2,7 @@
 
 Knows: steps, values, slopes. Does not know: vectors, directions, evaluations.
 
-A search is a generator: it yields an `Ask`, receives a `Trial` and returns an `Outcome`.
+A search is a generator: it yields an `TrialRequest`, receives a `Trial` and returns an `Outcome`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Ask:
+class TrialRequest:
     """Request to evaluate at a step."""
 
     step: float
@@ -62,20 +62,20 @@ class Outcome:
     """Why the search ended without meeting its conditions; None if it met them."""
 
 
-Line = Generator[Ask, Trial, Outcome]
+Line = Generator[TrialRequest, Trial, Outcome]
 """A search in progress along a line."""
 
 
 class Search(Protocol):
     """A line search."""
 
-    def along(self, start: Start) -> Line:
+    def find_step(self, start: Start) -> Line:
         """Search for a step along a line.
 
         Args:
             start: value and slope at 0, and the first step to try.
 
         Returns:
-            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+            A generator that yields `TrialRequest`, receives `Trial` and returns `Outcome`.
         """
         ...

@@ -14,7 +14,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from math import isfinite
 
-from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
+from cotswold.optim.search.base import Line, Outcome, Start, Trial, TrialRequest
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,24 @@ class BunyipSearch:
         if not 0 < self.part <= 1 or not self.growth > 1 or self.brackets < 1 or self.trials < 1:
             raise ValueError("BunyipSearch needs 0 < part <= 1, growth > 1, brackets >= 1 and trials >= 1")
 
-    def along(self, start: Start) -> Line:
+    def find_step(self, start: Start) -> Line:
         """Bracket, interpolate, evaluate; if slopes on a fraction misled, repeat with all samples.
 
         Args:
             start: value and slope at 0, and the first step to try.
 
         Returns:
-            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+            A generator that yields `TrialRequest`, receives `Trial` and returns `Outcome`.
         """
         deceived = None
         for part in (self.part, None) if self.part < 1 else (None,):
-            found = yield from self._along(start, part)
+            found = yield from self._search(start, part)
             if found.step is not None:
                 return Outcome(found.step, deceived or found.weak)
             deceived = "slopes on a fraction of the samples led to no lower value; slopes on all were used"
         return Outcome(None, "no step lowers the value, whatever the slopes say")
 
-    def _along(self, start: Start, part: float | None) -> Line:
+    def _search(self, start: Start, part: float | None) -> Line:
         """Find a step with a lower value than at the start; shorten the first step until it is lower."""
         low, high = yield from self._bracket(start, part)
         weak = None
@@ -74,7 +74,7 @@ class BunyipSearch:
         else:
             step = (low.step + high.step) / 2.0
         for _ in range(self.trials):
-            trial = yield Ask(step)
+            trial = yield TrialRequest(step)
             if trial.finite and trial.value < start.value:
                 return Outcome(step, weak)
             shorter = 1.0 / self.growth
@@ -83,11 +83,13 @@ class BunyipSearch:
             step, weak = step * shorter, "the value was higher where the slopes predicted the minimum"
         return Outcome(None)
 
-    def _bracket(self, start: Start, part: float | None) -> Generator[Ask, Trial, tuple[Trial, Trial | None]]:
+    def _bracket(
+        self, start: Start, part: float | None
+    ) -> Generator[TrialRequest, Trial, tuple[Trial, Trial | None]]:
         """A step where the line descends, and the next one where it does not (None if none was met)."""
         low, high, step = Trial(0.0, start.value, start.slope), None, start.step
         for _ in range(self.brackets):
-            trial = yield Ask(step, part)
+            trial = yield TrialRequest(step, part)
             if isfinite(trial.slope) and trial.slope < 0.0:
                 low = trial
                 if high is not None:

@@ -41,20 +41,20 @@ class RoundedWolfe:
         if not self.visible > 0:
             raise ValueError(f"visible must be above 0, got {self.visible}")
 
-    def along(self, start: Start) -> Line:
+    def find_step(self, start: Start) -> Line:
         """Search with the suitable conditions; if the strong search fails, use the approximate one.
 
         Args:
             start: value and slope at 0, and the first step to try.
 
         Returns:
-            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+            A generator that yields `TrialRequest`, receives `Trial` and returns `Outcome`.
         """
         if -start.slope * start.step > self.visible * abs(start.value):
-            outcome = yield from self.strong.along(start)
+            outcome = yield from self.strong.find_step(start)
             if outcome.step is not None:
                 return outcome
-        return (yield from self.approximate.along(start))
+        return (yield from self.approximate.find_step(start))
 
 
 EXACT = 2.0**-52

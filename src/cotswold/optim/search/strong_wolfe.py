@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import copysign, inf, sqrt
 
-from cotswold.optim.search.base import Ask, Line, Outcome, Start, Trial
+from cotswold.optim.search.base import Line, Outcome, Start, Trial, TrialRequest
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class StrongWolfe:
         if self.trials < 1 or not self.longest > 0:
             raise ValueError("StrongWolfe needs trials >= 1 and longest > 0")
 
-    def along(self, start: Start) -> Line:
+    def find_step(self, start: Start) -> Line:
         """Search until the conditions hold; if they cannot, return the best step met.
 
         Args:
             start: value and slope at 0, and the first step to try.
 
         Returns:
-            A generator that yields `Ask`, receives `Trial` and returns `Outcome`.
+            A generator that yields `TrialRequest`, receives `Trial` and returns `Outcome`.
         """
         slope_limit = self.decrease * start.slope
         interval = Interval(Trial(0.0, start.value, start.slope), Trial(0.0, start.value, start.slope))
@@ -74,7 +74,7 @@ class StrongWolfe:
         limit = self.longest * start.step
         step, lower, upper = min(start.step, limit), 0.0, 5.0 * start.step
         for _ in range(self.trials):
-            trial = yield Ask(step)
+            trial = yield TrialRequest(step)
             if not trial.finite:  # too far: back towards the best step, and never this far again
                 near, far = interval.best.step, step
                 step, limit = near + 0.1 * (far - near), near + 0.5 * (far - near)
@@ -94,7 +94,7 @@ class StrongWolfe:
             by = slope_limit if tilted else 0.0
             interval, step = narrow_interval(interval.tilted(-by), tilt(trial, -by), lower, upper)
             interval = interval.tilted(by)
-            if interval.bracketed:
+            if interval.is_bracket:
                 now = abs(interval.other.step - interval.best.step)
                 if now >= 0.66 * before:
                     step = interval.best.step + 0.5 * (interval.other.step - interval.best.step)
@@ -106,7 +106,7 @@ class StrongWolfe:
                 lower = step + 1.1 * (step - interval.best.step)
                 upper = step + 4.0 * (step - interval.best.step)
             step = min(max(step, 0.0), limit)
-            if interval.bracketed and not lower < step < upper:
+            if interval.is_bracket and not lower < step < upper:
                 step = interval.best.step
             if step == interval.best.step:  # rounding leaves nothing between the ends
                 break
@@ -121,7 +121,7 @@ class Interval:
 
     best: Trial
     other: Trial
-    bracketed: bool = False
+    is_bracket: bool = False
     """True if a minimum is known to lie between the ends."""
 
     def tilted(self, by: float) -> Interval:
@@ -170,14 +170,14 @@ def narrow_interval(interval: Interval, trial: Trial, lower: float, upper: float
         return Interval(trial, x, True), max(steps, key=lambda step: abs(step - trial.step))
     beyond = upper if trial.step > x.step else lower
     if abs(trial.slope) >= abs(x.slope):  # lower, and not flatter
-        step = cubic(trial, y) if interval.bracketed else beyond
-        return Interval(trial, y, interval.bracketed), step
+        step = cubic(trial, y) if interval.is_bracket else beyond
+        return Interval(trial, y, interval.is_bracket), step
     theta, gamma, inside = root(trial, x)  # lower, flatter, still going down
     below = (gamma + (x.slope - trial.slope)) + gamma
     ratio = ((gamma - trial.slope) + theta) / below if below != 0.0 else 0.0
     found = trial.step + ratio * (x.step - trial.step) if ratio < 0.0 and inside > 0.0 else beyond
     steps = found, secant(x, trial)
-    if not interval.bracketed:
+    if not interval.is_bracket:
         step = max(steps, key=lambda step: abs(step - trial.step))
         return Interval(trial, y), min(max(step, lower), upper)
     step = min(steps, key=lambda step: abs(step - trial.step))

@@ -27,7 +27,7 @@ class Combine:
         terms: factors and names of vectors.
     """
 
-    out: str
+    target: str
     terms: tuple[tuple[float, str], ...]
 
 
@@ -35,7 +35,7 @@ class Combine:
 class Multiply:
     """``out`` ← ``left`` · ``right``, element by element; the arguments are names of vectors."""
 
-    out: str
+    target: str
     left: str
     right: str
 

@@ -45,7 +45,7 @@ class TensorVectors:
         given = [parts] if isinstance(parts, Tensor) else list(parts)
         _check(given)
         self._vectors = {name: [part.detach().view(-1) for part in given]}
-        self._like = self._vectors[name]
+        self._template = self._vectors[name]
         self._counted = [True] * len(given) if counted is None else list(counted)
         self._pieces = None if pieces is None else list(pieces)
 
@@ -62,13 +62,13 @@ class TensorVectors:
             name: name of the vector.
         """
         if name not in self._vectors:
-            self._vectors[name] = [torch.zeros_like(part) for part in self._like]
+            self._vectors[name] = [torch.zeros_like(part) for part in self._template]
         return self._vectors[name]
 
     @property
     def epsilon(self) -> float:
         """Relative precision: the distance from 1 to the next number."""
-        return float(torch.finfo(self._like[0].dtype).eps)
+        return float(torch.finfo(self._template[0].dtype).eps)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class TensorVectors:
     @property
     def size(self) -> int:
         """Number of elements of a vector in this process."""
-        return sum(part.numel() for part in self._like)
+        return sum(part.numel() for part in self._template)
 
     @torch.no_grad()
     def run(self, commands: Sequence[Command]) -> list[float]:

@@ -36,7 +36,7 @@ class ReplicaVectors(TensorVectors):
         dots = super().run(commands)
         if not dots:
             return dots
-        of_ranks = all_gather_values(dots, self._group, self._like[0].device)
+        of_ranks = all_gather_values(dots, self._group, self._template[0].device)
         if not self._compared:
             self._compare(commands, of_ranks)
             self._compared = True

@@ -145,7 +145,7 @@ class UpdateApplier(Generic[Values]):
         for each in ready:
             self._add_to_passes(each, pushes)
         weights = self._vector(self.settings.name)
-        kept = [self._vector(name) for name in self.settings.rule.keeps]
+        kept = [self._vector(name) for name in self.settings.rule.state_names]
         passes: list[ShardPass[Values]] = []
         for place, shard in enumerate(self._server.shards):
             some = pushes.get(shard.number)
@@ -206,7 +206,7 @@ class UpdateApplier(Generic[Values]):
         """Return a vector's shards; state vectors of the rule begin as zeros."""
         vectors = self._server.vectors
         if name not in vectors:
-            assert name in self.settings.rule.keeps, (
+            assert name in self.settings.rule.state_names, (
                 f"vector {name!r} is missing: write it before updates arrive"
             )
             vectors[name] = [

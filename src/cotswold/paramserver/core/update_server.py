@@ -354,7 +354,7 @@ class UpdateServer(UpdateApplier[Values]):
         if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
             return []
         sends = self._apply(self._before_checkpoint)  # all of them arrived before the markers
-        names = (self.settings.name, *self.settings.rule.keeps)
+        names = (self.settings.name, *self.settings.rule.state_names)
         self.books.freeze(
             CheckpointState(
                 checkpoint,

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from cotswold.recipe.bounds import at_most, items
+from cotswold.recipe.bounds import hidden_maximum, items
 from cotswold.recipe.schema.fields import (
     Fraction,
     NotNegative,
@@ -20,7 +20,7 @@ from cotswold.recipe.schema.fields import (
 )
 from cotswold.recipe.schema.strategy import LossObjective, SharedTraining
 
-LayerNumber = Annotated[int, Field(gt=0), at_most(1000)]
+LayerNumber = Annotated[int, Field(gt=0), hidden_maximum(1000)]
 """Number of a layer of the recipe, from 1."""
 
 
@@ -102,7 +102,7 @@ class DownpourTraining(SharedTraining):
     of one output in fully connected layers and convolutions, of one neuron in local layers. The output
     layer and biases are not normalised.
     """
-    max_staleness: Annotated[int, Field(ge=0), at_most(1_000_000)] | None = None
+    max_staleness: Annotated[int, Field(ge=0), hidden_maximum(1_000_000)] | None = None
     """Largest staleness: updates that a shard may have applied between the pull that an update was
     computed from and that update. Default: no bound. With 0, a single replica gives the same bits as
     ordinary SGD.
@@ -121,7 +121,7 @@ class DownpourTraining(SharedTraining):
     replicas have finished theirs. `samples`: `epoch_fraction` of the samples are done; samples not
     assigned by then are skipped and counted.
     """
-    warm_start_samples: Annotated[int, Field(ge=0), at_most(1_000_000_000_000)] = 0
+    warm_start_samples: Annotated[int, Field(ge=0), hidden_maximum(1_000_000_000_000)] = 0
     """Number of samples that a single replica trains on first, while the others wait."""
     patience: Times | None = None
     """Stop after this many validations without a better loss; one validation follows each epoch, unless
@@ -132,7 +132,7 @@ class DownpourTraining(SharedTraining):
     a device such as `cuda:0`. With CUDA a replica is one process of this machine, so `cluster.processes`,
     `mesh.grid` and `cluster.ray_address` are not possible. Parameter servers stay in CPU memory.
     """
-    shard_kilobytes: Annotated[int, Field(gt=0), at_most(1_000_000)] = 1024
+    shard_kilobytes: Annotated[int, Field(gt=0), hidden_maximum(1_000_000)] = 1024
     """Approximate size of a shard in kilobytes; it holds whole rows. Each shard is updated and pulled
     separately.
     """

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from cotswold.recipe.bounds import at_most
+from cotswold.recipe.bounds import hidden_maximum
 from cotswold.recipe.schema.fields import Section, Text
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-Shift = Annotated[int, Field(ge=0), at_most(1 << 15)]
+Shift = Annotated[int, Field(ge=0), hidden_maximum(1 << 15)]
 Part = Annotated[float, Field(ge=0, le=1)]
 Fill = Literal["edge", "reflect", "zero"]
 Factors = Annotated[
@@ -161,7 +161,7 @@ class Cutout(_Some):
 
     name: Literal["cutout"] = "cutout"
     """`cutout`: set a random square to the image's mean (DeVries, Taylor 2017)."""
-    pixels: Annotated[int, Field(gt=0), at_most(1 << 15)]
+    pixels: Annotated[int, Field(gt=0), hidden_maximum(1 << 15)]
     """Side of the square in pixels; it may extend beyond the image."""
 
 

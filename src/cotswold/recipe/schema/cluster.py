@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from cotswold.recipe.bounds import at_most
+from cotswold.recipe.bounds import hidden_maximum
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text
 
 LOOPBACK = "127.0.0.1"
 MOST_COPIES = 5
-Processes = Annotated[int, Field(gt=0), at_most(100_000)]
+Processes = Annotated[int, Field(gt=0), hidden_maximum(100_000)]
 
 
 class Cluster(Section):
@@ -84,7 +84,7 @@ class Cluster(Section):
     """Transfer of the point. `sandblaster`: workers pull it from the servers for each evaluation.
     `bunyip`: workers keep it; they receive the direction once per iteration, then only step lengths.
     """
-    backup_tasks: Annotated[int, Field(ge=0), at_most(99)] = 1
+    backup_tasks: Annotated[int, Field(ge=0), hidden_maximum(99)] = 1
     """Speculative execution: number of further workers that may compute one of the last portions of an
     evaluation; the first result counts. 0 for no backup tasks.
     """

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from cotswold.recipe.bounds import at_most, items
+from cotswold.recipe.bounds import hidden_maximum, items
 from cotswold.recipe.schema.augment import ColourJitter, Transform
 from cotswold.recipe.schema.fields import ByteSize, Features, Fraction, Pair, Samples, Section, Text, Texts
 
@@ -33,7 +33,7 @@ class SourcedData(Section):
     """Fraction of the training samples that is kept for validation."""
     test: Fraction = 0.0
     """Fraction of the samples that is kept for testing, for random splits."""
-    servers: Annotated[int, Field(ge=0), at_most(10_000)] | Text = 0
+    servers: Annotated[int, Field(ge=0), hidden_maximum(10_000)] | Text = 0
     """Data servers: separate processes that read, augment and deliver training samples. A number: start
     this many with the run, and stop them with it. A text `HOST:PORT`: use a running pool. 0: the run reads
     the samples itself. Results have the same bits in every case.

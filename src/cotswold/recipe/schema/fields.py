@@ -11,30 +11,30 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from cotswold.errors import RecipeError
-from cotswold.recipe.bounds import at_most, characters, items
+from cotswold.recipe.bounds import characters, hidden_maximum, items
 
-Pixels = Annotated[int, Field(gt=0), at_most(1 << 16)]
+Pixels = Annotated[int, Field(gt=0), hidden_maximum(1 << 16)]
 Pair = Annotated[
     Pixels | tuple[Pixels, Pixels],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),  # TOML only has lists
 ]
-Padding = Annotated[int, Field(ge=0), at_most(1 << 16)] | Literal["same"]
-Channels = Annotated[int, Field(gt=0), at_most(1 << 30)]
-Features = Annotated[int, Field(gt=0), at_most(1 << 40)]
-Samples = Annotated[int, Field(gt=0), at_most(1 << 40)]
-Times = Annotated[int, Field(gt=0), at_most(10**6)]
+Padding = Annotated[int, Field(ge=0), hidden_maximum(1 << 16)] | Literal["same"]
+Channels = Annotated[int, Field(gt=0), hidden_maximum(1 << 30)]
+Features = Annotated[int, Field(gt=0), hidden_maximum(1 << 40)]
+Samples = Annotated[int, Field(gt=0), hidden_maximum(1 << 40)]
+Times = Annotated[int, Field(gt=0), hidden_maximum(10**6)]
 Passes = Annotated[
     int,
     BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value),
     Field(gt=0),
-    at_most(10**6),
+    hidden_maximum(10**6),
 ]
 """Whole epochs; 10.0 is accepted as 10, because other strategies take fractions of epochs."""
-Seed = Annotated[int, Field(ge=0), at_most((1 << 63) - 1)]
-Threads = Annotated[int, Field(gt=0), at_most(4096)]
-Positive = Annotated[float, Field(gt=0), at_most(1e30)]
-NotNegative = Annotated[float, Field(ge=0), at_most(1e30)]
-Span = Annotated[float, Field(gt=0), at_most(1e6)]
+Seed = Annotated[int, Field(ge=0), hidden_maximum((1 << 63) - 1)]
+Threads = Annotated[int, Field(gt=0), hidden_maximum(4096)]
+Positive = Annotated[float, Field(gt=0), hidden_maximum(1e30)]
+NotNegative = Annotated[float, Field(ge=0), hidden_maximum(1e30)]
+Span = Annotated[float, Field(gt=0), hidden_maximum(1e6)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, characters(4096)]
 Texts = Annotated[list[Text], items(10_000)]

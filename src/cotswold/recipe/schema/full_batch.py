@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from cotswold.recipe.bounds import at_most
+from cotswold.recipe.bounds import hidden_maximum
 from cotswold.recipe.schema.fields import (
     NotNegative,
     Positive,
@@ -38,7 +38,7 @@ class BatchTraining(SharedTraining):
     the changes of the objective. `approximate`: always approximate Wolfe conditions. `bunyip`, for `cg`:
     exponential steps, a bracket by the sign of the directional derivative, quadratic interpolation.
     """
-    history_size: Annotated[int, Field(gt=0), at_most(1000)] | None = None
+    history_size: Annotated[int, Field(gt=0), hidden_maximum(1000)] | None = None
     """For `lbfgs`: number of past steps and gradient changes to keep. Default: 10."""
     max_iterations: Times = 100
     """Stop after this many iterations; an iteration is one direction and its line search."""
@@ -50,7 +50,7 @@ class BatchTraining(SharedTraining):
     """
     tolerance: NotNegative = 0.0
     """Stop if the norm of the gradient is at most this."""
-    convergence_patience: Annotated[int, Field(ge=0), at_most(1_000_000)] = 10
+    convergence_patience: Annotated[int, Field(ge=0), hidden_maximum(1_000_000)] = 10
     """Stop as converged after this many iterations in a row without progress: the value fell by no more
     than its rounding, the slopes along the steps predict no more, and the gradient norm was never smaller
     than before. 0 turns it off. It does not apply if evaluations may end before all samples are evaluated

@@ -31,9 +31,9 @@ class Recipe(Tables):
         try:
             super().__init__(**values)  # type: ignore[arg-type]  # pydantic validates them
         except ValidationError as error:
-            from cotswold.recipe.error_messages import complaint
+            from cotswold.recipe.error_messages import describe_error
 
-            raise RecipeError(f"Recipe(){complaint(error, '', (), Recipe)}") from error
+            raise RecipeError(f"Recipe(){describe_error(error, '', (), Recipe)}") from error
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # files are validated without it
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from cotswold.recipe.bounds import shown
+from cotswold.recipe.bounds import shorten_value
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.copies import check_copies
 from cotswold.recipe.schema.data import GivenData, ImageData
@@ -25,8 +25,8 @@ def check(recipe: Tables) -> None:
     strategy = recipe.training.strategy
     if not re.fullmatch(r"\w[\w .+-]*", recipe.name) or len(recipe.name.encode()) > NAME_BYTES_MAX:
         raise ValueError(
-            f"name is {shown(recipe.name)}, but directories are named after it; use letters, digits, _, - "
-            f"and ., at most {NAME_BYTES_MAX} bytes"
+            f"name is {shorten_value(recipe.name)}, but directories are named after it; use letters, digits, "
+            f"_, - and ., at most {NAME_BYTES_MAX} bytes"
         )
     if not isinstance(recipe.data, GivenData) and (recipe.data.source is None) == (recipe.data.store is None):
         raise ValueError("[data] needs either source or store; give one of them")

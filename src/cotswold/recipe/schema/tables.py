@@ -11,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
-from cotswold.recipe.bounds import VALUES_MAX, at_most, items
+from cotswold.recipe.bounds import VALUES_MAX, hidden_maximum, items
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.data import Data, FrameData, GivenData, ImageData, SourcedData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
@@ -38,7 +38,7 @@ class Mesh(Section):
     """
     timeout: Span = 20.0
     """Timeout for a silent rank, in seconds; then all other ranks stop with an error."""
-    microbatches: Annotated[int, Field(gt=0), at_most(64)] = 1
+    microbatches: Annotated[int, Field(gt=0), hidden_maximum(64)] = 1
     """For strategies `batch` and `downpour`: number of micro-batches that the ranks compute concurrently,
     each with its own messages. While one waits for a late message, another computes (Chilimbi et al. 2014,
     section 3.2.5). Each batch, or portion, is divided into this many micro-batches.

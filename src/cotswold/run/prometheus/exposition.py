@@ -26,7 +26,7 @@ class Family:
     name: str
     kind: Literal["counter", "gauge"]
     """Kind of the metric; a counter only grows, and its name ends with ``_total``."""
-    about: str
+    help: str
     values: Values
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ def exposition(families: Iterable[Family]) -> str:
     lines: list[str] = []
     for each in families:
         if each.values:
-            lines.append(f"# HELP {each.name} {_escaped(each.about)}")
+            lines.append(f"# HELP {each.name} {_escaped(each.help)}")
             lines.append(f"# TYPE {each.name} {each.kind}")
             lines += [f"{each.name}{_labels(labels)} {_value(value)}" for labels, value in each.values]
     return "".join(f"{line}\n" for line in lines)

@@ -84,7 +84,7 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
 
     def __init__(self, address: tuple[str, int], scraped: PrometheusServer) -> None:
-        self.scraped = scraped
+        self.on_scrape = scraped
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND, f"metrics are at {PATH}")
             return
-        body = cast(_Server, self.server).scraped.text.encode()
+        body = cast(_Server, self.server).on_scrape.text.encode()
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", CONTENT_TYPE)
         self.send_header("Content-Length", str(len(body)))

@@ -271,7 +271,7 @@ class Admission(Generic[Values]):
 def _unfit(kind: str, rule: Rule) -> str:
     if isinstance(rule, AddUpdate):
         return f"the rule deltas accepts no {kind}, because it has no learning rate; push deltas"
-    if rule.keeps == ("squares",):
+    if rule.state_names == ("squares",):
         return (
             "Adagrad divides by the root of the sum of squared gradients, and the squares of accumulated "
             "deltas are not squares of gradients; push gradients"

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
+from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_factors, apply_queues
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.optim.vectors import deterministic_blas
 from cotswold.shards.core.admission import ReceivedFactors, ShardPass
@@ -157,7 +157,7 @@ class NumpyArithmetic:
                     like = (one.columns, one.unit_norm)
                     update = _update(rule, *like)
                 plain.append(_queue(update, one, sign, factors, pushed))
-        apply_each(plain)
+        apply_queues(plain)
 
     def _apply_mixed(self, rule: Rule, sign: float, one: ShardPass[Array]) -> None:
         beside = torch.from_numpy(one.kept[0]) if one.kept else None
@@ -172,7 +172,7 @@ class NumpyArithmetic:
                 some = [_factors(sign * each, values) for each, values in one.pushes[first:stop]]
                 apply_factors(update, torch.from_numpy(one.weights), beside, some)
             else:
-                apply_each([_queue(update, one, sign, factors[first:stop], pushed[first:stop])])
+                apply_queues([_queue(update, one, sign, factors[first:stop], pushed[first:stop])])
             first = stop
 
     def product(self, factors: ReceivedFactors[Array]) -> Array:

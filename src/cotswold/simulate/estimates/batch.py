@@ -102,9 +102,9 @@ class EvaluationPrediction:
     point_transfer: PointTransfer
     reduction: str
     seconds: float
-    again_seconds: float
+    repeated_seconds: float
     parts: Mapping[str, float]
-    computing: float
+    computing_processes: float
     samples: int
     samples_per_second: float
     flops: int
@@ -170,7 +170,7 @@ def predict_evaluation(
         parts["shards"] = passes * work.vector_bytes / bandwidth
         parts["rounds"] = MESSAGES[work.point_transfer] * network.message_seconds
     seconds = sum(parts.values())
-    hosts = len(network.whole.hosts)
+    hosts = len(network.network.hosts)
     devices = min(workers, cluster.workers) * (topology.cores if alone else 1)
     dollars, cents = cost(cluster, hosts, seconds, work.flops)
     return EvaluationPrediction(
@@ -181,9 +181,9 @@ def predict_evaluation(
         point_transfer=work.point_transfer,
         reduction=name,
         seconds=seconds,
-        again_seconds=seconds - point,
+        repeated_seconds=seconds - point,
         parts=parts,
-        computing=mean / seconds,
+        computing_processes=mean / seconds,
         samples=work.samples,
         samples_per_second=work.samples / seconds,
         flops=work.flops,
@@ -201,10 +201,10 @@ def predict_evaluation(
 
 def best_reduction(network: Network, work: BatchWork) -> ReductionChoice:
     """Return the plan that `training` would choose on this network."""
-    return ReductionChoice(*_chosen(_Same(network), work.parameters, work.layers.value_bytes))
+    return ReductionChoice(*_choose_plan(_NetworkKey(network), work.parameters, work.layers.value_bytes))
 
 
-class _Same:
+class _NetworkKey:
     """A network as a key: equal networks share their plans."""
 
     def __init__(self, network: Network) -> None:
@@ -213,14 +213,14 @@ class _Same:
         self._key = network.hosts, uplinks, network.memory_bytes_per_second, network.message_ns
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self._key == other._key
+        return isinstance(other, _NetworkKey) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
 @lru_cache(maxsize=64)
-def _chosen(network: _Same, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
+def _choose_plan(network: _NetworkKey, count: int, element_bytes: int) -> tuple[str, ReductionPlan]:
     return best_plan(network.network, count, element_bytes, 0)
 
 
@@ -239,15 +239,20 @@ def _bunyip(
     value_bytes, among = work.layers.value_bytes, network.among_workers
     pull = _plan_vector_transfers(work, network, [0], to_servers=False)
     push = _plan_vector_transfers(work, network, [0], to_servers=True)
-    point = predicted_seconds(pull, network.whole, value_bytes, 1)
+    point = predicted_seconds(pull, network.network, value_bytes, 1)
     point += reduction.broadcast_seconds(among, value_bytes)
     parts = {
         "point": point,
         "portions": most,
         "sum": reduction.seconds(among, value_bytes),
-        "push": predicted_seconds(push, network.whole, value_bytes, 1),
+        "push": predicted_seconds(push, network.network, value_bytes, 1),
     }
-    plans = ((reduction.plan, among), (reduction.plan, among), (pull, network.whole), (push, network.whole))
+    plans = (
+        (reduction.plan, among),
+        (reduction.plan, among),
+        (pull, network.network),
+        (push, network.network),
+    )
     counts = [_bytes(plan, on, value_bytes) for plan, on in plans]
     return parts, point, (sum(all_ for all_, _ in counts), sum(between for _, between in counts))
 
@@ -255,7 +260,7 @@ def _bunyip(
 def _sandblaster(
     work: BatchWork, network: BatchNetwork, most: float
 ) -> tuple[dict[str, float], float, tuple[int, int]]:
-    value_bytes, whole = work.layers.value_bytes, network.whole
+    value_bytes, whole = work.layers.value_bytes, network.network
     everyone = range(network.workers)
     pull = _plan_vector_transfers(work, network, everyone, to_servers=False)
     push = _plan_vector_transfers(work, network, everyone, to_servers=True)
@@ -281,7 +286,7 @@ def _plan_vector_transfers(
         for worker in workers if begin < end else ():
             ends = (worker, server) if to_servers else (server, worker)
             steps.append(Step(0, *ends, begin, end, to_servers))
-    return ReductionPlan(network.whole.ranks, None, count, tuple(steps))
+    return ReductionPlan(network.network.ranks, None, count, tuple(steps))
 
 
 def _bytes(plan: ReductionPlan, network: Network, value_bytes: int) -> tuple[int, int]:

@@ -26,13 +26,13 @@ class BatchNetwork:
     workers: int
     among_workers: Network
     """Network of the workers alone, for reductions and broadcasts."""
-    whole: Network
+    network: Network
     """Network of workers and servers."""
 
     @property
     def message_seconds(self) -> float:
         """Seconds of a small message, from the call of send until it has been read."""
-        return self.whole.message_ns / 1e9
+        return self.network.message_ns / 1e9
 
 
 def batch_network(cluster: Cluster, workers: int, servers: int) -> BatchNetwork:

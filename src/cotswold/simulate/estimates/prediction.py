@@ -86,7 +86,7 @@ class Prediction:
     compute_seconds: float
     exposed_seconds: float
     imbalance_seconds: float
-    hidden_seconds: float
+    overlapped_seconds: float
     operations: Mapping[str, float]
     images_per_second: float
     flops: int
@@ -103,8 +103,8 @@ class Prediction:
     @property
     def hidden_part(self) -> float | None:
         """Fraction of communication that computation hides; None without communication."""
-        whole = self.hidden_seconds + self.exposed_seconds
-        return self.hidden_seconds / whole if whole else None
+        whole = self.overlapped_seconds + self.exposed_seconds
+        return self.overlapped_seconds / whole if whole else None
 
     def as_dict(self) -> dict[str, object]:
         """Return all fields, for JSON."""
@@ -138,9 +138,9 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
         hosts=topology.hosts,
         seconds=timeline.seconds,
         compute_seconds=fmean(sum(rank.work.values()) for rank in timeline.ranks),
-        exposed_seconds=fmean(rank.exposed for rank in timeline.ranks),
+        exposed_seconds=fmean(rank.exposed_seconds for rank in timeline.ranks),
         imbalance_seconds=fmean(rank.imbalance for rank in timeline.ranks),
-        hidden_seconds=fmean(rank.hidden for rank in timeline.ranks),
+        overlapped_seconds=fmean(rank.hidden for rank in timeline.ranks),
         operations=_operations(timeline),
         images_per_second=work.images / timeline.seconds,
         flops=flops,

@@ -10,19 +10,19 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from cotswold.recipe.bounds import at_most, items
+from cotswold.recipe.bounds import hidden_maximum, items
 from cotswold.recipe.schema import Fraction, Section
 
 Product = Literal["Wx", "W'x", "δx'"]
 PRODUCTS: tuple[Product, ...] = get_args(Product)
 MemoryBoundOp = Literal["pool", "pool'", "norm", "norm'", "residual", "maps", "update", "pack"]
-Whole = Literal["gradient"]
+WholeGradient = Literal["gradient"]
 
 
 class Rate(Section):
     """A rate that was measured or published for one operation, on one shape or for any."""
 
-    operation: Product | MemoryBoundOp | Whole
+    operation: Product | MemoryBoundOp | WholeGradient
     """Name of the operation.
 
     `Wx`, `W'x` and `δx'` are products, in GFLOP/s. `gradient`, in GFLOP/s of its products, is the value and
@@ -70,7 +70,7 @@ class Device(Section):
     """Rates by operation and shape; each product needs at least one."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Device:
+    def _complete(self) -> Device:
         for product in PRODUCTS:
             if not any(rate.operation == product for rate in self.rates):
                 raise ValueError(f"device.rates must have at least one rate for {product}")
@@ -149,9 +149,9 @@ class Cluster(Section):
     """Short name."""
     about: str
     """Sources of all numbers."""
-    hosts: Annotated[int, Field(gt=0), at_most(1 << 16)]
+    hosts: Annotated[int, Field(gt=0), hidden_maximum(1 << 16)]
     """Number of hosts."""
-    devices: Annotated[int, Field(gt=0), at_most(1 << 12)]
+    devices: Annotated[int, Field(gt=0), hidden_maximum(1 << 12)]
     """Devices of a host; ranks fill host after host. More ranks than devices share them."""
     threads: Fraction | None = None
     """Speed of each additional core of a rank, as a fraction of one core's rates.
@@ -181,7 +181,7 @@ class Cluster(Section):
     """Prices."""
 
     @model_validator(mode="after")
-    def _joined(self) -> Cluster:
+    def _check_links(self) -> Cluster:
         if self.hosts > 1 and self.network is None:
             raise ValueError("a cluster of several hosts needs [network], the card of a host")
         if self.devices > 1 and self.inside is None:

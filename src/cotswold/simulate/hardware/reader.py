@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from cotswold.errors import ClusterError
 from cotswold.recipe import bounds as limits
-from cotswold.recipe.error_messages import complaint
+from cotswold.recipe.error_messages import describe_error
 from cotswold.recipe.files import ShippedFiles
 from cotswold.simulate.hardware.cluster import Cluster
 
@@ -56,7 +56,7 @@ def parse_cluster(text: str, origin: str = "cluster") -> Cluster:
     try:
         return Cluster.model_validate(limits.toml(text))
     except ValidationError as error:
-        raise ClusterError(f"{origin}{complaint(error, text, (), Cluster)}") from error
+        raise ClusterError(f"{origin}{describe_error(error, text, (), Cluster)}") from error
     except TOMLDecodeError as error:
         raise ClusterError(f"{origin} is not TOML: {limits.shortened(str(error), 300)}") from error
     except ValueError as error:

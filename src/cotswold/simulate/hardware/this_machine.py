@@ -40,10 +40,10 @@ def _cache_bytes() -> float:
     except OSError:
         return 0
     number, unit = words[:-1], words[-1:]
-    return int(number) * UNITS[unit] / _counted(sharing) if number.isdigit() and unit in UNITS else 0
+    return int(number) * UNITS[unit] / _count_cores(sharing) if number.isdigit() and unit in UNITS else 0
 
 
-def _counted(cores: str) -> int:
+def _count_cores(cores: str) -> int:
     """Number of cores in a list such as 0-3,8."""
     ends = [part.partition("-") for part in cores.split(",")]
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)

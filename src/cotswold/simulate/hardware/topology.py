@@ -20,7 +20,7 @@ BITS = 1e9 / 8
 class Port:
     """A queue of messages in one direction, which leave one after another at the port's rate."""
 
-    place: tuple[str, int]
+    position: tuple[str, int]
     bytes_a_second: float
 
 
@@ -79,7 +79,7 @@ class Topology:
         return self.cluster.devices // self.ranks_on_host if several else 1
 
     @property
-    def busiest(self) -> int:
+    def max_devices_per_host(self) -> int:
         """Number of devices that compute on the fullest host."""
         return min(self.cluster.devices, self.ranks_on_host * self.cores)
 
@@ -91,7 +91,9 @@ class Topology:
     @property
     def contention(self) -> float:
         """Contention from 0 (one device of a host computes) to 1 (all do)."""
-        return (self.busiest - 1) / (self.cluster.devices - 1) if self.cluster.devices > 1 else 0.0
+        return (
+            (self.max_devices_per_host - 1) / (self.cluster.devices - 1) if self.cluster.devices > 1 else 0.0
+        )
 
     @property
     def bandwidth(self) -> float:
@@ -104,17 +106,17 @@ class Topology:
         """Return the route from one rank to another."""
         key = source, target
         if key not in self._routes:
-            self._routes[key] = self._found(source, target)
+            self._routes[key] = self._find_route(source, target)
         return self._routes[key]
 
-    def _found(self, source: int, target: int) -> Route:
+    def _find_route(self, source: int, target: int) -> Route:
         a, b = self.host(source), self.host(target)
         if a == b:
-            link = _there(self.cluster.inside)
+            link = _require_link(self.cluster.inside)
             rate = link.gbits * BITS
             ports = Port(("device out", source), rate), Port(("device in", target), rate)
             return Route(ports, link.latency_us * 1e-6, link.offload)
-        link = _there(self.cluster.network)
+        link = _require_link(self.cluster.network)
         rate = link.gbits * BITS
         latency = link.latency_us
         between: tuple[Port, ...] = ()
@@ -137,6 +139,6 @@ class Topology:
         return host * count + (towards if towards != own else (own + 1) % count)
 
 
-def _there(link: Link | None) -> Link:
+def _require_link(link: Link | None) -> Link:
     assert link is not None, "the schema requires a link wherever there are several devices or hosts"
     return link

@@ -67,9 +67,9 @@ class SharedState:
         self.is_cut: set[str] = set()
         """Controllers whose requests do not arrive."""
         self._loop, self._random, self._lost = loop, random, lost
-        self._late, self._late_seconds = late, late_seconds
+        self._latency, self._late_seconds = late, late_seconds
 
-    def ask(
+    def execute(
         self,
         who: str,
         wish: StateRequest,
@@ -80,13 +80,13 @@ class SharedState:
 
         def arrive() -> None:
             if who in self.is_cut:
-                self._loop.after(0.5, lambda: answered(wish, None))
+                self._loop.schedule(0.5, lambda: answered(wish, None))
                 return
             outcome = self._do(wish)
-            self._loop.after(self._seconds(), lambda: answered(wish, None if is_lost else outcome))
+            self._loop.schedule(self._seconds(), lambda: answered(wish, None if is_lost else outcome))
 
-        is_late = self._late > 0 and self._random.random() < self._late
-        self._loop.after(
+        is_late = self._latency > 0 and self._random.random() < self._latency
+        self._loop.schedule(
             self._seconds() + (self._random.random() * self._late_seconds if is_late else 0.0), arrive
         )
 
@@ -119,7 +119,7 @@ class SimulatedController(SimulatedProcess):
         self._tick()
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """True if this controller is the leader and has read the state."""
         return self.controller.leads(self.clock.now)
 
@@ -131,11 +131,11 @@ class SimulatedController(SimulatedProcess):
     def _advance(self) -> None:
         wish = self.controller.next_request(self.clock.now)
         if wish is not None:
-            self._state.ask(
-                self.name, wish, lambda asked, found: self._do(lambda: self._answered(asked, found))
+            self._state.execute(
+                self.name, wish, lambda asked, found: self._do(lambda: self._handle_result(asked, found))
             )
 
-    def _answered(self, wish: StateRequest, found: dict[str, str] | bool | None) -> None:
+    def _handle_result(self, wish: StateRequest, found: dict[str, str] | bool | None) -> None:
         now = self.clock.now
         if isinstance(wish, Read):
             self._send(
@@ -152,11 +152,11 @@ class SimulatedController(SimulatedProcess):
             return
         if self._paused is None:
             self._do(lambda: self._send(self.controller.tick(self.clock.now)))
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
 
 @dataclass(frozen=True)
-class Saving:
+class SaveSettings:
     """The disk of a server, and the interval in seconds at which changes are written to it."""
 
     disk: SimulatedDisk
@@ -173,13 +173,13 @@ class SimulatedKeeper(SimulatedProcess):
         controllers: Sequence[str],
         clock: Clock,
         watch: Watch,
-        saving: Saving | None = None,
+        saving: SaveSettings | None = None,
     ) -> None:
         super().__init__(network, keeper.name)
         self.keeper, self.clock, self._watch, self._saving = keeper, clock, watch, saving
         self._saved = 0.0
         if saving is not None:
-            saving.disk.begin()
+            saving.disk.attach()
         self._controllers = tuple(controllers)
         network.endpoints[self.name] = self
         self._tick()
@@ -189,7 +189,7 @@ class SimulatedKeeper(SimulatedProcess):
         heard = cast(ToReplicaServer, message)
         self._do(lambda: self._send_all(self.keeper.receive(sender, heard, self.clock.now)))
 
-    def damaged(self, bucket: str) -> None:
+    def report_damage(self, bucket: str) -> None:
         """Detect that the disk's copy of a bucket is damaged."""
         self._do(lambda: self._damaged(bucket))
 
@@ -213,18 +213,18 @@ class SimulatedKeeper(SimulatedProcess):
     def _advance(self) -> None:
         """Do nothing further."""
 
-    def _save(self, saving: Saving) -> None:
+    def _save(self, saving: SaveSettings) -> None:
         for bucket in self.keeper.take_recalls():
-            saving.disk.read(bucket, partial(self._recalled, bucket))
+            saving.disk.read(bucket, partial(self._load_saved, bucket))
         if self.clock.now - self._saved >= saving.seconds:
             self._saved = self.clock.now
             for number, saved in self.keeper.saves():
-                saving.disk.write(saved, partial(self._written, number))
+                saving.disk.write(saved, partial(self._finish_write, number))
 
-    def _recalled(self, bucket: str, saved: SavedBucket | None) -> None:
+    def _load_saved(self, bucket: str, saved: SavedBucket | None) -> None:
         self._do(lambda: self.keeper.recalled(bucket, saved))
 
-    def _written(self, number: int, is_there: bool) -> None:
+    def _finish_write(self, number: int, is_there: bool) -> None:
         self._do(lambda: self.keeper.saved(number) if is_there else self.keeper.unsaved(number))
 
     def _tick(self) -> None:
@@ -235,7 +235,7 @@ class SimulatedKeeper(SimulatedProcess):
             self._do(lambda: self._send_all(self.keeper.drain(self.clock.now)))
             if self._saving is not None:
                 self._save(self._saving)
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
 
 class RoutedNetwork(SimulatedNetwork):
@@ -298,9 +298,9 @@ class _Gate:
     def _tick(self) -> None:
         if self.name in self._clients or self._network.loop.now == 0:
             self._network.send(self.name, self._router.tick(self._network.loop.now))
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
 
-def ended(network: SimulatedNetwork, name: str, controllers: Sequence[str], why: str) -> None:
+def report_end(network: SimulatedNetwork, name: str, controllers: Sequence[str], why: str) -> None:
     """Report the end of a process to all controllers, as its supervisor does."""
     network.send(f"supervisor of {name}", [Send(each, ServerExited(name, why)) for each in controllers])

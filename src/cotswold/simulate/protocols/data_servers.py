@@ -56,13 +56,13 @@ class SimulatedHead:
         heard = cast(DataServerReport | JoinPool | EpochReport | LeavePool, message)
         self._network.send(POOL, self.pool.receive(sender, heard, self._network.loop.now))
 
-    def lost(self, name: str) -> None:
+    def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a process."""
         self._network.send(POOL, self.pool.gone(name, self._network.loop.now))
 
     def _tick(self) -> None:
         self._network.send(POOL, self.pool.tick(self._network.loop.now))
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
 
 class SimulatedDataServer(SimulatedProcess):
@@ -83,7 +83,7 @@ class SimulatedDataServer(SimulatedProcess):
             lambda: self._send(self.machine.receive(sender, cast(BatchRequest | CancelRequests, message)))
         )
 
-    def lost(self, name: str) -> None:
+    def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a trainer."""
         self._do(lambda: self.machine.lost(name))
 
@@ -93,9 +93,9 @@ class SimulatedDataServer(SimulatedProcess):
         job = self.machine.next()
         if job is not None:
             self._is_making = True
-            self._network.loop.after(self._seconds(), lambda: self._do(lambda: self._made(job)))
+            self._network.loop.schedule(self._seconds(), lambda: self._do(lambda: self._finish_batch(job)))
 
-    def _made(self, job: Job) -> None:
+    def _finish_batch(self, job: Job) -> None:
         self._is_making = False
         if self.machine.done(job):
             ask = job.ask
@@ -105,10 +105,10 @@ class SimulatedDataServer(SimulatedProcess):
     def _beat(self) -> None:
         if not self.is_alive:
             return
-        self._do(lambda: self._network.send(self.name, [Send(POOL, self._offer())]))
-        self._network.loop.after(BEAT_SECONDS, self._beat)
+        self._do(lambda: self._network.send(self.name, [Send(POOL, self._report())]))
+        self._network.loop.schedule(BEAT_SECONDS, self._beat)
 
-    def _offer(self) -> DataServerReport:
+    def _report(self) -> DataServerReport:
         return DataServerReport(self.name, f"at {self.name}", '{"store": "s"}', 0, 0.0, 0, 0, 0, 0, 0)
 
 
@@ -132,22 +132,22 @@ class SimulatedDataTrainer(SimulatedProcess):
     ) -> None:
         """Create the trainer; ``breaks`` returns True if the loop leaves an epoch after a batch."""
         super().__init__(network, machine.name)
-        self.machine, self.trouble, self.troubled_at = machine, "", 0.0
-        self._seconds, self._hear, self._breaks = seconds, hear, breaks
-        self._asks, self._owed = list(asks or ()), len(asks or ())
+        self.machine, self.error, self.error_time = machine, "", 0.0
+        self._seconds, self._on_answer, self._break_indices = seconds, hear, breaks
+        self._asks, self._outstanding = list(asks or ()), len(asks or ())
         self._drawing, self._epochs = drawing, list(epochs)
-        self._is_on = self._is_begun = self._is_busy = False
+        self._is_in_epoch = self._has_started = self._is_busy = False
         network.endpoints[self.name] = self
         self._tick()
 
     @property
     def is_done(self) -> bool:
         """True if the loop has received everything, cannot continue, or is dead."""
-        if self.trouble or not self.is_alive:
+        if self.error or not self.is_alive:
             return True
         if self._drawing is None:
-            return not self._owed
-        return not self._epochs and not self._is_on and not self._is_busy
+            return not self._outstanding
+        return not self._epochs and not self._is_in_epoch and not self._is_busy
 
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
@@ -156,7 +156,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         )
         self._do(lambda: self._send(self.machine.receive(sender, heard, self._now)))
 
-    def lost(self, name: str) -> None:
+    def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a peer."""
         self._do(lambda: self._send(self.machine.lost(name, "it ended", self._now)))
 
@@ -168,17 +168,17 @@ class SimulatedDataTrainer(SimulatedProcess):
         if not self.is_alive:
             return
         if self._paused is None:
-            self._do(self._ticked)
-        self._network.loop.after(TICK_SECONDS, self._tick)
+            self._do(self._on_tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
-    def _ticked(self) -> None:
+    def _on_tick(self) -> None:
         self._send(self.machine.tick(self._now))
         trouble = self.machine.trouble(self._now)
-        if trouble and not self.trouble and not self.is_done:
-            self.trouble, self.troubled_at = trouble, self._now
+        if trouble and not self.error and not self.is_done:
+            self.error, self.error_time = trouble, self._now
 
     def _advance(self) -> None:
-        if self.trouble or not self.machine.is_here:
+        if self.error or not self.machine.is_here:
             return
         if self._drawing is None:
             while self._asks and self.machine.requests.room:
@@ -187,41 +187,41 @@ class SimulatedDataTrainer(SimulatedProcess):
             return
         found = self.machine.requests.take() if self._drawing is None else self._next()
         if found is not None:
-            self._owed -= 1
-            self._hear(self.name, found)
+            self._outstanding -= 1
+            self._on_answer(self.name, found)
             self._is_busy = True
-            self._network.loop.after(self._seconds(), lambda: self._do(self._free))
+            self._network.loop.schedule(self._seconds(), lambda: self._do(self._free))
 
     def _free(self) -> None:
         self._is_busy = False
-        if self._is_on and self._breaks():
+        if self._is_in_epoch and self._break_indices():
             self._leave()
 
     def _next(self) -> BatchReply | None:
         """Return the next batch of the current epoch; then begin the next epoch."""
         assert self._drawing is not None, "it draws"
-        if not self._is_on:
+        if not self._is_in_epoch:
             if not self._epochs:
                 return None
             self._send(self.machine.draw(self._drawing, self._epochs[0], self._now))
-            self._is_on, self._is_begun = True, False
+            self._is_in_epoch, self._has_started = True, False
         on = self.machine.on
         assert on is not None, "a pass is in progress"
-        if not self._is_begun and on.epoch >= 0:
-            self._is_begun = True
-            self._send(self.machine.begin(self._ask, self._now))
+        if not self._has_started and on.epoch >= 0:
+            self._has_started = True
+            self._send(self.machine.begin(self._request, self._now))
         found, sends = self.machine.next(self._now)
         self._send(sends)
         if found is None and on.is_over:
             self._leave()
-            self._network.loop.after(0.0, lambda: self._do(lambda: None))
+            self._network.loop.schedule(0.0, lambda: self._do(lambda: None))
         return found
 
     def _leave(self) -> None:
-        self._is_on = False
+        self._is_in_epoch = False
         self._epochs.pop(0)
         self._send(self.machine.leave_epoch(self._now))
 
     @staticmethod
-    def _ask(number: int, epoch: int, batch: tuple[int, int]) -> BatchRequest:
+    def _request(number: int, epoch: int, batch: tuple[int, int]) -> BatchRequest:
         return BatchRequest(number, "", epoch, batch[1] - batch[0], (batch,))

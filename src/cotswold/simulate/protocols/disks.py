@@ -20,7 +20,7 @@ class SimulatedDisk:
     def __init__(self, loop: VirtualTimeLoop, random: Random, seconds: float) -> None:
         """Create the disk; an operation takes up to ``seconds`` unless the disk is slow."""
         self._loop, self._random, self._seconds = loop, random, seconds
-        self.has: dict[str, SavedBucket] = {}
+        self.contents: dict[str, SavedBucket] = {}
         """Buckets that are durable."""
         self.damaged: set[str] = set()
         """Buckets of which a part differs from what was written."""
@@ -29,7 +29,7 @@ class SimulatedDisk:
         """Pending operations: the bucket that is written, or None, and the action."""
         self._owner = 0
 
-    def begin(self) -> None:
+    def attach(self) -> None:
         """Attach another process: a prefix of its predecessor's pending operations takes effect."""
         for _ in range(self._random.randint(0, len(self._waiting))):
             self._waiting.popleft()[1]()
@@ -41,7 +41,7 @@ class SimulatedDisk:
         saved = self._waiting[0][0] if self._waiting else None
         return "" if saved is None else saved.bucket
 
-    def tear(self) -> None:
+    def crash(self) -> None:
         """Simulate a crash: a part of the current write takes effect, the rest is lost."""
         saved = self._waiting[0][0]
         assert saved is not None, "something is being written"
@@ -53,13 +53,13 @@ class SimulatedDisk:
     def exchange(self, has: Mapping[str, SavedBucket]) -> None:
         """Replace the contents, and drop pending operations."""
         self._drop()
-        self.has, self.damaged = dict(has), set()
+        self.contents, self.damaged = dict(has), set()
 
     def forget(self, bucket: str) -> None:
         """Delete a bucket after all pending operations."""
 
         def act() -> None:
-            self.has.pop(bucket, None)
+            self.contents.pop(bucket, None)
             self.damaged.discard(bucket)
 
         self._do(act)
@@ -84,23 +84,23 @@ class SimulatedDisk:
 
     def read(self, bucket: str, done: Callable[[SavedBucket | None], None]) -> None:
         """Read a bucket if it is undamaged."""
-        self._do(lambda: done(self.sound(bucket)))
+        self._do(lambda: done(self.intact_bucket(bucket)))
 
-    def sound(self, bucket: str) -> SavedBucket | None:
+    def intact_bucket(self, bucket: str) -> SavedBucket | None:
         """Return a bucket's contents; None if they are missing or damaged."""
-        return None if bucket in self.damaged else self.has.get(bucket)
+        return None if bucket in self.damaged else self.contents.get(bucket)
 
     def _merge(self, saved: SavedBucket) -> None:
-        before = self.has.get(saved.bucket)
+        before = self.contents.get(saved.bucket)
         numbers = {} if before is None else dict(before.numbers)
-        self.has[saved.bucket] = replace(saved, numbers={**numbers, **saved.numbers})
-        if len(saved.numbers) == len(self.has[saved.bucket].numbers):
+        self.contents[saved.bucket] = replace(saved, numbers={**numbers, **saved.numbers})
+        if len(saved.numbers) == len(self.contents[saved.bucket].numbers):
             self.damaged.discard(saved.bucket)
 
     def _do(self, act: Callable[[], None], saved: SavedBucket | None = None) -> None:
         self._waiting.append((saved, act))
         if len(self._waiting) == 1:
-            self._loop.after(self._took(), self._next(self._owner))
+            self._loop.schedule(self._write_seconds(), self._next(self._owner))
 
     def _next(self, owner: int) -> Callable[[], None]:
         def go_on() -> None:
@@ -108,9 +108,9 @@ class SimulatedDisk:
                 return
             self._waiting.popleft()[1]()
             if self._waiting:
-                self._loop.after(self._took(), self._next(owner))
+                self._loop.schedule(self._write_seconds(), self._next(owner))
 
         return go_on
 
-    def _took(self) -> float:
+    def _write_seconds(self) -> float:
         return self._random.random() * self._seconds * (20 if self.is_slow else 1)

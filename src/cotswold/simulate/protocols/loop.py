@@ -20,7 +20,7 @@ class VirtualTimeLoop:
     _queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
     _scheduled: int = 0
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
+    def schedule(self, seconds: float, action: Callable[[], None]) -> None:
         """Schedule an action in ``seconds``."""
         assert seconds >= 0, f"an action {seconds} s from now"
         self._scheduled += 1

@@ -28,11 +28,11 @@ class Endpoint(Protocol):
 class Faults:
     """Faults of the network; none if all are 0."""
 
-    lost: float = 0.0
+    lost_fraction: float = 0.0
     """Fraction of messages that are lost."""
-    twice: float = 0.0
+    duplicated_fraction: float = 0.0
     """Fraction of messages that are delivered a second time, later."""
-    late: float = 0.0
+    delayed_fraction: float = 0.0
     """Fraction of messages that are late, so that others overtake them."""
     late_seconds: float = 1.0
     """Maximum delay of a late message in seconds."""
@@ -84,12 +84,12 @@ class SimulatedNetwork:
             if self.extra_seconds is not None:
                 seconds += self.extra_seconds(sender, send.to)
             faults = self.faults
-            if faults.lost and self.random.random() < faults.lost:
+            if faults.lost_fraction and self.random.random() < faults.lost_fraction:
                 continue
-            if faults.late and self.random.random() < faults.late:
+            if faults.delayed_fraction and self.random.random() < faults.delayed_fraction:
                 seconds += self.random.random() * faults.late_seconds
             self._deliver(sender, send, seconds)
-            if faults.twice and self.random.random() < faults.twice:
+            if faults.duplicated_fraction and self.random.random() < faults.duplicated_fraction:
                 self._deliver(sender, send, seconds + self.random.random() * faults.late_seconds)
 
     def _deliver(self, sender: str, send: Send, seconds: float) -> None:
@@ -98,4 +98,4 @@ class SimulatedNetwork:
             if player is not None and (sender, send.to) not in self.cut_links:
                 player.receive(sender, send.message)
 
-        self.loop.after(seconds, arrive)
+        self.loop.schedule(seconds, arrive)

@@ -67,7 +67,7 @@ class SimulatedCoordinator:
             self.name, self.coordinator.receive(sender, cast(FromWorker | FromServer, message), now)
         )
 
-    def ended(self, name: str, why: str) -> None:
+    def handle_end(self, name: str, why: str) -> None:
         """Handle the end of a process."""
         self._network.send(self.name, self.coordinator.ended(name, why, self._network.loop.now))
 
@@ -87,7 +87,7 @@ class SimulatedCoordinator:
     def _tick(self) -> None:
         loop = self._network.loop
         self._network.send(self.name, self.coordinator.tick(loop.now))
-        loop.after(TICK_SECONDS, self._tick)
+        loop.schedule(TICK_SECONDS, self._tick)
 
 
 @dataclass
@@ -101,8 +101,8 @@ class Collectives:
     seconds: float = 0.01
     patience_seconds: float = 3.0
     """Timeout in seconds after which members give up."""
-    _here: dict[object, dict[str, list[float] | None]] = field(default_factory=dict)
-    _left: dict[object, Callable[[str], None]] = field(default_factory=dict)
+    _joined: dict[object, dict[str, list[float] | None]] = field(default_factory=dict)
+    _leave_callbacks: dict[object, Callable[[str], None]] = field(default_factory=dict)
 
     def enter(
         self, key: object, plan: Plan, name: str, values: list[float] | None, done: Callable[[object], None]
@@ -111,8 +111,8 @@ class Collectives:
 
         ``done`` receives the values of all members by name, or None.
         """
-        here = self._here.setdefault((key, plan), {})
-        waiting = self._left.setdefault((key, plan), lambda _: None)
+        here = self._joined.setdefault((key, plan), {})
+        waiting = self._leave_callbacks.setdefault((key, plan), lambda _: None)
         over = [False]
 
         def leave(_: str) -> None:
@@ -123,10 +123,10 @@ class Collectives:
                 done(dict(here) if complete else None)
 
         here[name] = values
-        self._left[key, plan] = leave
+        self._leave_callbacks[key, plan] = leave
         if set(here) == set(plan.members):
-            self.network.loop.after(self.seconds, lambda: leave("all"))
-        self.network.loop.after(self.patience_seconds, lambda: leave("late"))
+            self.network.loop.schedule(self.seconds, lambda: leave("all"))
+        self.network.loop.schedule(self.patience_seconds, lambda: leave("late"))
 
 
 class SimulatedWorker(SimulatedProcess):
@@ -143,15 +143,15 @@ class SimulatedWorker(SimulatedProcess):
         seconds: Callable[[int], float],
     ) -> None:
         super().__init__(network, name)
-        self.seconds, self.computed = seconds, 0
+        self.seconds, self.computed_portions = seconds, 0
         self._collectives, self._shards, self._portion = collectives, shards, portion
         self.size = max(shard.stop for shard in shards)
         self.worker = BatchWorker(name, f"address of {name}", patterns, self.size, ListSums(shards))
         self._point: list[float] = []
-        self._computing: int | None = None
+        self._current_portion: int | None = None
         self._vectors: dict[str, list[float]] = {}
-        self._fetching: _Fetch | None = None
-        self._reducing: ReduceTask[list[float]] | None = None
+        self._fetch: _Fetch | None = None
+        self._reduction: ReduceTask[list[float]] | None = None
         network.endpoints[name] = self
         self._tick()
 
@@ -169,47 +169,47 @@ class SimulatedWorker(SimulatedProcess):
         else:
             self._start()
 
-    def _after(self, seconds: float, action: Callable[[], None]) -> None:
-        self._network.loop.after(seconds, lambda: self._do(action))
+    def _schedule(self, seconds: float, action: Callable[[], None]) -> None:
+        self._network.loop.schedule(seconds, lambda: self._do(action))
 
     def _tick(self) -> None:
         if not self.is_alive:
             return
         if self._paused is None:
             self._do(lambda: self._send(self.worker.tick(self._network.loop.now)))
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
     def _handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Pulled):
-            if self._fetching is not None:
-                self._fetching.pulled(message)
+            if self._fetch is not None:
+                self._fetch.pulled(message)
             return
         self._send(self.worker.receive(sender, cast(ToWorker, message), self._network.loop.now))
-        if self._fetching is not None and self.worker.is_outdated:
-            self._fetching = None
+        if self._fetch is not None and self.worker.is_outdated:
+            self._fetch = None
             self._send(self.worker.broke_off("", self._network.loop.now))
-        if self._reducing is not None and self.worker.is_reduction_outdated:
-            self._reducing = None
+        if self._reduction is not None and self.worker.is_reduction_outdated:
+            self._reduction = None
             self._send(self.worker.broke_off("", self._network.loop.now))
 
     # --- tasks ---
 
     @property
-    def computing(self) -> int | None:
+    def current_portion(self) -> int | None:
         """The portion that is being computed."""
-        return self._computing
+        return self._current_portion
 
     def _start(self) -> None:
         task = self.worker.task() or self.worker.reduction()
         match task:
             case FetchTask():
-                self._fetching = _Fetch(self, task)
-                self._fetching.next()
+                self._fetch = _Fetch(self, task)
+                self._fetch.next()
             case PortionTask():
-                self._computing = task.grant.portion
-                self._after(self.seconds(task.grant.portion), lambda: self._compute(task))
+                self._current_portion = task.grant.portion
+                self._schedule(self.seconds(task.grant.portion), lambda: self._compute(task))
             case ReduceTask():
-                reduce, self._reducing = task.reduce, task
+                reduce, self._reduction = task.reduce, task
                 key = ("reduce", reduce.evaluation, reduce.attempt)
                 self._collectives.enter(
                     key,
@@ -223,8 +223,8 @@ class SimulatedWorker(SimulatedProcess):
 
     def _compute(self, task: PortionTask[list[float]]) -> None:
         now = self._network.loop.now
-        self._computing = None
-        self.computed += 1
+        self._current_portion = None
+        self.computed_portions += 1
         try:
             result, gradient = self._portion(task.grant.portion, self._point)
         except ValueError as error:
@@ -236,9 +236,9 @@ class SimulatedWorker(SimulatedProcess):
         self._send(self.worker.computed(result, now))
 
     def _end_reduction(self, task: ReduceTask[list[float]], brought: object) -> None:
-        if self._reducing is not task:
+        if self._reduction is not task:
             return
-        self._reducing = None
+        self._reduction = None
         now = self._network.loop.now
         if brought is None:
             self._send(self.worker.broke_off("", now))
@@ -255,28 +255,28 @@ class _Fetch:
 
     def __init__(self, player: SimulatedWorker, task: FetchTask) -> None:
         self._worker, self._begin = player, task.begin
-        self._left = list(task.begin.fetches)
+        self._remaining = list(task.begin.fetches)
         self._parts: dict[int, list[float]] = {}
 
     def next(self) -> None:
         player = self._worker
-        if player._fetching is not self:
+        if player._fetch is not self:
             return
-        if not self._left:
+        if not self._remaining:
             self._finish()
             return
-        fetch = self._left[0]
+        fetch = self._remaining[0]
         if fetch.plan is not None and fetch.plan.members[0] != player.name:
-            self._meet(None)
+            self._join_reduction(None)
             return
         self._parts = {}
         self._pull()
 
     def _pull(self) -> None:
         player, begin = self._worker, self._begin
-        if player._fetching is not self or not self._left:
+        if player._fetch is not self or not self._remaining:
             return
-        name = self._left[0].name
+        name = self._remaining[0].name
         for server in sorted({shard.server for shard in player._shards}):
             wanted = tuple(
                 each.number
@@ -285,17 +285,21 @@ class _Fetch:
             )
             if wanted:
                 player._send([Send(server, Pull(begin.session, begin.evaluation, name, wanted))])
-        player._after(1.0, lambda: self._pull_again(name))
+        player._schedule(1.0, lambda: self._pull_again(name))
 
     def _pull_again(self, name: str) -> None:
-        if self._left and self._left[0].name == name and len(self._parts) < len(self._worker._shards):
+        if (
+            self._remaining
+            and self._remaining[0].name == name
+            and len(self._parts) < len(self._worker._shards)
+        ):
             self._pull()
 
     def pulled(self, pulled: Pulled) -> None:
         begin = self._begin
-        if (pulled.session, pulled.evaluation) != (begin.session, begin.evaluation) or not self._left:
+        if (pulled.session, pulled.evaluation) != (begin.session, begin.evaluation) or not self._remaining:
             return
-        if pulled.name != self._left[0].name or len(self._parts) == len(self._worker._shards):
+        if pulled.name != self._remaining[0].name or len(self._parts) == len(self._worker._shards):
             return
         if pulled.error is not None:
             self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
@@ -305,31 +309,35 @@ class _Fetch:
         if len(self._parts) < len(self._worker._shards):
             return
         values = [each for number in sorted(self._parts) for each in self._parts[number]]
-        if self._left[0].plan is None:
-            self._got(values)
+        if self._remaining[0].plan is None:
+            self._finish_vector(values)
         else:
-            self._meet(values)
+            self._join_reduction(values)
 
-    def _meet(self, values: list[float] | None) -> None:
-        player, fetch = self._worker, self._left[0]
+    def _join_reduction(self, values: list[float] | None) -> None:
+        player, fetch = self._worker, self._remaining[0]
         assert fetch.plan is not None, "a broadcast has a plan"
         key = ("broadcast", self._begin.evaluation, fetch.name)
         player._collectives.enter(
-            key, fetch.plan, player.name, values, lambda brought: player._do(lambda: self._met(brought))
+            key,
+            fetch.plan,
+            player.name,
+            values,
+            lambda brought: player._do(lambda: self._finish_reduction(brought)),
         )
 
-    def _met(self, brought: object) -> None:
-        if self._worker._fetching is not self:
+    def _finish_reduction(self, brought: object) -> None:
+        if self._worker._fetch is not self:
             return
         if brought is None:
             self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
             return
-        plan = self._left[0].plan
+        plan = self._remaining[0].plan
         assert plan is not None, "a broadcast has a plan"
-        self._got(list(cast(dict[str, list[float]], brought)[plan.members[0]]))
+        self._finish_vector(list(cast(dict[str, list[float]], brought)[plan.members[0]]))
 
-    def _got(self, values: list[float]) -> None:
-        self._worker._vectors[self._left.pop(0).name] = values
+    def _finish_vector(self, values: list[float]) -> None:
+        self._worker._vectors[self._remaining.pop(0).name] = values
         self.next()
 
     def _finish(self) -> None:
@@ -352,5 +360,5 @@ class _Fetch:
         self._stop(player.worker.fetched(digests, player._network.loop.now))
 
     def _stop(self, sends: list[Send]) -> None:
-        self._worker._fetching = None
+        self._worker._fetch = None
         self._worker._send(sends)

@@ -47,7 +47,7 @@ class SimulatedUpdateServer:
         self, network: SimulatedNetwork, updates: UpdateServer[list[float]], name: str, seconds: float
     ) -> None:
         self.name, self.updates = name, updates
-        self.most_waiting_bytes = 0
+        self.max_queued_bytes = 0
         self._network, self._seconds = network, seconds
         network.endpoints[name] = self
         self._drain()
@@ -55,11 +55,11 @@ class SimulatedUpdateServer:
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
         self._network.send(self.name, self.updates.receive(sender, cast(ToUpdates, message)))
-        self.most_waiting_bytes = max(self.most_waiting_bytes, self.updates.waiting)
+        self.max_queued_bytes = max(self.max_queued_bytes, self.updates.waiting)
 
     def _drain(self) -> None:
         self._network.send(self.name, self.updates.drain())
-        self._network.loop.after(self._seconds, self._drain)
+        self._network.loop.schedule(self._seconds, self._drain)
 
 
 class SimulatedDispatcher:
@@ -80,7 +80,7 @@ class SimulatedDispatcher:
     def _tick(self) -> None:
         loop = self._network.loop
         self._network.send(self.name, self.dispatcher.tick(loop.now))
-        loop.after(TICK_SECONDS, self._tick)
+        loop.schedule(TICK_SECONDS, self._tick)
 
 
 class SimulatedRank:
@@ -174,17 +174,17 @@ class SimulatedReplica(SimulatedProcess):
         task = self.replica.task()
         if task is not None:
             self._begins(task)
-            weights = self._installed(task)
-            self._network.loop.after(self._seconds(), lambda: self._do(lambda: self._step(task, weights)))
+            weights = self._install(task)
+            self._network.loop.schedule(self._seconds(), lambda: self._do(lambda: self._step(task, weights)))
 
     def _tick(self) -> None:
         if not self.is_alive:
             return
         if self._paused is None:
             self._do(lambda: self._send(self.replica.tick(self._network.loop.now)))
-        self._network.loop.after(TICK_SECONDS, self._tick)
+        self._network.loop.schedule(TICK_SECONDS, self._tick)
 
-    def _installed(self, task: StepTask) -> list[float]:
+    def _install(self, task: StepTask) -> list[float]:
         of = {shard.number: shard for shard in self._shards}
         newest: dict[int, object] = {}
         versions: dict[int, dict[int, int]] = {number: {} for number in self._others}

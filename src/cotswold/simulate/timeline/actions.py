@@ -65,7 +65,7 @@ class Script:
         """The recorded programs."""
         return tuple(map(tuple, self._actions))
 
-    def work(self, kind: str, seconds: Sequence[float]) -> None:
+    def add_work(self, kind: str, seconds: Sequence[float]) -> None:
         """Record that every rank computes for its number of seconds; 0 records nothing."""
         for actions, each in zip(self._actions, seconds, strict=True):
             if each > 0:

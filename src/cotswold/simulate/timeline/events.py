@@ -23,7 +23,7 @@ class RankTimes:
 
     work: dict[str, float]
     """Seconds by kind of operation, including the wait for a shared device."""
-    exposed: float
+    exposed_seconds: float
     """Seconds of waiting while messages of the rank were in flight."""
     imbalance: float
     """Seconds of waiting for slower ranks, also at the end of the update."""
@@ -58,20 +58,20 @@ def run_programs(programs: Sequence[Program], topology: Topology) -> Timeline:
 @dataclass
 class _Rank:
     program: Program
-    place: int = 0
+    action_index: int = 0
     through: set[tuple[str, int, int]] = field(default_factory=set)
     """Delivered messages of which the rank is an end: exchange, source, target."""
-    waiting: Wait | None = None
-    since: float = 0.0
+    wait: Wait | None = None
+    started_at: float = 0.0
     work: dict[str, float] = field(default_factory=dict)
-    busy: list[Stretch] = field(default_factory=list)
-    idle: list[Stretch] = field(default_factory=list)
-    in_flight: list[Stretch] = field(default_factory=list)
-    ended: float = 0.0
+    busy_intervals: list[Stretch] = field(default_factory=list)
+    idle_intervals: list[Stretch] = field(default_factory=list)
+    message_intervals: list[Stretch] = field(default_factory=list)
+    end_time: float = 0.0
 
     @property
     def action(self) -> Action | None:
-        return self.program[self.place] if self.place < len(self.program) else None
+        return self.program[self.action_index] if self.action_index < len(self.program) else None
 
 
 @dataclass(frozen=True)
@@ -97,25 +97,25 @@ class _Simulation:
 
     def run(self) -> Timeline:
         for rank in range(len(self._ranks)):
-            self._go_on(rank, 0.0)
+            self._run_rank(rank, 0.0)
         while self._events:
             now, _, event = heapq.heappop(self._events)
             event(now)
         stuck = [number for number, rank in enumerate(self._ranks) if rank.action is not None]
         assert not stuck, f"ranks {stuck} wait for messages that no rank sends"
-        seconds = max(rank.ended for rank in self._ranks)
+        seconds = max(rank.end_time for rank in self._ranks)
         times = tuple(_times(rank, seconds) for rank in self._ranks)
         return Timeline(seconds, times, self._sent, self._outside, self._messages)
 
-    def _at(self, when: float, event: Callable[[float], None]) -> None:
+    def _schedule(self, when: float, event: Callable[[float], None]) -> None:
         self._number += 1
         heapq.heappush(self._events, (when, self._number, event))
 
-    def _go_on(self, number: int, now: float) -> None:
+    def _run_rank(self, number: int, now: float) -> None:
         """Execute actions until one takes time."""
         rank = self._ranks[number]
         while (action := rank.action) is not None:
-            rank.since = now
+            rank.started_at = now
             match action:
                 case Compute():
                     device = self._device(number)
@@ -125,16 +125,16 @@ class _Simulation:
                 case Post():
                     for target, bytes_ in action.sends:
                         self._send(now, number, target, action.exchange, bytes_)
-                case Wait() if not _all_through(number, rank, action):
-                    rank.waiting = action
+                case Wait() if not _is_waiting_throughout(number, rank, action):
+                    rank.wait = action
                     return
                 case AllReduce():
                     self._reducing.append(number)
                     if len(self._reducing) == len(self._ranks):
                         self._all_reduce(now, action)
                     return
-            rank.place += 1
-        rank.ended = now
+            rank.action_index += 1
+        rank.end_time = now
 
     def _device(self, rank: int) -> SharedDevice:
         return self._devices.setdefault(self._topology.device(rank), SharedDevice())
@@ -146,18 +146,20 @@ class _Simulation:
         if following is not None:
             when, who = following
             version = device.version
-            self._at(when, lambda now: self._worked(who, now) if device.version == version else None)
+            self._schedule(
+                when, lambda now: self._finish_work(who, now) if device.version == version else None
+            )
 
-    def _worked(self, number: int, now: float) -> None:
+    def _finish_work(self, number: int, now: float) -> None:
         rank = self._ranks[number]
         action = rank.action
         assert isinstance(action, Compute), "only work ends"
         self._device(number).end(now, number)
-        rank.work[action.kind] = rank.work.get(action.kind, 0.0) + now - rank.since
-        rank.busy.append((rank.since, now))
-        rank.place += 1
+        rank.work[action.kind] = rank.work.get(action.kind, 0.0) + now - rank.started_at
+        rank.busy_intervals.append((rank.started_at, now))
+        rank.action_index += 1
         self._schedule_end(number)
-        self._go_on(number, now)
+        self._run_rank(number, now)
 
     def _send(self, now: float, source: int, target: int, exchange: str, bytes_: int) -> None:
         route = self._topology.route(source, target)
@@ -166,44 +168,44 @@ class _Simulation:
         if self._topology.host(source) != self._topology.host(target):
             self._outside += bytes_
         message = _Message(exchange, source, target, bytes_, route, now)
-        self._at(now, lambda when: self._enter(message, 0, when, when))
+        self._schedule(now, lambda when: self._enter(message, 0, when, when))
 
     def _enter(self, message: _Message, number: int, tail: float, now: float) -> None:
         """Handle the arrival of a message's first byte at a port; its last byte leaves after ``tail``."""
         route = message.route
         port, last = route.ports[number], number == len(route.ports) - 1
-        begin = max(now, self._ports.get(port.place, 0.0))
+        begin = max(now, self._ports.get(port.position, 0.0))
         end = begin + message.bytes / port.bytes_a_second
-        self._ports[port.place] = end
+        self._ports[port.position] = end
         if route.offload < 1 and (number == 0 or last):
             rank = message.source if number == 0 else message.target
-            self._at(begin, lambda when: self._take(rank, route.offload, when))
-            self._at(end, lambda when: self._give_back(rank, route.offload, when))
+            self._schedule(begin, lambda when: self._take(rank, route.offload, when))
+            self._schedule(end, lambda when: self._end_transfer(rank, route.offload, when))
         tail = max(tail, end)
         if last:
-            self._at(tail, lambda when: self._arrive(message, when))
+            self._schedule(tail, lambda when: self._arrive(message, when))
         else:
             hop = route.latency / (len(route.ports) - 1)
-            self._at(begin + hop, lambda when: self._enter(message, number + 1, tail + hop, when))
+            self._schedule(begin + hop, lambda when: self._enter(message, number + 1, tail + hop, when))
 
     def _take(self, rank: int, left: float, now: float) -> None:
         self._device(rank).take(now, left)
         self._schedule_end(rank)
 
-    def _give_back(self, rank: int, left: float, now: float) -> None:
-        self._device(rank).give_back(now, left)
+    def _end_transfer(self, rank: int, left: float, now: float) -> None:
+        self._device(rank).end_message(now, left)
         self._schedule_end(rank)
 
     def _arrive(self, message: _Message, now: float) -> None:
         for number in (message.source, message.target):
             rank = self._ranks[number]
             rank.through.add((message.exchange, message.source, message.target))
-            rank.in_flight.append((message.sent, now))
-            if rank.waiting is not None and _all_through(number, rank, rank.waiting):
-                rank.waiting = None
-                rank.idle.append((rank.since, now))
-                rank.place += 1
-                self._go_on(number, now)
+            rank.message_intervals.append((message.sent, now))
+            if rank.wait is not None and _is_waiting_throughout(number, rank, rank.wait):
+                rank.wait = None
+                rank.idle_intervals.append((rank.started_at, now))
+                rank.action_index += 1
+                self._run_rank(number, now)
 
     def _all_reduce(self, now: float, action: AllReduce) -> None:
         """Perform an all-reduce with the latency steps of a tree, and the bandwidth of a ring.
@@ -222,25 +224,27 @@ class _Simulation:
         self._outside += round(sent * between / count)
         self._messages += 2 * (count - 1)
         reducing, self._reducing = self._reducing, []
-        self._at(now + seconds, lambda when: self._all_reduced(reducing, now, when))
+        self._schedule(now + seconds, lambda when: self._all_reduced(reducing, now, when))
 
     def _all_reduced(self, reducing: list[int], began: float, now: float) -> None:
         for number in reducing:
             rank = self._ranks[number]
-            rank.in_flight.append((began, now))
-            rank.idle.append((rank.since, now))
-            rank.place += 1
+            rank.message_intervals.append((began, now))
+            rank.idle_intervals.append((rank.started_at, now))
+            rank.action_index += 1
         for number in reducing:
-            self._go_on(number, now)
+            self._run_rank(number, now)
 
 
-def _all_through(number: int, rank: _Rank, wait: Wait) -> bool:
+def _is_waiting_throughout(number: int, rank: _Rank, wait: Wait) -> bool:
     return all((wait.exchange, source, number) in rank.through for source in wait.sources) and all(
         (wait.exchange, number, target) in rank.through for target in wait.targets
     )
 
 
 def _times(rank: _Rank, seconds: float) -> RankTimes:
-    in_flight, idle = union(rank.in_flight), union([*rank.idle, (rank.ended, seconds)])
+    in_flight, idle = union(rank.message_intervals), union([*rank.idle_intervals, (rank.end_time, seconds)])
     exposed = common(in_flight, idle)
-    return RankTimes(rank.work, exposed, length(idle) - exposed, common(in_flight, union(rank.busy)))
+    return RankTimes(
+        rank.work, exposed, length(idle) - exposed, common(in_flight, union(rank.busy_intervals))
+    )

@@ -81,7 +81,7 @@ class LayerPart:
     """A rank's part of a layer, as boxes (map, y, x) that it computes, and reads of the input."""
 
     layer: LayerGeometry
-    owns: Box
+    output_box: Box
     reads: Box
     flops: int
     """FLOPs of one product for one image."""
@@ -90,7 +90,7 @@ class LayerPart:
 
     def moved_bytes(self, images: int, value_bytes: int) -> int:
         """Bytes that a product reads and writes: weights and both maps."""
-        return (self.weights + images * (self.owns.size + self.reads.size)) * value_bytes
+        return (self.weights + images * (self.output_box.size + self.reads.size)) * value_bytes
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,10 @@ class LayerWork:
             in_space = layer.kind in ("local", "convolution") or (layer.kind == "pool" and in_space)
             if in_space:
                 boxes = Partition.even(layer.plane.grid, grid).boxes
-                cut.append([_in_space(layer, box) for box in boxes])
+                cut.append([_spatial_part(layer, box) for box in boxes])
             else:
                 ends = chunk_bounds(layer.maps, grid.size)
-                cut.append([_by_outputs(layer, first, stop) for first, stop in pairwise(ends)])
+                cut.append([_map_part(layer, first, stop) for first, stop in pairwise(ends)])
         return cut
 
     def programs(self, grid: Grid, speed: DeviceModel) -> tuple[Program, ...]:
@@ -179,7 +179,7 @@ class LayerWork:
         parts = self.parts(grid)
         return self.value_bytes * max(
             sum(
-                row[rank].weights + 2 * self.images * (row[rank].owns.size + row[rank].reads.size)
+                row[rank].weights + 2 * self.images * (row[rank].output_box.size + row[rank].reads.size)
                 for row in parts
             )
             for rank in range(grid.size)
@@ -202,16 +202,16 @@ class LayerWork:
                 speed.product(operation, shape, count, each, each)
                 for count, each in zip(flops, moved, strict=True)
             ]
-            script.work(operation, seconds)
+            script.add_work(operation, seconds)
         elif operation != "δx'":
             name: Literal["pool", "pool'"] = "pool" if operation == "Wx" else "pool'"
-            script.work(name, [speed.memory_bound(name, shape, each, each) for each in moved])
+            script.add_work(name, [speed.memory_bound(name, shape, each, each) for each in moved])
 
     def _step(self, script: Script, speed: DeviceModel, row: Sequence[LayerPart]) -> None:
         layer = row[0].layer
         shape = RateShape(layer.plane.fan_in, layer.maps, self.images)
         held = [part.moved_bytes(self.images, self.value_bytes) for part in row]
-        script.work(
+        script.add_work(
             "update",
             [
                 speed.memory_bound("update", shape, STEP_PASSES * self.value_bytes * part.weights, each)
@@ -220,7 +220,7 @@ class LayerWork:
         )
 
 
-def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
+def _spatial_part(layer: LayerGeometry, blocks: Box) -> LayerPart:
     """Part of a rank that has a box (y, x) of a layer's blocks, with all maps."""
     if not blocks.size:
         return LayerPart(layer, EMPTY_BOX, EMPTY_BOX, 0, 0)
@@ -235,7 +235,7 @@ def _in_space(layer: LayerGeometry, blocks: Box) -> LayerPart:
     return LayerPart(layer, owns, reads, part.product_flops, weights)
 
 
-def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
+def _map_part(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
     """Part of a rank that has some maps of a layer, at all places."""
     if first == stop:
         return LayerPart(layer, EMPTY_BOX, EMPTY_BOX, 0, 0)
@@ -254,9 +254,9 @@ def _by_outputs(layer: LayerGeometry, first: int, stop: int) -> LayerPart:
 
 def _plan(below: Sequence[LayerPart], above: Sequence[LayerPart]) -> ExchangePlan:
     """Plan the exchange from ranks' parts of a layer to what they read of it in the next layer."""
-    writes = tuple(part.owns for part in below)
+    writes = tuple(part.output_box for part in below)
     if above[0].layer.kind != "full":
         return ExchangePlan(writes, tuple(part.reads for part in above))
     shape = below[0].layer.output  # a full layer reads the map as one column
     everything = Box.whole((shape.channels, shape.height, shape.width))
-    return ExchangePlan(writes, tuple(everything if part.owns.size else EMPTY_BOX for part in above))
+    return ExchangePlan(writes, tuple(everything if part.output_box.size else EMPTY_BOX for part in above))

@@ -11,7 +11,7 @@ from cotswold.simulate.workloads.layers import LayerGeometry, LayerKind, LayerWo
 from cotswold.simulate.workloads.stacks import StackWork
 from cotswold.simulate.workloads.work import stack_work
 
-LADDER = {
+COATES_NETWORKS = {
     "180 M": ("coates2013-1.8b", 2),
     "680 M": ("coates2013-11b", 4),
     "1.8 B": ("coates2013-1.8b", 8),
@@ -37,7 +37,7 @@ def ladder() -> dict[str, StackWork]:
                 ],
             )
         )
-        for name, (recipe, maps) in LADDER.items()
+        for name, (recipe, maps) in COATES_NETWORKS.items()
     }
 
 

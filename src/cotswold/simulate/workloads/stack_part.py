@@ -96,7 +96,7 @@ class StackPart:
 
     def product(self, operation: Product, flops: Sequence[int]) -> None:
         """Record a product with these FLOPs per rank; the moved bytes are proportional to them."""
-        self.script.work(
+        self.script.add_work(
             operation,
             [
                 self.speed.product(operation, self.shape, part, held * part // max(all_, 1), held)
@@ -115,7 +115,9 @@ class StackPart:
 
     def inner_flops(self, here: Sequence[Box]) -> list[int]:
         """FLOPs of a product over those blocks whose windows are inside a rank's own box."""
-        return self._flops(lambda rank: self.layer.within(here[rank]).intersect(self.cut.blocks.box(rank)))
+        return self._flops(
+            lambda rank: self.layer.blocks_within(here[rank]).intersect(self.cut.blocks.box(rank))
+        )
 
     @cached_property
     def own_pixel_flops(self) -> list[int]:
@@ -127,7 +129,7 @@ class StackPart:
         ]
 
     def _pass(self, operation: MemoryBoundOp, moved: Sequence[float]) -> None:
-        self.script.work(
+        self.script.add_work(
             operation,
             [
                 self.speed.memory_bound(operation, self.shape, each, held)

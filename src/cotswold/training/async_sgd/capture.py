@@ -53,7 +53,7 @@ class Captured:
             due += [below for below, _ in node.next_functions]
         return False
 
-    def given(self, inputs: Tensor) -> None:
+    def record_inputs(self, inputs: Tensor) -> None:
         """Record the inputs of the first application."""
         self.inputs, self._below = inputs.detach().clone(), inputs.grad_fn
 
@@ -87,7 +87,7 @@ def layers_of(module: nn.Module) -> Mapping[str, Layer]:
     return found
 
 
-class _Rooted(torch.autograd.Function):
+class _AutogradRoot(torch.autograd.Function):
     """A copy of a tensor that has a gradient even if nothing below requires one."""
 
     @staticmethod
@@ -99,14 +99,14 @@ class _Rooted(torch.autograd.Function):
         return gradients[0], None
 
 
-def _rooted(output: Tensor) -> Tensor:
+def _with_autograd_root(output: Tensor) -> Tensor:
     root = torch.zeros((), device=output.device, requires_grad=True)
-    found: Tensor = _Rooted.apply(output, root)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    found: Tensor = _AutogradRoot.apply(output, root)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return found
 
 
 @contextmanager
-def capturing(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
+def capture_factors(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
     """Capture the inputs and output errors of layers while the context is open.
 
     With ``skip`` their weights get no gradient, and the product for it is not computed.
@@ -134,9 +134,9 @@ def _hook(one: Captured) -> Callable[..., Tensor | None]:
             return None
         changed = None
         if not output.requires_grad or output._is_view():  # a view that changes in place loses its hooks
-            changed = output = _rooted(output)
+            changed = output = _with_autograd_root(output)
         (given,) = (*inputs, *named.values())
-        one.given(given)
+        one.record_inputs(given)
 
         def came(gradient: Tensor) -> None:
             one.errors = gradient.detach().clone()

@@ -34,6 +34,6 @@ class Validation:
         return found
 
 
-def in_evaluator(recipe: str, store: str) -> Validation:
+def build_evaluation(recipe: str, store: str) -> Validation:
     """Build the evaluation from a recipe's text and the path of its store, which has a validation split."""
-    return Validation(Evaluator.of_recipe(recipes.parse(recipe), Store(store)))
+    return Validation(Evaluator.from_recipe(recipes.parse(recipe), Store(store)))

@@ -147,7 +147,7 @@ class LocalFactors:
         return float(self.gradient().square().sum(dtype=torch.float64))
 
 
-def joined(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | LocalFactors:
+def concatenate(factors: Sequence[LinearFactors | LocalFactors]) -> LinearFactors | LocalFactors:
     """Concatenate the factors of one layer over batches; the gradient is the sum of theirs."""
     one = factors[0]
     if len(factors) == 1:

@@ -18,7 +18,7 @@ from typing import IO, cast
 
 from torch import nn
 
-from cotswold.errors import CotswoldError, MachineError, UserError, told
+from cotswold.errors import CotswoldError, MachineError, UserError, describe_exception
 from cotswold.host import Call, Process, inherited
 from cotswold.processes.forked_work import live_processes
 from cotswold.training.async_sgd.replica_task import FIRST
@@ -84,7 +84,7 @@ def _await(process: Process) -> None:
 
 def _pickled(error: Exception) -> bytes:
     """Return the pickled exception, or a RuntimeError with its text if it cannot be pickled."""
-    words = told(error)
+    words = describe_exception(error)
     if not isinstance(error, CotswoldError):
         error.add_note("".join(traceback.format_exception(error)))
     try:

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from cotswold.errors import UserError
 from cotswold.ops.local import encode
 from cotswold.shards.runtime.work import Slot
-from cotswold.training.async_sgd.capture import Captured, capturing, layers_of
-from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors, agree, joined
+from cotswold.training.async_sgd.capture import Captured, capture_factors, layers_of
+from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors, agree, concatenate
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.wire import Shard
 
@@ -42,7 +42,7 @@ class Cost:
     gradient: int
     factors: int | None
     """None if factors do not give the gradient."""
-    way: PushFormat
+    push_format: PushFormat
     """The chosen format."""
 
 
@@ -83,14 +83,16 @@ class ModuleUpdates:
         self._shards, self._push_samples = shards, samples
         self.costs = {}
 
-    def of_batch(self, loss: Callable[[], Tensor], samples: int, gradient: Tensor) -> float:
+    def compute_loss(self, loss: Callable[[], Tensor], samples: int, gradient: Tensor) -> float:
         """Return the loss of a batch; ``loss`` runs the module's forward pass.
 
         Pushed gradients are added to ``gradient`` ``(size,)``, factors to the result of `take`. Before `lay`
         everything is a gradient. Raises UserError if a layer with factors is applied twice, or cannot have
         the factors that the user requested.
         """
-        chosen = {name: self._layers[name] for name, cost in self.costs.items() if cost.way == "factors"}
+        chosen = {
+            name: self._layers[name] for name, cost in self.costs.items() if cost.push_format == "factors"
+        }
         wished = {name for name, way in self._wished.items() if way == "gradient"}
         decided = self.costs.keys() | wished
         new = {name: each for name, each in self._layers.items() if self._shards and name not in decided}
@@ -98,18 +100,18 @@ class ModuleUpdates:
         self._newest = {}
         self.flat.set_grad_views(target)
         try:
-            with capturing(new, skip=False) as first, capturing(chosen, skip=True) as found:
+            with capture_factors(new, skip=False) as first, capture_factors(chosen, skip=True) as found:
                 value = loss()
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         finally:
             self.flat.set_grad_views(None)
         for name, each in found.items():
-            self._keep(name, _once(name, each))
+            self._keep(name, _factors_of_single_use(name, each))
         for name, each in first.items():
-            own = self.flat.named(target)[self._weights(name)]
+            own = self.flat.by_name(target)[self._weights(name)]
             if each.errors is not None or own.any():  # the loss depends on it
-                self.costs[name] = self._decided(name, each, own, samples)
-                if self.costs[name].way == "factors":
+                self.costs[name] = self._choose_format(name, each, own, samples)
+                if self.costs[name].push_format == "factors":
                     self._keep(name, each.factors)
                     own.zero_()
         if target is not gradient:
@@ -132,19 +134,19 @@ class ModuleUpdates:
     def take(self) -> Mapping[str, Factors]:
         """Return the factors since the last call, by the name of the weights."""
         taken, self._factors = self._factors, {}
-        return {self._weights(name): joined(each) for name, each in taken.items()}
+        return {self._weights(name): concatenate(each) for name, each in taken.items()}
 
     @property
     def factored(self) -> list[str]:
         """The names of the weights that are pushed as factors."""
-        return [self._weights(name) for name, cost in self.costs.items() if cost.way == "factors"]
+        return [self._weights(name) for name, cost in self.costs.items() if cost.push_format == "factors"]
 
     def _keep(self, name: str, factors: LinearFactors | LocalFactors | None) -> None:
         if factors is not None:
             self._factors.setdefault(name, []).append(factors)
             self._newest[name] = factors
 
-    def _decided(self, name: str, captured: Captured, gradient: Tensor, samples: int) -> Cost:
+    def _choose_format(self, name: str, captured: Captured, gradient: Tensor, samples: int) -> Cost:
         factors, wish = captured.factors, self._wished.get(name)
         if factors is None or captured.calls > 1 or not agree(factors, gradient):
             if wish == "factors":
@@ -189,7 +191,7 @@ class ModuleUpdates:
         return Slot(slot.name, slot.rows, slot.columns, own)
 
 
-def _once(name: str, captured: Captured) -> LinearFactors | LocalFactors | None:
+def _factors_of_single_use(name: str, captured: Captured) -> LinearFactors | LocalFactors | None:
     if captured.calls > 1:
         raise UserError(
             f"{name} was applied {captured.calls} times in one batch, but once in the first; its factors are "

@@ -45,7 +45,7 @@ from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.runtime.arithmetic import is_finite
 from cotswold.shards.runtime.work import PortionSum, Slot, VaryingWork
-from cotswold.training.async_sgd.replica_task import ReplicaTask, in_replica
+from cotswold.training.async_sgd.replica_task import ReplicaTask, build_replica_task
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES
 from cotswold.training.data.remote import WorkerSamples
 from cotswold.training.strategies.base import Batch
@@ -54,24 +54,24 @@ from cotswold.training.strategies.supervised import require_targets
 _ORDER = struct.Struct("=qqqd")
 """The round, the first and last index of a batch, and the rate of its step."""
 _ANSWER_BYTES = 4096
-_AHEAD = 2
+_QUEUED_BATCHES_PER_PROCESS = 2
 """Batches per process in the queue, so that the next one is available at once."""
 _GIVEN = "host"
 
 
-class MovableWork(ReplicaWork, Protocol):
+class RelocatableTask(ReplicaWork, Protocol):
     """A task whose parameters can move into shared memory."""
 
-    def lie_in(self, vector: Tensor) -> None:
+    def bind_parameters(self, vector: Tensor) -> None:
         """Move the parameters and their values into this vector."""
         ...
 
 
 @dataclass(frozen=True)
-class Served:
+class RemoteBatches:
     """Samples from data servers, which the leader receives and passes to the other processes."""
 
-    patterns: WorkerSamples
+    samples: WorkerSamples
     shape: tuple[int, int, int]
     """(channel, y, x) of a sample."""
     targets: int
@@ -86,7 +86,7 @@ class Shared:
     """
 
     def __init__(
-        self, parameters: Tensor, processes: int, samples: int, served: Served | None = None
+        self, parameters: Tensor, processes: int, samples: int, served: RemoteBatches | None = None
     ) -> None:
         """``samples`` is the maximum in one round. Raises MachineError without shared memory."""
         row = -(-parameters.nbytes // ALIGNED_BYTES) * ALIGNED_BYTES
@@ -110,15 +110,15 @@ class Shared:
             block.memory, dtype=torch.int64, count=processes + samples, offset=(1 + processes) * row
         )
         self.has_batch, self.samples = rest[:processes], rest[processes:]
-        self.handed = None if served is None else Handed(block, size - handed, samples, served)
+        self.batches = None if served is None else SharedBatches(block, size - handed, samples, served)
 
 
-class Handed:
+class SharedBatches:
     """Batches in shared memory, indexed by their position."""
 
     is_augmented = False
 
-    def __init__(self, block: Block, offset: int, samples: int, served: Served) -> None:
+    def __init__(self, block: Block, offset: int, samples: int, served: RemoteBatches) -> None:
         """``samples`` is the capacity; the memory starts ``offset`` bytes into the block."""
         self._shape, self._samples = served.shape, samples
         kind, width = (torch.float32, served.targets) if served.targets else (torch.int64, 1)
@@ -136,15 +136,15 @@ class Handed:
     def put(self, start: int, batch: Batch) -> None:
         """Store a batch from position ``start`` on."""
         stop = start + len(batch.inputs)
-        self._of(start, stop).copy_(batch.inputs)
+        self._batch_inputs(start, stop).copy_(batch.inputs)
         self._targets[start:stop] = require_targets(batch.targets)
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return the batch stored at these consecutive positions, without a copy."""
         start, stop = numbers[0], numbers[-1] + 1
-        return Batch(self._of(start, stop), self._targets[start:stop])
+        return Batch(self._batch_inputs(start, stop), self._targets[start:stop])
 
-    def _of(self, start: int, stop: int) -> Tensor:
+    def _batch_inputs(self, start: int, stop: int) -> Tensor:
         """Return a batch's inputs, images last."""
         channels, height, width = self._shape
         size = channels * height * width
@@ -162,7 +162,7 @@ class HogwildReplica:
         batch: int,
         queue: socket.socket,
         processes: Sequence[Process],
-        served: Served | None = None,
+        served: RemoteBatches | None = None,
     ) -> None:
         """Batches are put into ``queue``, which also returns the answers."""
         self._served = served
@@ -181,12 +181,12 @@ class HogwildReplica:
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Prefetch batches, as `FedWork.expect`; local samples need no request."""
         if self._served is not None:
-            self._served.patterns.expect([part for each in batches for part in self._parts(each)])
+            self._served.samples.expect([part for each in batches for part in self._parts(each)])
 
     @property
     def is_starved(self) -> bool:
         """True while the leader waits for samples."""
-        return self._served is not None and self._served.patterns.is_starved
+        return self._served is not None and self._served.samples.is_starved
 
     def _parts(self, samples: Sequence[int]) -> list[Sequence[int]]:
         """Return the batches of these samples."""
@@ -241,15 +241,15 @@ class HogwildReplica:
             _ORDER.pack(self._round, start, min(start + self._batch, len(samples)), rate)
             for start in range(0, len(samples), self._batch)
         ]
-        ahead = _AHEAD * len(self.processes)
+        ahead = _QUEUED_BATCHES_PER_PROCESS * len(self.processes)
         parts = self._parts(samples)
         for number in range(min(ahead, len(orders))):
-            self._hand_out(number, orders[number], parts[number])
+            self._enqueue(number, orders[number], parts[number])
         value, count, details = 0.0, 0, dict[str, float]()
         for number in range(len(orders)):
             answer = self._answer()
             if number + ahead < len(orders):
-                self._hand_out(number + ahead, orders[number + ahead], parts[number + ahead])
+                self._enqueue(number + ahead, orders[number + ahead], parts[number + ahead])
             value, count = value + answer.value, count + answer.samples
             for name, more in answer.details.items():
                 details[name] = details.get(name, 0.0) + more
@@ -258,10 +258,10 @@ class HogwildReplica:
             own.zero_()
         return PortionSum(value, count, details)
 
-    def _hand_out(self, number: int, order: bytes, samples: Sequence[int]) -> None:
+    def _enqueue(self, number: int, order: bytes, samples: Sequence[int]) -> None:
         """Put a batch into the queue, and its samples into shared memory."""
-        if self._served is not None and self._shared.handed is not None:
-            self._shared.handed.put(number * self._batch, self._served.patterns.batch(samples))
+        if self._served is not None and self._shared.batches is not None:
+            self._shared.batches.put(number * self._batch, self._served.samples.batch(samples))
         self._queue.send(order)
 
     def _answer(self) -> PortionSum:
@@ -277,8 +277,8 @@ class HogwildReplica:
 
 
 @contextmanager
-def on_host(
-    work: MovableWork, processes: int, batch: int, samples: int, served: Served | None = None
+def start_hogwild(
+    work: RelocatableTask, processes: int, batch: int, samples: int, served: RemoteBatches | None = None
 ) -> Iterator[HogwildReplica]:
     """Run ``work`` on several processes of this host while the context is open.
 
@@ -290,7 +290,7 @@ def on_host(
         cores = held.enter_context(claimed_cores(processes))
         with staying_on(cores):
             shared = Shared(work.parameters, processes, samples, served)
-            work.lie_in(shared.parameters)
+            work.bind_parameters(shared.parameters)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         held.enter_context(ours)
         held.enter_context(theirs)
@@ -304,18 +304,22 @@ def on_host(
 
 
 @contextmanager
-def in_host(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[HogwildReplica]:
+def build_hogwild_replica(
+    recipe: str, store: str, rows: str, pool: str | None = None
+) -> Iterator[HogwildReplica]:
     """Run a recipe's replica on the processes of its `[cluster]`, in the leader."""
     torch.set_num_threads(1)  # a fork has no other threads of its parent
     parsed = recipes.parse(recipe)
     assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
-    work, batch = in_replica(recipe, store, rows, pool), parsed.training.batch_size
+    work, batch = build_replica_task(recipe, store, rows, pool), parsed.training.batch_size
     served = None
-    if (fed := work.fed) is not None:
+    if (fed := work.remote_samples) is not None:
         opened = Store(store)
         shape, classes = opened.shape, not torch.from_numpy(opened.labels("train")).is_floating_point()
-        served = Served(fed, (shape.channels, shape.height, shape.width), 0 if classes else opened.outputs)
-    with on_host(work, parsed.cluster.processes, batch, round_of(parsed), served) as host:
+        served = RemoteBatches(
+            fed, (shape.channels, shape.height, shape.width), 0 if classes else opened.outputs
+        )
+    with start_hogwild(work, parsed.cluster.processes, batch, round_of(parsed), served) as host:
         yield host
 
 
@@ -326,15 +330,15 @@ def round_of(recipe: Recipe) -> int:
     return training.batch_size * training.push_every * recipe.cluster.processes
 
 
-def _live(number: int, core: int | None) -> None:
+def _run_process(number: int, core: int | None) -> None:
     """Run a computing process."""
     stay_on([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     torch.seed()  # dropout differs between processes
     work, shared, queue = cast(tuple[ReplicaWork, Shared, socket.socket], inherited(_GIVEN))  # the leader's
-    if shared.handed is not None and isinstance(work, ReplicaTask):
-        work.read_from(shared.handed)
+    if shared.batches is not None and isinstance(work, ReplicaTask):
+        work.read_from(shared.batches)
     own, other = shared.sums[number], torch.zeros_like(shared.parameters)
     before = 0
     while True:
@@ -342,7 +346,7 @@ def _live(number: int, core: int | None) -> None:
         shared.has_batch[number] = 1
         is_first, before = now != before, now
         gradient = own if is_first or not rate else other  # its sum is 0 at the start of a round
-        samples = shared.samples[start:stop].tolist() if shared.handed is None else range(start, stop)
+        samples = shared.samples[start:stop].tolist() if shared.batches is None else range(start, stop)
         found = work.compute(samples, gradient)
         if rate and is_finite(gradient.numpy()):
             shared.parameters.sub_(gradient, alpha=rate)

@@ -27,17 +27,17 @@ from cotswold.training.async_sgd.capture import layers_of
 from cotswold.training.async_sgd.evaluation import Validation
 from cotswold.training.async_sgd.fork_check import try_in_fork
 from cotswold.training.async_sgd.gradients import PushFormat
-from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, on_host, round_of
+from cotswold.training.async_sgd.hogwild_replica import HogwildReplica, round_of, start_hogwild
 from cotswold.training.async_sgd.replica_task import Evaluator, ReplicaTask
-from cotswold.training.async_sgd.strategy import Opening, settings_of
+from cotswold.training.async_sgd.strategy import ProcessStarter, settings_of
 from cotswold.training.data.indexed import DatasetSamples
-from cotswold.training.data.user_datasets import Given
-from cotswold.training.full_batch.cluster import starting
-from cotswold.training.full_batch.module_batch import GivenModule, map_style
-from cotswold.training.full_batch.objective import INHERITED
+from cotswold.training.data.user_datasets import UserData
+from cotswold.training.full_batch.cluster import cluster_starter
+from cotswold.training.full_batch.module_batch import TrainArguments, map_style
+from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.state_check import check_state_matches
-from cotswold.training.strategies.module_modes import Modes, learns
+from cotswold.training.strategies.module_modes import Modes, is_training_mode
 from cotswold.training.trainers.async_sgd import AsyncTrainer
 
 _HOST = "host"
@@ -56,11 +56,11 @@ class ModuleAsyncTrainer(AsyncTrainer):
 
 
 def check(
-    module: nn.Module, dataset: Given, validation: Given | float | None, training: DownpourTraining
+    module: nn.Module, dataset: UserData, validation: UserData | float | None, training: DownpourTraining
 ) -> None:
     """Raise UserError for a module or data that replicas cannot share, before a run exists."""
     for name, each in module.named_modules():
-        if isinstance(each, nn.modules.batchnorm._BatchNorm) and learns(module, each):
+        if isinstance(each, nn.modules.batchnorm._BatchNorm) and is_training_mode(module, each):
             raise UserError(
                 f"{name or type(module).__name__} ({type(each).__name__}) normalises over a batch, but each "
                 "replica would have different means; use another normalisation, such as GroupNorm, or "
@@ -72,7 +72,7 @@ def check(
 
 
 def build(
-    given: GivenModule, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
+    given: TrainArguments, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
 ) -> ModuleAsyncTrainer:
     """Return the trainer of a module.
 
@@ -91,22 +91,22 @@ def build(
         judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
         validation = Validation(Evaluator(copy.deepcopy(given.module), given.loss, held, size))
     try_in_fork(given.module, given.loss, samples)
-    ways = _ways(given.module, training)
+    ways = _push_formats(given.module, training)
     decay, clip = training.weight_decay, training.clip_norm
     modes = Modes(given.module)
     work = ReplicaTask(given.module, given.loss, samples, None, ways, decay, clip)
     modes.learn()
     processes = recipe.cluster.processes
     things: Mapping[str, object] = {
-        INHERITED: work,
+        INHERITED_OBJECTIVE: work,
         _HOST: (processes, size, round_of(recipe)),
         _VALIDATION: validation,
     }
-    opening = Opening(
+    opening = ProcessStarter(
         settings_of(recipe, run),
         f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
         {},
-        lambda: (starting(recipe, (), open_things, lambda: live_processes(things)), {}),
+        lambda: (cluster_starter(recipe, (), open_things, lambda: live_processes(things)), {}),
         run / "logs",
         recorder,
         judging,
@@ -121,22 +121,22 @@ def inherited_validation() -> Validation:
     return found
 
 
-def inherited_work() -> ReplicaTask:
+def inherited_task() -> ReplicaTask:
     """Return the task of the program from which this replica was forked."""
-    found = inherited(INHERITED)
+    found = inherited(INHERITED_OBJECTIVE)
     assert isinstance(found, ReplicaTask), "the parent gave this type"
     torch.seed()  # dropout differs between replicas
     return found
 
 
 @contextmanager
-def inherited_host() -> Iterator[HogwildReplica]:
+def build_inherited_hogwild() -> Iterator[HogwildReplica]:
     """Run the replica of the program on several processes, in the leader."""
     processes, batch, together = cast(tuple[int, int, int], inherited(_HOST))  # the parent gave these types
-    with on_host(inherited_work(), processes, batch, together) as host:
+    with start_hogwild(inherited_task(), processes, batch, together) as host:
         yield host
 
 
-def _ways(module: nn.Module, training: DownpourTraining) -> Mapping[str, PushFormat]:
+def _push_formats(module: nn.Module, training: DownpourTraining) -> Mapping[str, PushFormat]:
     way = training.sent(0)
     return {} if way == "auto" else dict.fromkeys(layers_of(module), way)

@@ -34,7 +34,7 @@ def push_formats(network: LayerNetwork, training: DownpourTraining) -> Mapping[s
     return found
 
 
-def of_norm_1(network: nn.Module) -> frozenset[str]:
+def unit_norm_weights(network: nn.Module) -> frozenset[str]:
     """Return the weights of filters, except for the outputs.
 
     Fully connected and convolutional layers have one row per neuron or map, local layers one filter per
@@ -47,7 +47,7 @@ def of_norm_1(network: nn.Module) -> frozenset[str]:
 
 def scale_to_norm_1(network: nn.Module) -> None:
     """Scale these filters to norm 1, as servers do after each update (`ops.filters`)."""
-    filters = of_norm_1(network)
+    filters = unit_norm_weights(network)
     for name, each in network.named_modules():
         if f"{name}.weight" in filters:
             is_local = isinstance(each, LocallyConnected2d)

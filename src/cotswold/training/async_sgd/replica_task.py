@@ -76,7 +76,7 @@ class ReplicaTask:
         """The trainable parameters, as one vector."""
         return self.flat.vector
 
-    def lie_in(self, vector: Tensor) -> None:
+    def bind_parameters(self, vector: Tensor) -> None:
         """Move the parameters and their values into this vector."""
         self.flat.rebind(vector)
 
@@ -101,7 +101,7 @@ class ReplicaTask:
         return self._samples.is_augmented
 
     @property
-    def fed(self) -> RemoteSamples | None:
+    def remote_samples(self) -> RemoteSamples | None:
         """The remote samples, if data servers make them."""
         return self._fed
 
@@ -170,10 +170,10 @@ class ReplicaTask:
             return self._loss(outputs, targets)
 
         if self._clip is None:
-            value = self._updates.of_batch(loss, len(targets), gradient)
+            value = self._updates.compute_loss(loss, len(targets), gradient)
         else:
             own = self._batch = torch.zeros_like(gradient) if self._batch is None else self._batch.zero_()
-            value = self._updates.of_batch(loss, len(targets), own)
+            value = self._updates.compute_loss(loss, len(targets), own)
             self._updates.clip(own, self._clip)
             gradient += own
         if self.decay:
@@ -188,16 +188,17 @@ class ReplicaTask:
         if not factored:
             gradient.add_(self.flat.vector, alpha=self.decay)
             return
-        weights = self.flat.named(self.flat.vector)
-        for name, part in self.flat.named(gradient).items():
+        weights = self.flat.by_name(self.flat.vector)
+        for name, part in self.flat.by_name(gradient).items():
             if name not in factored:
                 part.add_(weights[name], alpha=self.decay)
 
 
-def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> ReplicaTask:
+def build_replica_task(recipe: str, store: str, rows: str, pool: str | None = None) -> ReplicaTask:
     """Build the task of a recipe's text.
 
-    ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolPlace` of data servers.
+    ``rows`` is a folder with samples from `write_rows`; ``pool`` is instead the `PoolLocation` of data
+    servers.
     """
     parsed, opened = recipes.parse(recipe), Store(store)
     training = parsed.training
@@ -228,7 +229,7 @@ class Evaluator:
         self._held, self._batch = held, batch
 
     @classmethod
-    def of_recipe(cls, recipe: Recipe, store: Store) -> Evaluator:
+    def from_recipe(cls, recipe: Recipe, store: Store) -> Evaluator:
         """Return the evaluator of a recipe's layers on its store."""
         held = StoreSamples(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)

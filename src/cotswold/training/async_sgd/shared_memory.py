@@ -25,7 +25,7 @@ ALIGNED_BYTES = 64
 
 
 @dataclass(frozen=True)
-class Place:
+class SharedMemoryLocation:
     """The location and content of the memory, as plain values for another process."""
 
     path: str
@@ -53,11 +53,13 @@ class SharedParameters:
             block, self._descriptor = Block.new(0, max(size, 1))
         except (AttributeError, OSError) as error:
             raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
-        self.place = Place(f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module))
+        self.location = SharedMemoryLocation(
+            f"/proc/{os.getpid()}/fd/{self._descriptor}", size, _digest(module)
+        )
         self._lay(module, block, extra_bytes, keep=True)
 
     @classmethod
-    def join(cls, module: nn.Module, place: Place) -> SharedParameters:
+    def join(cls, module: nn.Module, place: SharedMemoryLocation) -> SharedParameters:
         """Attach a module to existing shared memory in another process.
 
         Raises UserError if the module has other tensors, MachineError if the memory no longer exists.
@@ -72,7 +74,7 @@ class SharedParameters:
         except OSError as error:
             raise MachineError(f"the shared parameters are lost ({error.strerror}); start again") from error
         joined = cls.__new__(cls)
-        joined._descriptor, joined.place = descriptor, place
+        joined._descriptor, joined.location = descriptor, place
         block = Block.map(0, descriptor, place.size)
         joined.close()
         joined._lay(module, block, place.size - _size(module), keep=False)

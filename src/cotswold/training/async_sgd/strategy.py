@@ -28,20 +28,25 @@ from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import DISKS_FOLDER
 from cotswold.run import Recorder
 from cotswold.training.async_sgd.hogwild_replica import round_of
-from cotswold.training.async_sgd.push_format import of_norm_1
+from cotswold.training.async_sgd.push_format import unit_norm_weights
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
-from cotswold.training.full_batch.cluster import Starting, rows_folder, starting, tell
+from cotswold.training.full_batch.cluster import (
+    ClusterStarter,
+    cluster_starter,
+    record_cluster_event,
+    rows_folder,
+)
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.trainers.async_sgd import AsyncTrainer
 
 _WORK = "cotswold.training.async_sgd.replica_task"
-_JUDGING = "cotswold.training.async_sgd.evaluation"
+_EVALUATION_MODULE = "cotswold.training.async_sgd.evaluation"
 _MOMENTUM = 0.9
-NOTE = "parameter-servers.json"
+RUN_NAME_FILE = "parameter-servers.json"
 """The file with the run's name on a standing cluster."""
 
 
@@ -83,13 +88,13 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
 def work_of(recipe: Recipe) -> str:
     """Return the name of the function that builds a replica's task."""
     if recipe.gang is not None:
-        return "cotswold.training.model_parallel.replica:in_replica"
+        return "cotswold.training.model_parallel.replica:build_model_parallel_replica"
     if recipe.cluster.processes > 1:
-        return "cotswold.training.async_sgd.hogwild_replica:in_host"
+        return "cotswold.training.async_sgd.hogwild_replica:build_hogwild_replica"
     return f"{_WORK}:in_replica"
 
 
-def own_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
+def local_steps_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
     """Return the local steps of replicas; several processes on one copy take SGD steps."""
     own = training.own_steps
     is_free = own == "none" and training.local_steps is None and training.update_rule != "adagrad"
@@ -115,7 +120,7 @@ def settings_of(
             disks=str((run / DISKS_FOLDER).absolute()) if run is not None and cluster.flush_seconds else None,
             flush_seconds=cluster.flush_seconds or 1.0,
             standing=tuple((cluster.controllers or "").split(",")) if cluster.controllers else (),
-            note=str(run / NOTE) if run is not None and cluster.controllers else None,
+            note=str(run / RUN_NAME_FILE) if run is not None and cluster.controllers else None,
             max_buckets=cluster.max_buckets or (64 if cluster.controllers else None),
             seed=training.seed,
             threads=training.threads or 1,
@@ -135,7 +140,7 @@ def settings_of(
         training.epoch_fraction_of,
         training.warm_start_samples,
         staleness_of(training),
-        own_of(recipe, training),
+        local_steps_of(recipe, training),
         training.schedule,
         training.warmup,
         unit_norm,
@@ -146,7 +151,7 @@ def settings_of(
     )
 
 
-def made_on_cpu(recipe: Recipe) -> Recipe:
+def with_cpu_device(recipe: Recipe) -> Recipe:
     """Return the recipe with device "cpu", for building networks.
 
     Networks are then moved to the device of their process, and random initial values are the same on all
@@ -158,7 +163,7 @@ def made_on_cpu(recipe: Recipe) -> Recipe:
 
 def build(context: TrainContext) -> AsyncTrainer:
     """Return the trainer of a recipe."""
-    recipe, training, store = made_on_cpu(context.recipe), context.recipe.training, context.store
+    recipe, training, store = with_cpu_device(context.recipe), context.recipe.training, context.store
     assert isinstance(training, DownpourTraining), "the registry selects by strategy"
     judging = None
     if training.patience is not None and not store.splits.get("validation"):
@@ -168,21 +173,23 @@ def build(context: TrainContext) -> AsyncTrainer:
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
-        judging = EvaluatorTask(f"{_JUDGING}:in_evaluator", where)
+        judging = EvaluatorTask(f"{_EVALUATION_MODULE}:in_evaluator", where)
     run = context.run.path
-    rows = rows_folder(run, context.open_things)  # also removes leftovers of a killed run
+    rows = rows_folder(run, context.exit_stack)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
 
-    def started() -> tuple[Starting, Mapping[str, object]]:
-        start = starting(recipe, (*PRELOADED, work.partition(":")[0], _JUDGING), context.open_things)
+    def started() -> tuple[ClusterStarter, Mapping[str, object]]:
+        start = cluster_starter(
+            recipe, (*PRELOADED, work.partition(":")[0], _EVALUATION_MODULE), context.exit_stack
+        )
         pool = pool_of(context, start.token, start.host)
         if pool is None:
             write_rows(store, "train", rows)
         return start, pool_argument(pool)
 
-    opening = Opening(
-        settings_of(context.recipe, run, of_norm_1(network) if training.unit_norm else frozenset()),
+    opening = ProcessStarter(
+        settings_of(context.recipe, run, unit_norm_weights(network) if training.unit_norm else frozenset()),
         work,
         {"recipe": dump(recipe), "store": str(store.path.absolute()), "rows": str(rows.absolute())},
         started,
@@ -201,13 +208,13 @@ def build(context: TrainContext) -> AsyncTrainer:
 
 
 @dataclass(frozen=True)
-class Opening:
+class ProcessStarter:
     """A function object that starts the processes of a run on demand."""
 
     settings: ReplicaSettings
     work: str
     arguments: Mapping[str, object]
-    started: Callable[[], tuple[Starting, Mapping[str, object]]]
+    start: Callable[[], tuple[ClusterStarter, Mapping[str, object]]]
     """Returns the starter of processes, and further arguments."""
     logs: Path
     recorder: Recorder
@@ -216,7 +223,7 @@ class Opening:
     def __call__(self, snapshot: Snapshot | None) -> Replicas:
         """Open the replicas, from a snapshot if given."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        start, more = self.started()
+        start, more = self.start()
         return open_replicas(
             self.settings,
             self.work,
@@ -227,5 +234,5 @@ class Opening:
             token=start.token,
             host=start.host,
             logs=self.logs,
-            on_event=lambda kind, more: tell(self.recorder, kind, more),
+            on_event=lambda kind, more: record_cluster_event(self.recorder, kind, more),
         )

@@ -30,7 +30,7 @@ class Inputs:
     `call_with_parts` passes a tuple as positional arguments, and a dict as keyword arguments.
     """
 
-    whole: tuple[Tensor, ...] | dict[str, Tensor]
+    tensors: tuple[Tensor, ...] | dict[str, Tensor]
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -38,13 +38,13 @@ class Inputs:
     @property
     def parts(self) -> list[Tensor]:
         """The tensors."""
-        return [*(self.whole.values() if isinstance(self.whole, dict) else self.whole)]
+        return [*(self.tensors.values() if isinstance(self.tensors, dict) else self.tensors)]
 
     def to(self, device: torch.device) -> Inputs:
         """Return a copy on a device."""
-        if isinstance(self.whole, dict):
-            return Inputs({name: part.to(device) for name, part in self.whole.items()})
-        return Inputs(tuple(part.to(device) for part in self.whole))
+        if isinstance(self.tensors, dict):
+            return Inputs({name: part.to(device) for name, part in self.tensors.items()})
+        return Inputs(tuple(part.to(device) for part in self.tensors))
 
 
 def call_with_parts(
@@ -56,7 +56,7 @@ def call_with_parts(
     """
     if len(arguments) != 1 or not isinstance(arguments[0], Inputs):
         return None
-    whole = arguments[0].whole
+    whole = arguments[0].tensors
     positional, named = ((), whole) if isinstance(whole, dict) else (whole, {})
     try:
         inspect.signature(module.forward).bind(*positional, **named)
@@ -65,7 +65,7 @@ def call_with_parts(
     return positional, {**keywords, **named}
 
 
-def one_tensor(inputs: Tensor) -> Tensor:
+def require_single_tensor(inputs: Tensor) -> Tensor:
     """Return inputs unchanged; raises UserError for inputs of several parts, which ranks do not support."""
     given: object = inputs
     if isinstance(given, Inputs):
@@ -114,7 +114,7 @@ def _check_weights(weights: Tensor) -> None:
     """Raise UserError for negative weights, and for integers, which are probably sample indices."""
     if not weights.is_floating_point() and weights.dtype != torch.bool:
         raise UserError(
-            f"the third part of a sample is its weight, but is a whole number ({weights.dtype}); omit "
+            f"the third part of a sample is its weight, but is an integer ({weights.dtype}); omit "
             "a sample's index, or give a weight as a float"
         )
     if bool((weights < 0).any()):

@@ -148,7 +148,7 @@ class DeviceSamples:
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return the batch on the device."""
-        return self._patterns.batch(numbers).on(self._device)
+        return self._patterns.batch(numbers).to(self._device)
 
 
 def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:

@@ -105,7 +105,7 @@ class LoadedBatches:
         return {
             "epoch": self._epoch,
             "step": self._step,
-            **self._nature,
+            **self._settings,
             "generators": [base64.b64encode(each.numpy().tobytes()).decode() for each in self._begun],
         }
 
@@ -117,14 +117,14 @@ class LoadedBatches:
             )
         differing = [
             f"{name} {state[name]} there, {own} here"
-            for name, own in self._nature.items()
+            for name, own in self._settings.items()
             if state.get(name, own) != own
         ]
         if differing:
             raise CheckpointError(
                 f"the run was trained with another DataLoader ({'; '.join(differing)}); give the same one"
             )
-        self._epoch, self._step = place_in(state)
+        self._epoch, self._step = position_in(state)
         kept = state.get("generators", [])
         if not isinstance(kept, list) or len(kept) != len(self._generators):
             raise CheckpointError(
@@ -142,7 +142,7 @@ class LoadedBatches:
             ) from error
 
     @property
-    def _nature(self) -> dict[str, object]:
+    def _settings(self) -> dict[str, object]:
         """Properties in which a loader must match the run's."""
         loader = self._loader
         sampler = loader.sampler if type(loader.batch_sampler) is BatchSampler else loader.batch_sampler
@@ -275,7 +275,7 @@ def epoch_seed(seed: int, epoch: int) -> int:
     return (seed + _ODD * (epoch + 2)) % _SEEDS
 
 
-def place_in(state: Mapping[str, object]) -> tuple[int, int]:
+def position_in(state: Mapping[str, object]) -> tuple[int, int]:
     """Return epoch and step of a state; raises CheckpointError without them."""
     epoch, step = state.get("epoch"), state.get("step")
     if not isinstance(epoch, int) or not isinstance(step, int) or min(epoch, step) < 0:

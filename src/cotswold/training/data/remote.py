@@ -21,7 +21,7 @@ import torch
 from cotswold.data import Augmentation, Store
 from cotswold.data.loading.batching import BatchRequest
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import DatasetView, said
+from cotswold.data.service.store import DatasetView, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, open_client, request_settings
 from cotswold.errors import UserError
@@ -35,26 +35,26 @@ from cotswold.training.strategies.base import Batch
 
 WINDOW = 8
 """The maximum number of batches requested ahead."""
-_ASKED_BYTES = 4 << 20
+_REQUEST_BYTES = 4 << 20
 """The maximum bytes of one request when all samples are wanted."""
 _START_SECONDS = 60.0
 """Timeout in seconds for connecting to an existing data-server pool."""
 
 
 @dataclass(frozen=True)
-class PoolPlace:
+class PoolLocation:
     """The location of data servers; its text form is an argument of processes."""
 
     address: str
     """``HOST:PORT`` of an existing pool, or the address of a head's endpoint."""
     is_port: bool
     """True if ``address`` is the ``HOST:PORT`` of an existing pool."""
-    towards: str | None = None
+    head_host: str | None = None
     """The head's host, if replicas may be on other hosts."""
     encrypt: bool = True
-    lonely_seconds: float = 30.0
+    timeout_seconds: float = 30.0
     """Seconds without any answer from a server after which a request fails."""
-    where: str = ""
+    name: str = ""
     """The pool's name in errors; empty for its address."""
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class PoolPlace:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parsed(cls, text: str) -> PoolPlace:
+    def parsed(cls, text: str) -> PoolLocation:
         """Return the location of a text."""
         return cls(**json.loads(text))
 
@@ -73,14 +73,14 @@ class PoolPlace:
         """
         token = token or (pool_token_of if self.is_port else token_of)(os.environ)
         if token is None:
-            raise no_token(self.address)
-        asking = request_settings(WINDOW, self.lonely_seconds)
+            raise missing_token_error(self.address)
+        asking = request_settings(WINDOW, self.timeout_seconds)
         if self.is_port:
             host, port = server_place(self.address)
             return open_client(
                 host, port, token, asking, store=store, encrypt=self.encrypt, start_seconds=_START_SECONDS
             )
-        host_seen = local_address(self.towards)
+        host_seen = local_address(self.head_host)
         return DataClient(
             token,
             self.address,
@@ -88,11 +88,11 @@ class PoolPlace:
             host=host_seen,
             encrypt=self.encrypt,
             asking=asking,
-            where=self.where,
+            where=self.name,
         )
 
 
-def no_token(address: str) -> UserError:
+def missing_token_error(address: str) -> UserError:
     """Return the error for a pool without a token in the environment."""
     return UserError(
         f"the data servers at {address} need a token; set {VARIABLE} to the token they were started with"
@@ -108,17 +108,17 @@ class RemoteSamples:
     def __init__(
         self,
         store: Store,
-        place: PoolPlace,
+        place: PoolLocation,
         augmentation: Augmentation | None = None,
         seed: int = 0,
         token: Token | None = None,
     ) -> None:
         """``augmentation`` changes the samples, with random numbers from ``seed``; ``token`` is that of
-        `PoolPlace.connect`.
+        `PoolLocation.connect`.
         """
         shape = store.shape
         self._store, self._place, self._token = store.identity, place, token
-        self._view = DatasetView("train", seed, None, said(augmentation), store.identity)
+        self._view = DatasetView("train", seed, None, augmentation_to_json(augmentation), store.identity)
         self._sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
         self._count, self._learnable = store.splits["train"], store.learnable
         self._client: DataClient | None = None
@@ -132,7 +132,7 @@ class RemoteSamples:
     @property
     def is_augmented(self) -> bool:
         """True if samples are augmented."""
-        return bool(self._view.varying)
+        return bool(self._view.augmentation_json)
 
     @property
     def is_starved(self) -> bool:
@@ -213,7 +213,7 @@ class CachedSamples:
         self._labels = store.learnable(torch.from_numpy(store.labels("train")))
         self._rows = np.empty((count, shape.channels, shape.height, shape.width), np.float32)
         self._has = np.zeros(count, bool)
-        self._together = max(1, _ASKED_BYTES // size)
+        self._together = max(1, _REQUEST_BYTES // size)
 
     def __len__(self) -> int:
         return len(self._has)
@@ -277,12 +277,12 @@ def worker_samples(
 ) -> IndexedSamples:
     """Return the training samples for a training process.
 
-    They come from the folder of `write_rows`, or from data servers at a `PoolPlace`, opened with ``token`` or
-    the one in the environment.
+    They come from the folder of `write_rows`, or from data servers at a `PoolLocation`, opened with ``token``
+    or the one in the environment.
     """
     if pool is None:
         return StoreSamples(store, "train", Path(rows), augmentation=augmentation, seed=seed)
-    return RemoteSamples(store, PoolPlace.parsed(pool), augmentation, seed, token)
+    return RemoteSamples(store, PoolLocation.parsed(pool), augmentation, seed, token)
 
 
 def _key(numbers: Sequence[int]) -> bytes:

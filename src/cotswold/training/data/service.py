@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cotswold.data import Store
-from cotswold.data.service.store import DatasetView, ServedStore, said
+from cotswold.data.service.store import DatasetView, ServedStore, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
@@ -26,11 +26,11 @@ from cotswold.recipe.schema import SourcedData
 from cotswold.recipe.schema.cluster import port_range
 from cotswold.recipe.schema.fields import byte_count
 from cotswold.training.data.augmentation import augmentation_of
-from cotswold.training.data.remote import WINDOW, PoolPlace, no_token
+from cotswold.training.data.remote import WINDOW, PoolLocation, missing_token_error
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.transport.socket_folder import remove_left_folders
 
-WORK = "cotswold.training.data.service:in_data_server"
+WORK = "cotswold.training.data.service:build_served_store"
 _START_SECONDS = 60.0
 """Timeout in seconds until the head of a pool listens."""
 _POLL_SECONDS = 0.01
@@ -38,12 +38,12 @@ _LOGS = "data-servers"
 """The folder of a run for the output of its data servers."""
 
 
-def in_data_server(store: str, cache_bytes: int, varying: str) -> ServedStore:
+def build_served_store(store: str, cache_bytes: int, varying: str) -> ServedStore:
     """Return the work of a data server: a store with a cache limit and an augmentation."""
     return ServedStore(Store(store), cache_bytes, varying)
 
 
-def feed_of(context: TrainContext, varying: str, box: Box | None = None) -> ServedFeed | None:
+def batch_source_of(context: TrainContext, varying: str, box: Box | None = None) -> ServedFeed | None:
     """Return the batch source of a run with data servers; None if the run reads samples itself.
 
     ``varying`` is the augmentation and ``box`` a window (y, x) of each sample, as in `DatasetView`; for an
@@ -54,16 +54,16 @@ def feed_of(context: TrainContext, varying: str, box: Box | None = None) -> Serv
         return None
     data = context.recipe.data
     assert isinstance(data, SourcedData), "only sourced data has servers"
-    store, things = context.store, context.open_things
+    store, things = context.store, context.exit_stack
     if context.rank_context.mesh is not None:
-        place = _for_ranks(context)
+        place = _pool_for_ranks(context)
         if box is not None and not box.size:
             return None
         client = things.enter_context(place.connect(store.identity))
     elif isinstance(data.servers, str):
-        client = things.enter_context(_standing(context.recipe, data.servers).connect(store.identity))
+        client = things.enter_context(_existing_pool(context.recipe, data.servers).connect(store.identity))
     else:
-        client = _started(context, data.servers, byte_count(data.cache), varying)
+        client = _start_servers(context, data.servers, byte_count(data.cache), varying)
     shape = store.shape
     sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
     view = DatasetView("train", context.recipe.training.seed, box, varying, store.identity)
@@ -72,16 +72,16 @@ def feed_of(context: TrainContext, varying: str, box: Box | None = None) -> Serv
     )
 
 
-def _for_ranks(context: TrainContext) -> PoolPlace:
+def _pool_for_ranks(context: TrainContext) -> PoolLocation:
     """Return the location of the pool for all ranks; the main rank starts it if a number of servers is
     given.
     """
     rank_context, data = context.rank_context, context.recipe.data
     assert isinstance(data, SourcedData), "only sourced data has servers"
-    place: PoolPlace | None = None
+    place: PoolLocation | None = None
     with raise_on_all(rank_context.ranks, MachineError):
         if isinstance(data.servers, str):
-            place = _standing(context.recipe, data.servers)
+            place = _existing_pool(context.recipe, data.servers)
         else:
             token = token_of(os.environ)
             if token is None:
@@ -96,7 +96,7 @@ def _for_ranks(context: TrainContext) -> PoolPlace:
                 )
             if rank_context.is_main:
                 place = pool_of(context, token, None)
-    return PoolPlace.parsed(rank_context.ranks.gather(str(place))[0])
+    return PoolLocation.parsed(rank_context.ranks.gather(str(place))[0])
 
 
 def check_pool(recipe: Recipe, store: Store | None = None) -> None:
@@ -107,10 +107,18 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
     """
     data = recipe.data
     if isinstance(data, SourcedData) and isinstance(data.servers, str):
-        with _standing(recipe, data.servers).connect(store.identity if store else "") as client:
+        with _existing_pool(recipe, data.servers).connect(store.identity if store else "") as client:
             terms = client.terms()
-        view = None if store is None else DatasetView("train", varying=said(augmentation_of(recipe, store)))
-        if view is not None and view.names_own and view.varying != terms.varying:
+        view = (
+            None
+            if store is None
+            else DatasetView("train", augmentation_json=augmentation_to_json(augmentation_of(recipe, store)))
+        )
+        if (
+            view is not None
+            and view.uses_custom_function
+            and view.augmentation_json != terms.augmentation_json
+        ):
             raise UserError(
                 f"the data servers at {data.servers} were started with other transforms, and call a custom "
                 "function "
@@ -118,7 +126,7 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
             )
 
 
-def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolPlace | None:
+def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolLocation | None:
     """Return the location of the data servers in `[data]`; None if the processes of the run read samples
     themselves.
 
@@ -132,7 +140,7 @@ def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolPlace 
         return None
     assert isinstance(data, SourcedData), "only sourced data has servers"
     if isinstance(data.servers, str):
-        return _standing(recipe, data.servers)
+        return _existing_pool(recipe, data.servers)
     cluster, logs = recipe.cluster, _logs_of(context)
     settings = PoolSettings(
         servers=data.servers,
@@ -143,24 +151,26 @@ def pool_of(context: TrainContext, token: Token, host: str | None) -> PoolPlace 
     )
     place = logs / "address"
     place.unlink(missing_ok=True)
-    told = arguments_of(store, byte_count(data.cache), said(augmentation_of(recipe, store)))
+    told = arguments_of(store, byte_count(data.cache), augmentation_to_json(augmentation_of(recipe, store)))
     things, process = head(settings, told, token, {}, logs, place)
-    context.open_things.enter_context(things)
+    context.exit_stack.enter_context(things)
     deadline = time.monotonic() + _START_SECONDS
     while not place.exists():
         if process.code() is not None or time.monotonic() > deadline:
             raise MachineError(f"the head of the data servers {process.why()}; see {logs}")
         time.sleep(_POLL_SECONDS)
-    return PoolPlace(place.read_text(), False, host, cluster.encrypt, _asking(recipe), _where(logs))
+    return PoolLocation(
+        place.read_text(), False, host, cluster.encrypt, _asking(recipe), _server_log_note(logs)
+    )
 
 
-def pool_argument(pool: PoolPlace | None) -> dict[str, object]:
+def pool_argument(pool: PoolLocation | None) -> dict[str, object]:
     """Return the pool as an argument of a work."""
     return {} if pool is None else {"pool": str(pool)}
 
 
 def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, object]:
-    """Return the arguments of `in_data_server`."""
+    """Return the arguments of `build_served_store`."""
     return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
 
 
@@ -170,7 +180,7 @@ def _logs_of(context: TrainContext) -> Path:
     return logs
 
 
-def _where(logs: Path) -> str:
+def _server_log_note(logs: Path) -> str:
     """Return the name of a run's servers in errors."""
     return f"the data servers of the run (their output is in {logs})"
 
@@ -179,20 +189,22 @@ def _asking(recipe: Recipe) -> float:
     return 3.0 * recipe.cluster.heartbeat_timeout
 
 
-def _standing(recipe: Recipe, address: str) -> PoolPlace:
+def _existing_pool(recipe: Recipe, address: str) -> PoolLocation:
     """Return the location of an existing pool; raises UserError if there is no token for it."""
     if pool_token_of(os.environ) is None:
-        raise no_token(address)
-    return PoolPlace(address, True, lonely_seconds=_asking(recipe))
+        raise missing_token_error(address)
+    return PoolLocation(address, True, timeout_seconds=_asking(recipe))
 
 
-def _started(context: TrainContext, servers: int, cache_bytes: int, varying: str) -> DataClient:
+def _start_servers(context: TrainContext, servers: int, cache_bytes: int, varying: str) -> DataClient:
     """Start data servers for this run, and return the connection to them."""
-    things, store = context.open_things, context.store
+    things, store = context.exit_stack, context.store
     token = token_of(os.environ) or Token.new()
     asking = request_settings(WINDOW, _asking(context.recipe))
     logs = _logs_of(context)
-    client = things.enter_context(DataClient(token, store=store.identity, asking=asking, where=_where(logs)))
+    client = things.enter_context(
+        DataClient(token, store=store.identity, asking=asking, where=_server_log_note(logs))
+    )
     opened, _ = head(
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.heartbeat_timeout),
         arguments_of(store, cache_bytes, varying),

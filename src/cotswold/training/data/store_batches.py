@@ -57,7 +57,7 @@ class TrainBatches:
         while True:
             images, labels = self._reader.next()
             learnt = self._store.learnable(labels) if self._labelled else None
-            yield Batch(images, learnt).on(self._device)
+            yield Batch(images, learnt).to(self._device)
 
     @property
     def epoch_steps(self) -> float:

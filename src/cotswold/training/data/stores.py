@@ -42,7 +42,7 @@ from cotswold.recipe.schema.fields import byte_count
 STORES = Path("stores")
 """The default folder of prepared samples."""
 
-_FEW = 5
+_FEW_SAMPLES_PER_CLASS = 5
 """The mean samples per class below which whole-number labels are probably not classes."""
 Progress = Callable[[int, int], None]
 """Receives the number of finished samples and their total."""
@@ -57,7 +57,7 @@ def preparation_of(data: Data) -> AnyPreparation:
     if isinstance(data, VectorData | FrameData):
         source = source_of(data)
         assert isinstance(source, VectorSource), "of its kind"
-        return _prepared_as(data, source)
+        return _vector_preparation(data, source)
     images = images_of(data)
     return Preparation(
         size=pair(images.size),
@@ -70,7 +70,7 @@ def preparation_of(data: Data) -> AnyPreparation:
     )
 
 
-def _prepared_as(data: VectorData | FrameData, source: VectorSource) -> VectorPreparation:
+def _vector_preparation(data: VectorData | FrameData, source: VectorSource) -> VectorPreparation:
     if data.features not in (None, source.features):
         raise RecipeError(
             f"data.features is {data.features}, but {data.source} has {source.features} per "
@@ -111,10 +111,10 @@ def _source_for(recipe: Recipe) -> Source | VectorSource:
     except UnlabelledError as error:
         if recipe.trains_stacks:
             raise
-        raise SourceError(error.needing_labels) from error
+        raise SourceError(error.message_with_remedy) from error
 
 
-def made_by(data: Data) -> AnyPreparation:
+def recipe_preparation(data: Data) -> AnyPreparation:
     """Return the preparation of a recipe's samples; raises StoreError for a missing store."""
     return preparation_of(data) if data.store is None else Store(expand(data.store)).transform.preparation
 
@@ -149,7 +149,7 @@ def open_store(
         check(source.identity)
     assert isinstance(data, ImageData | VectorData | FrameData), "it has a source"
     preparation = (
-        _prepared_as(data, source)
+        _vector_preparation(data, source)
         if isinstance(source, VectorSource) and not isinstance(data, ImageData)
         else preparation_of(data)
     )
@@ -240,10 +240,10 @@ def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
     if not store.classes or not all(name.lstrip("-").isdigit() for name in store.classes):
         return []
     labels, classes = store.labels("train"), len(store.classes)
-    if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW * classes:
+    if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW_SAMPLES_PER_CLASS * classes:
         return []
     return [
-        f"the labels are whole numbers, and are used as the names of {classes:,} classes; for regression "
+        f"the labels are integers, and are used as the names of {classes:,} classes; for regression "
         "save them as floats"
     ]
 
@@ -292,7 +292,7 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
         if loss not in ("squared_error", "custom"):
             raise RecipeError(
                 f'the labels in {store.path} are regression targets, but objective.loss = "{loss}" needs '
-                'classes: set it to "squared_error", or label the samples by whole numbers or texts'
+                'classes: set it to "squared_error", or label the samples by integers or texts'
             )
         return
     if not store.classes:

@@ -21,10 +21,10 @@ from cotswold.data import StoreDataset
 from cotswold.errors import CheckpointError, UserError
 from cotswold.training.data.batches import batch_of, collated, loaded
 from cotswold.training.data.columns import columns
-from cotswold.training.data.loaders import Draws, LoadedBatches, epoch_seed, is_plain, part_of, place_in
+from cotswold.training.data.loaders import Draws, LoadedBatches, epoch_seed, is_plain, part_of, position_in
 from cotswold.training.strategies.base import Batch, Batches
 
-Given = Dataset[Any] | DataLoader[Any]
+UserData = Dataset[Any] | DataLoader[Any]
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Samples:
             return [int(self.dataset.indices[each]) for each in chosen]
         return list(chosen)
 
-    def in_order(self) -> Iterator[Any]:
+    def iterate(self) -> Iterator[Any]:
         """Yield all batches once, in order."""
         for start in range(0, len(self), self.batch_size):
             yield self.items(range(start, min(start + self.batch_size, len(self))))
 
 
-def data_set(given: object) -> Given:
+def data_set(given: object) -> UserData:
     """Return the data set of a program's argument; tensors or arrays become a data set (`columns`).
 
     Raises UserError for another type.
@@ -97,28 +97,28 @@ def data_set(given: object) -> Given:
     return given  # type: ignore[return-value]  # all that torch asks of a map-style data set
 
 
-def makes_batches(given: Given) -> bool:
+def yields_batches(given: UserData) -> bool:
     """Return True if the data set yields batches instead of samples."""
     return isinstance(given, DataLoader) or (isinstance(given, StoreDataset) and given.batch_size is not None)
 
 
-def samples_of(given: Given, batch_size: int) -> Samples | None:
+def samples_of(given: UserData, batch_size: int) -> Samples | None:
     """Return a map-style data set as `Samples`; None for iterable data sets and DataLoaders."""
     return None if isinstance(given, DataLoader | IterableDataset) else Samples(given, batch_size)
 
 
-def epoch_samples(given: Given | Samples) -> int | None:
+def epoch_samples(given: UserData | Samples) -> int | None:
     """Return the number of samples per epoch; None if the data set or loader chooses them."""
     if isinstance(given, DataLoader):
         return len(given.dataset) if is_plain(given) else None  # type: ignore[arg-type]  # map-style
     return None if isinstance(given, IterableDataset) else len(given)  # type: ignore[arg-type]  # map-style
 
 
-def loader_of(given: Given, batch_size: int) -> DataLoader[Any]:
+def loader_of(given: UserData, batch_size: int) -> DataLoader[Any]:
     """Return a DataLoader for a data set that is read as it is."""
     if isinstance(given, DataLoader):
         return given
-    return DataLoader(given, batch_size=None if makes_batches(given) else batch_size)
+    return DataLoader(given, batch_size=None if yields_batches(given) else batch_size)
 
 
 Part = TypeVar("Part", Samples, DataLoader[Any])
@@ -150,8 +150,8 @@ def split(whole: Part, fraction: float, seed: int) -> tuple[Part, Part]:
 
 
 def split_samples(
-    dataset: Given, validation: Given | float | None, batch_size: int, seed: int
-) -> tuple[Given | Samples, Given | Samples | None]:
+    dataset: UserData, validation: UserData | float | None, batch_size: int, seed: int
+) -> tuple[UserData | Samples, UserData | Samples | None]:
     """Return the training samples and the validation samples; a DataLoader stays a DataLoader.
 
     Raises UserError for an empty data set, and for a fraction that cannot be drawn.
@@ -222,7 +222,7 @@ class SampledBatches:
                 f"the run was trained on {_described(state)}, but now there are {_described(own)}; give the "
                 "same data set and validation"
             )
-        self._epoch, self._step = place_in(state)
+        self._epoch, self._step = position_in(state)
 
     def _order(self) -> list[int]:
         count = len(self._samples)
@@ -241,7 +241,7 @@ def _described(state: Mapping[str, object]) -> str:
     return f"{state['samples']} samples in batches of {state.get('batch_size')}, {order}"
 
 
-def training_batches(given: Given | Samples, batch_size: int, seed: int, device: torch.device) -> Batches:
+def training_batches(given: UserData | Samples, batch_size: int, seed: int, device: torch.device) -> Batches:
     """Return endless batches of a program's data set or loader."""
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
@@ -251,7 +251,7 @@ def training_batches(given: Given | Samples, batch_size: int, seed: int, device:
 
 
 def validation_batches(
-    given: Given | Samples | None, batch_size: int, device: torch.device
+    given: UserData | Samples | None, batch_size: int, device: torch.device
 ) -> Callable[[], Iterable[Batch]]:
     """Return a function that iterates over all batches in order; no batches if ``given`` is None."""
 
@@ -271,11 +271,11 @@ def validation_batches(
     return batches
 
 
-def _in_order(given: Given | Samples, batch_size: int) -> Iterable[Any]:
+def _in_order(given: UserData | Samples, batch_size: int) -> Iterable[Any]:
     """Return all batches in the DataLoader's order, or in the order of the indices."""
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
-        return samples.in_order()
+        return samples.iterate()
     assert not isinstance(given, Samples), "samples_of does not convert them"
     return loader_of(given, batch_size)
 

@@ -128,7 +128,7 @@ class ClusterBackend:
                 finished=True,
                 workers=now.workers,
                 backup_tasks=now.backups,
-                drawn=None if patterns is not None else self._drawn(found.patterns),
+                drawn=None if patterns is not None else self._drawn(found.sample_set),
             )
         )
         return found
@@ -183,7 +183,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
     )
 
 
-def spread(
+def open_training_cluster(
     recipe: Recipe,
     run: Path,
     work: str,
@@ -191,14 +191,14 @@ def spread(
     recorder: Recorder,
     open_things: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
-    more: Callable[[Starting], Mapping[str, object]] = lambda start: {},
+    more: Callable[[ClusterStarter], Mapping[str, object]] = lambda start: {},
 ) -> ClusterBackend:
     """Open a cluster for a recipe; it ends with ``open_things``.
 
     ``processes`` starts the processes: by default a fork server of this machine, or Ray if the recipe has an
     address. ``more`` gives further arguments of the work.
     """
-    start = starting(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
+    start = cluster_starter(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
     cluster = open_cluster(
         settings_of(recipe),
         work,
@@ -207,13 +207,13 @@ def spread(
         token=start.token,
         host=start.host,
         logs=_made(run / "logs"),
-        on_event=lambda kind, more: tell(recorder, kind, more),
+        on_event=lambda kind, more: record_cluster_event(recorder, kind, more),
     )
     return ClusterBackend(open_things.enter_context(cluster), recorder, recorded_in(recipe))
 
 
 @dataclass(frozen=True)
-class Starting:
+class ClusterStarter:
     """The starter of a cluster's processes, with the token that authenticates them."""
 
     processes: RayProcesses | ForkServer
@@ -222,12 +222,12 @@ class Starting:
     """The address at which other machines reach this one; None without other machines."""
 
 
-def starting(
+def cluster_starter(
     recipe: Recipe,
     preloaded: Sequence[str],
     open_things: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
-) -> Starting:
+) -> ClusterStarter:
     """Return Ray if the recipe has an address, otherwise a fork server; it ends with ``open_things``.
 
     ``preloaded`` lists modules to import once; ``processes`` gives another fork server.
@@ -236,10 +236,10 @@ def starting(
         secret = secret_of_machines()
         ray = RayProcesses(recipe.cluster.ray_address, secret, preloaded)
         open_things.callback(ray.close)
-        return Starting(ray, secret, ray.own_address)
+        return ClusterStarter(ray, secret, ray.own_address)
     given = processes() if processes is not None else _fork_server(preloaded)
     open_things.callback(given.close)
-    return Starting(given, token_of(os.environ) or Token.new(), None)
+    return ClusterStarter(given, token_of(os.environ) or Token.new(), None)
 
 
 def _fork_server(preloaded: Sequence[str]) -> ForkServer:
@@ -268,7 +268,7 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
     return [found[number] for number in sorted(found)]
 
 
-def tell(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
+def record_cluster_event(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
     """Write an event of the cluster to the run's events."""
     recorder.event(f"cluster_{kind}", **more)
 

@@ -21,23 +21,28 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.loaders import is_plain
-from cotswold.training.data.user_datasets import Given, Samples, samples_of
+from cotswold.training.data.user_datasets import Samples, UserData, samples_of
 from cotswold.training.distributed import RankContext
-from cotswold.training.full_batch.cluster import spread
-from cotswold.training.full_batch.objective import INHERITED, ModuleObjective, check_repeatable, check_steady
-from cotswold.training.full_batch.strategy import in_one_process, on_cluster
+from cotswold.training.full_batch.cluster import open_training_cluster
+from cotswold.training.full_batch.objective import (
+    INHERITED_OBJECTIVE,
+    ModuleObjective,
+    check_repeatable,
+    check_steady,
+)
+from cotswold.training.full_batch.strategy import cluster_trainer, local_trainer
 from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import Loss
 from cotswold.training.trainers.full_batch import FullBatchTrainer
 
 
 @dataclass(frozen=True)
-class GivenModule:
+class TrainArguments:
     """The arguments of a program's training."""
 
     module: nn.Module
-    samples: Given | Samples
-    validation: Given | Samples | None
+    samples: UserData | Samples
+    validation: UserData | Samples | None
     loss: Loss
 
 
@@ -63,7 +68,7 @@ class ModuleFullBatchTrainer(FullBatchTrainer):
 
 
 def check(
-    module: nn.Module, dataset: Given, validation: Given | float | None, training: BatchTraining
+    module: nn.Module, dataset: UserData, validation: UserData | float | None, training: BatchTraining
 ) -> None:
     """Raise UserError for a module or data that strategy batch cannot train, before a run exists."""
     check_steady(module)
@@ -72,7 +77,7 @@ def check(
             map_style(what, given, training.portion_size, "batch")
 
 
-def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
+def check_remote_construction(factory: Factory | None, recipe: Recipe) -> None:
     """Raise UserError if processes on other machines cannot make the module or data, before a run exists."""
     assert isinstance(recipe.training, BatchTraining), "other strategies have no address"
     if recipe.gang is not None:
@@ -83,7 +88,7 @@ def check_elsewhere(factory: Factory | None, recipe: Recipe) -> None:
     _arguments(factory, recipe.training)
 
 
-def work_of(given: GivenModule, portion: int) -> ModuleObjective:
+def work_of(given: TrainArguments, portion: int) -> ModuleObjective:
     """Return the objective of a process; raises UserError for data sets that are not map-style."""
     held = None
     if given.validation is not None:
@@ -93,7 +98,7 @@ def work_of(given: GivenModule, portion: int) -> ModuleObjective:
 
 
 def build(
-    given: GivenModule,
+    given: TrainArguments,
     factory: Factory | None,
     recipe: Recipe,
     run: Path,
@@ -115,9 +120,9 @@ def build(
     work = work_of(given, training.portion_size)
     check_repeatable(work, training.portion_size)
     if recipe.alone:
-        return in_one_process(work, recipe, recorder, ModuleFullBatchTrainer)
+        return local_trainer(work, recipe, recorder, ModuleFullBatchTrainer)
     if recipe.cluster.ray_address is None:
-        where, arguments = "cotswold.training.full_batch.objective:inherited_work", dict[str, object]()
+        where, arguments = "cotswold.training.full_batch.objective:inherited_objective", dict[str, object]()
         if recipe.gang is not None:
             where = "cotswold.training.model_parallel.full_batch_worker:inherited_worker"
             arguments = {
@@ -125,20 +130,20 @@ def build(
                 "timeout_seconds": recipe.mesh.timeout,
                 "microbatches": recipe.mesh.microbatches,
             }
-        there = spread(
+        there = open_training_cluster(
             recipe,
             run,
             where,
             arguments,
             recorder,
             open_things,
-            lambda: live_processes({INHERITED: work}),
+            lambda: live_processes({INHERITED_OBJECTIVE: work}),
         )
     else:
-        where, arguments = "cotswold.training.jobs.factories:in_worker", _arguments(factory, training)
-        there = spread(recipe, run, where, arguments, recorder, open_things)
+        where, arguments = "cotswold.training.jobs.factories:build_objective", _arguments(factory, training)
+        there = open_training_cluster(recipe, run, where, arguments, recorder, open_things)
         there.write("x", work.parameters)  # a factory may draw other values in each process
-    return on_cluster(there, work.flat, training, recorder, ModuleFullBatchTrainer)
+    return cluster_trainer(there, work.flat, training, recorder, ModuleFullBatchTrainer)
 
 
 def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
@@ -165,7 +170,7 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
     }
 
 
-def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Samples:
+def map_style(what: str, given: UserData | Samples, size: int, strategy: str) -> Samples:
     """Return a data set with access by index, in batches of ``size``; raises UserError for others.
 
     From a DataLoader only the data set and the collate function are used; the process that computes reads its
@@ -176,11 +181,11 @@ def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Sa
     if not isinstance(given, DataLoader):
         found = samples_of(given, size)
         if found is None:
-            raise UserError(_unnumbered(strategy, what, "an IterableDataset", given))
+            raise UserError(_private_order_message(strategy, what, "an IterableDataset", given))
         return found
     if not is_plain(given):
         of = given if type(given) is not DataLoader else given.dataset
-        raise UserError(_unnumbered(strategy, what, "a DataLoader", of))
+        raise UserError(_private_order_message(strategy, what, "a DataLoader", of))
     if given.worker_init_fn is not None:
         raise UserError(
             f"strategy {strategy} reads samples in its own processes, and would never call the "
@@ -189,7 +194,7 @@ def map_style(what: str, given: Given | Samples, size: int, strategy: str) -> Sa
     return Samples(given.dataset, size, collate=given.collate_fn)
 
 
-def _unnumbered(strategy: str, what: str, kind: str, of: object) -> str:
+def _private_order_message(strategy: str, what: str, kind: str, of: object) -> str:
     return (
         f"strategy {strategy} reads samples by index, but {what} is {kind} "
         f"({type(of).__name__}) with a private order; give a map-style data set"

@@ -27,16 +27,16 @@ from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.data.batches import is_same
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples
-from cotswold.training.data.remote import CachedSamples, PoolPlace, RemoteSamples, WorkerSamples
+from cotswold.training.data.remote import CachedSamples, PoolLocation, RemoteSamples, WorkerSamples
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
-from cotswold.training.losses import IS_SUM, Loss, counted, is_sum, loss_of
+from cotswold.training.losses import IS_SUM, Loss, counted_mask, is_sum, loss_of
 from cotswold.training.models import LayerNetwork
 from cotswold.training.nonfinite_loss import check_finite
 from cotswold.training.scores import score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.module_buffers import Buffers, refusal
-from cotswold.training.strategies.module_modes import learns
+from cotswold.training.strategies.module_modes import is_training_mode
 from cotswold.training.strategies.supervised import explain_dtype_errors, require_targets
 
 
@@ -113,7 +113,7 @@ class ModuleObjective:
         return counts[0], counts[1]
 
     @property
-    def adds_up(self) -> bool:
+    def is_sum(self) -> bool:
         """True if the loss was found to be a sum over samples instead of their mean."""
         return is_sum(self._loss)
 
@@ -124,7 +124,7 @@ class ModuleObjective:
         batch = self.read(patterns)
         self.flat.set_grad_views(gradient)
         try:
-            return self.summed(batch, self.network, gradient is not None)
+            return self.loss_sum(batch, self.network, gradient is not None)
         finally:
             self.flat.set_grad_views(None)
 
@@ -132,7 +132,7 @@ class ModuleObjective:
         """Return these samples."""
         return self._samples.batch(patterns)
 
-    def summed(self, batch: Batch, network: nn.Module, learn: bool) -> PortionSum:
+    def loss_sum(self, batch: Batch, network: nn.Module, learn: bool) -> PortionSum:
         """Return the sum of losses over a batch as ``network``, this module or a copy, computes it.
 
         With ``learn`` its parameters receive their gradients.
@@ -140,10 +140,10 @@ class ModuleObjective:
         with torch.set_grad_enabled(learn):
             outputs, targets = network(batch.inputs), require_targets(batch.targets)
             found = score(self._loss, outputs, targets)
-            if found.judged < found.targets:
+            if found.scored < found.targets:
                 raise UserError(
-                    f"{found.targets - found.judged} targets are "
-                    f"{int(targets[~counted(self._loss, targets)][0])}, which the loss ignores in its "
+                    f"{found.targets - found.scored} targets are "
+                    f"{int(targets[~counted_mask(self._loss, targets)][0])}, which the loss ignores in its "
                     "mean: a sum over portions would depend on how they are dealt; remove these samples "
                     "from the data set, or give them a separate class"
                 )
@@ -162,10 +162,10 @@ class ModuleObjective:
 
     def judge(self, start: int, stop: int) -> PortionSum:
         """Return the sum of losses over these validation samples, and the number classified correctly."""
-        return self.judged(self.network, start, stop)
+        return self.validation_sum(self.network, start, stop)
 
     @torch.no_grad()
-    def judged(self, network: nn.Module, start: int, stop: int) -> PortionSum:
+    def validation_sum(self, network: nn.Module, start: int, stop: int) -> PortionSum:
         """Evaluate validation samples with ``network``: this module or a copy."""
         assert self._held is not None, "the caller checks `held`"
         batch = self._held.batch(range(start, stop))
@@ -255,7 +255,7 @@ def dense_of(recipe: Recipe, outputs: int) -> DenseNetwork | None:
     )
 
 
-def of_recipe(
+def objective_from_recipe(
     recipe: Recipe,
     store: Store,
     rows: Path | None = None,
@@ -264,8 +264,8 @@ def of_recipe(
 ) -> LayerObjective:
     """Return the objective of a recipe over its store.
 
-    ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolPlace` of data servers
-    for the training samples, with their ``token`` (by default from the environment).
+    ``rows`` is a folder with samples from `write_rows`. ``pool`` is instead the `PoolLocation` of data
+    servers for the training samples, with their ``token`` (by default from the environment).
     """
     held = StoreSamples(store, "validation", rows) if store.splits.get("validation") else None
     network = supervised_network(recipe, store.outputs)
@@ -273,7 +273,7 @@ def of_recipe(
     if pool is None:
         samples = StoreSamples(store, "train", rows)
     else:
-        samples = CachedSamples(store, RemoteSamples(store, PoolPlace.parsed(pool), token=token))
+        samples = CachedSamples(store, RemoteSamples(store, PoolLocation.parsed(pool), token=token))
     return work_of(recipe, network, store.outputs, loss_of(recipe), samples, held)
 
 
@@ -292,19 +292,23 @@ def work_of(
     return DenseObjective(network, dense, loss, samples, held)
 
 
-def in_worker(recipe: str, store: str, rows: str | None = None, pool: str | None = None) -> LayerObjective:
+def build_objective(
+    recipe: str, store: str, rows: str | None = None, pool: str | None = None
+) -> LayerObjective:
     """Build the objective from values that can be sent to another process: a recipe's text, and paths."""
     torch.set_num_threads(1)
-    return of_recipe(recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool)
+    return objective_from_recipe(
+        recipes.parse(recipe), Store(store), None if rows is None else Path(rows), pool
+    )
 
 
-INHERITED = "work"
+INHERITED_OBJECTIVE = "work"
 """The name of a program's objective in the processes forked from it."""
 
 
-def inherited_work() -> ModuleObjective:
+def inherited_objective() -> ModuleObjective:
     """Return the objective of the program from which this process was forked."""
-    found = inherited(INHERITED)
+    found = inherited(INHERITED_OBJECTIVE)
     assert isinstance(found, ModuleObjective), "the parent gave this type"
     return found
 
@@ -313,7 +317,7 @@ def check_steady(module: nn.Module) -> None:
     """Raise UserError for layers that make the objective random, or dependent on the portion."""
     for name, each in module.named_modules():
         place = f"{name or type(module).__name__} ({type(each).__name__})"
-        if not learns(module, each):
+        if not is_training_mode(module, each):
             continue
         if _drops(each):
             raise UserError(
@@ -353,7 +357,7 @@ def check_repeatable(work: ModuleObjective, portion: int) -> None:
             return  # the first evaluation reports it
     if changed := buffers.changed():
         raise UserError(refusal(work.network, changed, "batch"))
-    if work.adds_up:
+    if work.is_sum:
         raise UserError(IS_SUM)
     name = type(work.network).__name__
     remedy = "strategy batch compares evaluations; remove random draws"
@@ -365,7 +369,7 @@ def check_repeatable(work: ModuleObjective, portion: int) -> None:
     with torch.no_grad():
         one, other = (work.network(first.inputs) for _ in range(2))
     if not isinstance(one, Tensor):
-        one, other = (torch.tensor(work.summed(first, work.network, False).value) for _ in range(2))
+        one, other = (torch.tensor(work.loss_sum(first, work.network, False).value) for _ in range(2))
     if (one - other).abs().max() > _ROUNDING * torch.finfo(work.parameters.dtype).eps * one.abs().max():
         raise UserError(
             f"{name} gave other outputs when the same {len(patterns)} samples were computed again, but "

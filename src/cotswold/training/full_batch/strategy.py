@@ -31,9 +31,14 @@ from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Method
-from cotswold.training.full_batch.cluster import ClusterBackend, recorded_in, rows_folder, spread
+from cotswold.training.full_batch.cluster import (
+    ClusterBackend,
+    open_training_cluster,
+    recorded_in,
+    rows_folder,
+)
 from cotswold.training.full_batch.local import FullBatchObjective, ProgressCallback
-from cotswold.training.full_batch.objective import ModuleObjective, of_recipe
+from cotswold.training.full_batch.objective import ModuleObjective, objective_from_recipe
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.models import LayerNetwork
 from cotswold.training.strategies.registry import TrainContext
@@ -116,7 +121,7 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
     )
 
 
-def in_one_process(
+def local_trainer(
     work: ModuleObjective, recipe: Recipe, recorder: Recorder, kind: type[FullBatchTrainer] = FullBatchTrainer
 ) -> FullBatchTrainer:
     """Return the trainer of an objective in this process."""
@@ -142,32 +147,32 @@ def build(context: TrainContext) -> FullBatchTrainer:
     """Return the trainer of a recipe."""
     recipe, training = context.recipe, context.recipe.training
     assert isinstance(training, BatchTraining), "the registry selects by strategy"
-    rows = rows_folder(context.run.path, context.open_things)  # also removes leftovers of a killed run
+    rows = rows_folder(context.run.path, context.exit_stack)  # also removes leftovers of a killed run
     if recipe.alone:
         token = token_of(os.environ) or Token.new()
         pool = pool_of(context, token, None)
-        work = of_recipe(recipe, context.store, None, None if pool is None else str(pool), token)
-        return in_one_process(work, recipe, context.recorder)
+        work = objective_from_recipe(recipe, context.store, None, None if pool is None else str(pool), token)
+        return local_trainer(work, recipe, context.recorder)
     for split in ("validation",) if recipe.is_served else ("train", "validation"):
         if context.store.splits.get(split):
             write_rows(context.store, split, rows)
     arguments = {"recipe": dump(recipe), "store": str(context.store.path.absolute()), "rows": str(rows)}
-    there = spread(
+    there = open_training_cluster(
         recipe,
         context.run.path,
-        "cotswold.training.full_batch.objective:in_worker"
+        "cotswold.training.full_batch.objective:build_objective"
         if recipe.gang is None
-        else "cotswold.training.model_parallel.full_batch_worker:in_worker",
+        else "cotswold.training.model_parallel.full_batch_worker:build_model_parallel_worker",
         arguments,
         context.recorder,
-        context.open_things,
+        context.exit_stack,
         more=lambda start: pool_argument(pool_of(context, start.token, start.host)),
     )
     network = supervised_network(recipe, context.store.outputs)
-    return on_cluster(there, FlatParameters(network), training, context.recorder)
+    return cluster_trainer(there, FlatParameters(network), training, context.recorder)
 
 
-def on_cluster(
+def cluster_trainer(
     there: ClusterBackend,
     flat: FlatParameters,
     training: BatchTraining,

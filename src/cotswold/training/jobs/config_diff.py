@@ -44,7 +44,7 @@ that.
 _SHOWN = 3
 
 
-def lasting(recipe: Recipe) -> dict[str, Any]:
+def fixed_fields(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe fields that stay fixed during a run."""
     values = recipe.model_dump(mode="json", exclude=CHANGEABLE)
     values["training"].pop("patience", None)  # it only decides the end of a run
@@ -55,14 +55,14 @@ def lasting(recipe: Recipe) -> dict[str, Any]:
 
 def metadata(recipe: Recipe) -> dict[str, object]:
     """Return the recipe metadata of every checkpoint of a run, for `check_recipe`."""
-    return {"format": FORMAT, "recipe": lasting(recipe)}
+    return {"format": FORMAT, "recipe": fixed_fields(recipe)}
 
 
 def differences(there: Recipe, here: Recipe) -> str | None:
     """Return the fixed fields in which two recipes differ, as text; None if they match. `PLACES` may
     differ.
     """
-    one, other = (dict(_fields(lasting(each))) for each in (there, here))
+    one, other = (dict(_fields(fixed_fields(each))) for each in (there, here))
     differing = [key for key in one | other if one.get(key) != other.get(key) and key not in PLACES]
     if not differing:
         return None
@@ -102,7 +102,7 @@ def lasting_overrides(recipe: Recipe, began: Recipe) -> dict[str, str]:
         fields["training.offload"] = "disk" if offloaded else "none"
         if offloaded and grid != began.mesh.grid:
             fields["mesh.grid"] = grid or "none"
-    now, before = (dict(_fields(lasting(each))) for each in (recipe, began))
+    now, before = (dict(_fields(fixed_fields(each))) for each in (recipe, began))
     moved = {name: now[name] for name in PLACES if now.get(name) != before.get(name)}
     return {
         name: "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -42,9 +42,9 @@ from cotswold.training.jobs.restore import (
     check_preparation,
     check_training_device,
     newest,
-    not_begun,
+    untrained_phases,
 )
-from cotswold.training.jobs.run_store import place_of, store_of
+from cotswold.training.jobs.run_store import record_of, store_of
 
 _Job = TypeVar("_Job", bound=Job)
 
@@ -111,8 +111,8 @@ def open_job(
 
     def opened() -> RecipeJob:
         path = _directory(recipe, directory, overrides)
-        started = check_started(path, resume, named=recipe is not None)
-        begin = _resumed if started else _begun
+        started = is_started(path, resume, named=recipe is not None)
+        begin = _resumed if started else _create
         return begin(recipe, path, overrides, stores, progress, rank_context)
 
     def tell(job: RecipeJob) -> dict[str, object]:
@@ -130,11 +130,11 @@ def open_job(
             "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
-    job = agreed(rank_context, opened, tell, lambda found: _joined(found, rank_context))
-    return replace(job, began=began)
+    job = open_on_all_ranks(rank_context, opened, tell, lambda found: _attach(found, rank_context))
+    return replace(job, start_time=began)
 
 
-def agreed(
+def open_on_all_ranks(
     rank_context: RankContext,
     opened: Callable[[], _Job],
     tell: Callable[[_Job], Mapping[str, object]],
@@ -164,7 +164,7 @@ def agreed(
     return job
 
 
-def check_started(path: Path, resume: Resume, *, named: bool = True, python: bool = False) -> bool:
+def is_started(path: Path, resume: Resume, *, named: bool = True, python: bool = False) -> bool:
     """Return True if the directory holds a run to resume; raises RunError if that contradicts ``resume``.
 
     ``named`` says that the caller can start a new run; ``python`` selects the error text for programs.
@@ -182,7 +182,7 @@ def check_started(path: Path, resume: Resume, *, named: bool = True, python: boo
 
 def _is_free(run: RunDirectory) -> bool:
     """Return True if a new run may replace this one, which has not begun and is not being trained."""
-    if not run.is_unbegun:
+    if not run.has_no_step:
         return False
     try:
         with run.lock():
@@ -272,7 +272,7 @@ def _store_of(
         ) from error
 
 
-def _begun(
+def _create(
     recipe: str | Path | None,
     path: Path,
     overrides: Sequence[str],
@@ -294,11 +294,13 @@ def _begun(
     check_backbone(wanted)
     check_resources(wanted, store, path, rank_context)
     _check_pool(wanted, store)
-    run = RunDirectory.begin(path, recipes.dump(wanted), {**describe_environment(), **place_of(store)})
+    run = RunDirectory.create_or_replace(
+        path, recipes.dump(wanted), {**describe_environment(), **record_of(store)}
+    )
     return RecipeJob(run, wanted, resumed=False, rank_context=rank_context, store=store)
 
 
-def _joined(found: Mapping[str, Any], rank_context: RankContext) -> RecipeJob:
+def _attach(found: Mapping[str, Any], rank_context: RankContext) -> RecipeJob:
     """Return the job of a rank other than the main one, with the main rank's run and the same data."""
     recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
     check_training_device(recipe.training)
@@ -321,7 +323,9 @@ def check_backbone(recipe: Recipe) -> None:
     if backbone is None:
         return
     check_preparation(recipe, backbone)
-    if backbone.run is not None and not_begun(backbone.made, newest(backbone.run, backbone.made).state):
+    if backbone.run is not None and untrained_phases(
+        backbone.recipe, newest(backbone.run, backbone.recipe).state
+    ):
         raise RunError(
             f"network.backbone names {backbone.run.path}, whose stacks have not all been trained; "
             f"train it further first: cotswold train --run {backbone.run.path} --resume"

@@ -16,9 +16,9 @@ import torch
 from cotswold.errors import UserError
 from cotswold.training.data.batches import call_with_parts
 from cotswold.training.data.user_datasets import data_set, split_samples
-from cotswold.training.full_batch.module_batch import GivenModule, work_of
+from cotswold.training.full_batch.module_batch import TrainArguments, work_of
 from cotswold.training.full_batch.objective import ModuleObjective
-from cotswold.training.losses import CustomLoss, named_loss
+from cotswold.training.losses import CustomLoss, loss_by_name
 
 
 def imported(name: str) -> Callable[..., Any]:
@@ -50,7 +50,7 @@ def make(factory: str) -> tuple[Any, Any, Any]:
     return module, dataset, more[0] if more else None
 
 
-def in_worker(
+def build_objective(
     factory: str, loss: str, validation: float | None, portion: int, seed: int, paths: Sequence[str]
 ) -> ModuleObjective:
     """Return the objective of a program whose factory this worker calls too.
@@ -63,5 +63,5 @@ def in_worker(
     data, given = data_set(dataset), validation if own is None else data_set(own)
     samples, held = split_samples(data, given, portion, seed)
     module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
-    function = CustomLoss(imported(loss)) if ":" in loss else named_loss(loss)
-    return work_of(GivenModule(module, samples, held, function), portion)
+    function = CustomLoss(imported(loss)) if ":" in loss else loss_by_name(loss)
+    return work_of(TrainArguments(module, samples, held, function), portion)

@@ -17,7 +17,7 @@ import torch
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
 from cotswold.data import Store
-from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, told
+from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, describe_exception
 from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.host.stack_dump import dump_stacks_into
@@ -85,7 +85,7 @@ class Job(ABC):
     rank_context: RankContext = SINGLE_PROCESS
     totals: tuple[Epochs, ...] = ()
     """The total epochs of each extension of the run, in order."""
-    began: float = field(default_factory=time.monotonic)
+    start_time: float = field(default_factory=time.monotonic)
     """The start of the command by the monotonic clock; the run's time counts from it."""
 
     @abstractmethod
@@ -130,7 +130,7 @@ class Job(ABC):
             MemoryLimitError: Before the allocation, if the training does not fit.
             DivergedError: If the objective is no longer finite.
         """
-        recipe, rank_context = self.rank_context.placed(self.recipe), self.rank_context
+        recipe, rank_context = self.rank_context.with_local_device(self.recipe), self.rank_context
         if recipe is not self.recipe:
             return replace(self, recipe=recipe).train(watch, stop)
         with raise_on_all(rank_context.ranks, MachineError):  # before any of them allocates
@@ -168,7 +168,7 @@ class Job(ABC):
             scraped = PrometheusObserver(*place, self._about)
             open_things.callback(scraped.close)
             observers.append(scraped)
-        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.began))
+        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
         if scraped is not None:
             log.show("metrics", url=scraped.url)
         if note(self.run, self.totals):
@@ -223,7 +223,7 @@ class Job(ABC):
         recorder.start()
         try:
             finished = runner.run()
-            status = "finished" if finished else "limited" if recorder.stop.limited else "interrupted"
+            status = "finished" if finished else "limited" if recorder.stop.is_limited else "interrupted"
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
@@ -242,7 +242,7 @@ class Job(ABC):
         if isinstance(error, ResumableError):
             error.remedy += f": {self._resume_words}{'' if is_saved else f' ({NOTHING_SAVED})'}"
         elif error.remedy == DiskRemedy.RESUME and not is_saved:
-            error.remedy = DiskRemedy.REPEAT if self.run.is_unbegun else _FREE_AND_RESTART
+            error.remedy = DiskRemedy.REPEAT if self.run.has_no_step else _FREE_AND_RESTART
 
     @property
     def _resume_words(self) -> str:
@@ -280,7 +280,7 @@ class Job(ABC):
                 runner.resume(checkpoint)
             except (LookupError, TypeError, ValueError) as error:
                 raise CheckpointError(
-                    f"{checkpoint.path} was written by another version ({told(error)})"
+                    f"{checkpoint.path} was written by another version ({describe_exception(error)})"
                 ) from error
 
         checkpoint, skipped = recorder.resume(use)
@@ -301,7 +301,7 @@ class Job(ABC):
 
 def _words(error: BaseException) -> str:
     """Return the message of an error, or its type and location if it is unexpected."""
-    return str(error) if isinstance(error, CotswoldError) else told(error)
+    return str(error) if isinstance(error, CotswoldError) else describe_exception(error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,7 +332,7 @@ class RecipeJob(Job):
             recorder=recorder,
             epochs=stages(self.recipe, self.totals),
             fresh=fresh,
-            open_things=open_things,
+            exit_stack=open_things,
         )
         torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
         return table.entry(self.recipe.training.strategy).build(context)

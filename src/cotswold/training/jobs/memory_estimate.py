@@ -91,10 +91,10 @@ def training_bytes(recipe: Recipe, batch: int) -> int:
     if not budgets:
         return 0
     if recipe.offloaded:
-        from cotswold.training.parameters.offload.memory_plan import BESIDE_BYTES, least_bytes
+        from cotswold.training.parameters.offload.memory_plan import OTHER_BYTES, least_bytes
 
         rows = least_bytes(recipe.stack_geometries(), isinstance(recipe.training, JointTraining))
-        return rows + maps_bytes(recipe, batch) + BESIDE_BYTES
+        return rows + maps_bytes(recipe, batch) + OTHER_BYTES
     filters = sum(budget.filter_bytes for budget in budgets)
     if isinstance(recipe.training, JointTraining):
         return filters + sum(b.momentum_bytes for b in budgets) + maps_bytes(recipe, batch)

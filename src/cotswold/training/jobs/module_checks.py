@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 
 from cotswold.errors import UserError
 from cotswold.recipe.schema import LayerTraining, SupervisedTraining
-from cotswold.training.data.user_datasets import Given, makes_batches
+from cotswold.training.data.user_datasets import UserData, yields_batches
 
 _Training = TypeVar("_Training", bound=LayerTraining)
 
@@ -51,7 +51,7 @@ def check_module_learns(module: nn.Module) -> None:
         )
 
 
-def on_its_device(module: nn.Module, training: _Training) -> _Training:
+def with_module_device(module: nn.Module, training: _Training) -> _Training:
     """Return the settings with the module's device, unless a device was set or the module is on the CPU."""
     if "device" in training.model_fields_set or not isinstance(training, SupervisedTraining):
         return training
@@ -66,12 +66,12 @@ def on_its_device(module: nn.Module, training: _Training) -> _Training:
     return training.model_copy(update={"device": devices[0]})
 
 
-def with_batch_size(training: SupervisedTraining, dataset: Given) -> SupervisedTraining:
+def with_batch_size(training: SupervisedTraining, dataset: UserData) -> SupervisedTraining:
     """Return the settings with the batch size of a data set that makes batches itself.
 
     Raises UserError if another batch size was set.
     """
-    if not makes_batches(dataset):
+    if not yields_batches(dataset):
         return training
     own: int | None = dataset.batch_size  # type: ignore[union-attr]  # what makes batches has it
     if "batch_size" in training.model_fields_set and training.batch_size != own:

@@ -36,11 +36,11 @@ from cotswold.recipe.schema import (
 )
 from cotswold.run import Recorder, RunDirectory, describe_environment
 from cotswold.training.async_sgd import module_downpour
-from cotswold.training.data.batches import call_with_parts, one_tensor
+from cotswold.training.data.batches import call_with_parts, require_single_tensor
 from cotswold.training.data.loaders import resume_note
 from cotswold.training.data.user_datasets import (
-    Given,
     Samples,
+    UserData,
     data_set,
     epoch_samples,
     loader_of,
@@ -51,21 +51,21 @@ from cotswold.training.data.user_datasets import (
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
-from cotswold.training.jobs.create import Resume, agreed, check_started, same_recipe
+from cotswold.training.jobs.create import Resume, is_started, open_on_all_ranks, same_recipe
 from cotswold.training.jobs.extend import asked_for, stages
 from cotswold.training.jobs.job import Job
-from cotswold.training.jobs.module_checks import check_module_learns, on_its_device, with_batch_size
+from cotswold.training.jobs.module_checks import check_module_learns, with_batch_size, with_module_device
 from cotswold.training.jobs.restore import check_training_device
-from cotswold.training.losses import CustomLoss, Loss, named_loss
+from cotswold.training.losses import CustomLoss, Loss, loss_by_name
 from cotswold.training.models import network_tensors
-from cotswold.training.strategies.module_steps import ModuleSharded, ModuleSyncTrainer, OneModule
+from cotswold.training.strategies.module_steps import LocalModuleSteps, ModuleSharded, ModuleSyncTrainer
 from cotswold.training.strategies.registry import Runner
 from cotswold.training.strategies.supervised import Supervised, supervised_training
 
 
 def open_module_job(
     module: nn.Module,
-    dataset: Given | tuple[Any, ...],
+    dataset: UserData | tuple[Any, ...],
     *,
     loss: str | Loss,
     directory: str | Path | None = None,
@@ -73,7 +73,7 @@ def open_module_job(
     cluster: Cluster | None = None,
     factory: Factory | None = None,
     mesh: Mesh | None = None,
-    validation: Given | tuple[Any, ...] | float | None = None,
+    validation: UserData | tuple[Any, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     rank_context: RankContext = SINGLE_PROCESS,
 ) -> ModuleJob:
@@ -124,9 +124,9 @@ def open_module_job(
     judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
-    function = named_loss(loss) if isinstance(loss, str) else CustomLoss(loss)
+    function = loss_by_name(loss) if isinstance(loss, str) else CustomLoss(loss)
     check_module_learns(module)
-    training = on_its_device(module, training)
+    training = with_module_device(module, training)
     check_training_device(training)
     if isinstance(training, BatchTraining):
         module_batch.check(module, data, judged_on, training)
@@ -169,15 +169,15 @@ def open_module_job(
                     "replicas of a program's module are forked from it, on this machine; omit ray_address, "
                     "or train a recipe"
                 )
-            module_batch.check_elsewhere(factory, wanted)
+            module_batch.check_remote_construction(factory, wanted)
             check_joinable(wanted.cluster.ray_address)
-        if not check_started(path, resume, python=True):
-            run = RunDirectory.begin(path, recipes.dump(wanted), describe_environment())
+        if not is_started(path, resume, python=True):
+            run = RunDirectory.create_or_replace(path, recipes.dump(wanted), describe_environment())
             return job(run, wanted, False, ())
         run = RunDirectory.open(path).recognised()
         kept = recipes.load(run.recipe)
         _check_validation(validation, kept, path)
-        asked, totals = asked_for(_as_named(wanted, kept), kept, run)
+        asked, totals = asked_for(_with_run_names(wanted, kept), kept, run)
         same_recipe(asked, kept, path)
         return job(run, asked, True, totals)
 
@@ -194,7 +194,7 @@ def open_module_job(
         totals = tuple(map(tuple, found["totals"]))
         return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
 
-    return replace(agreed(rank_context, opened, tell, join), began=began)
+    return replace(open_on_all_ranks(rank_context, opened, tell, join), start_time=began)
 
 
 def _warning(recorder: Recorder) -> Callable[[str], None]:
@@ -220,8 +220,8 @@ class ModuleJob(Job):
     """
 
     module: nn.Module
-    samples: Given | Samples
-    validation: Given | Samples | None
+    samples: UserData | Samples
+    validation: UserData | Samples | None
     loss: Loss
     factory: Factory | None = None
 
@@ -234,19 +234,19 @@ class ModuleJob(Job):
 
     def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
-        recorder.begin_with(network_tensors(self.module))
+        recorder.allow_nonfinite(network_tensors(self.module))
         if (
             self.rank_context.mesh is None and self.recipe.gang is None
         ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
-            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
                 given, self.factory, self.recipe, self.run.path, recorder, open_things, self.rank_context
             )
         if isinstance(self.recipe.training, DownpourTraining):
-            given = module_batch.GivenModule(self.module, self.samples, self.validation, self.loss)
+            given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_downpour.build(given, self.recipe, self.run.path, recorder, open_things)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
@@ -256,7 +256,7 @@ class ModuleJob(Job):
         module = self.module.to(device)
         strategy: Supervised
         if mesh is None:
-            strategy = OneModule(
+            strategy = LocalModuleSteps(
                 module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
             )
         else:
@@ -268,7 +268,7 @@ class ModuleJob(Job):
                 epochs,
                 batches.epoch_steps,
                 validation,
-                spread=one_tensor,  # a partitioned module takes one tensor per batch
+                spread=require_single_tensor,  # a partitioned module takes one tensor per batch
                 warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
@@ -294,7 +294,7 @@ class ModuleJob(Job):
         return resume_note(loader_of(self.samples, self.recipe.training.batch_size))
 
 
-def _as_named(wanted: Recipe, kept: Recipe) -> Recipe:
+def _with_run_names(wanted: Recipe, kept: Recipe) -> Recipe:
     """Return the recipe with the run's name, network and data fields.
 
     A module is identified by the names and shapes of its tensors, not by the name or location of its class.
@@ -316,9 +316,9 @@ def _check_validation(validation: object, kept: Recipe, path: Path) -> None:
 
 def _recipe(
     module: nn.Module,
-    samples: Given | Samples,
+    samples: UserData | Samples,
     loss: str | Loss,
-    validation: Given | float | None,
+    validation: UserData | float | None,
     training: LayerTraining,
 ) -> Recipe:
     """Return the recipe that the run's directory keeps."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
-from cotswold.data import differing
+from cotswold.data import differing_fields
 from cotswold.errors import MachineError, RecipeError, RunError, StoreError
 from cotswold.geometry import StackGeometry
 from cotswold.host import require_memory
@@ -28,7 +28,7 @@ from cotswold.recipe.schema import DownpourTraining, GreedyTraining
 from cotswold.recipe.schema.training import SharedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.data.sample_spec import SampleSpec
-from cotswold.training.data.stores import made_by
+from cotswold.training.data.stores import recipe_preparation
 from cotswold.training.jobs.config_diff import check_recipe
 from cotswold.training.jobs.memory_estimate import filter_bytes, training_bytes
 from cotswold.training.models import (
@@ -68,7 +68,7 @@ class Trained(Generic[_Network]):
         return SampleSpec.from_state(self.state)
 
 
-def not_begun(recipe: Recipe, state: Mapping[str, object]) -> int:
+def untrained_phases(recipe: Recipe, state: Mapping[str, object]) -> int:
     """Return the number of phases without a training step in a checkpoint's state.
 
     Args:
@@ -108,7 +108,7 @@ def trained_stacks(run: RunDirectory) -> Trained[StackNetwork]:
         )
     network = build_stacks(recipe)
     checkpoint = newest(run, recipe, network)
-    return Trained(_at_rest(network), checkpoint.step, checkpoint.identity, run, checkpoint.state)
+    return Trained(_in_eval_mode(network), checkpoint.step, checkpoint.identity, run, checkpoint.state)
 
 
 def load_stacks(run: RunDirectory) -> tuple[StackNetwork, int]:
@@ -178,11 +178,11 @@ def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
 
     best = CheckpointManager(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
-    network = _at_rest(filled[checkpoint.path])
+    network = _in_eval_mode(filled[checkpoint.path])
     return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state)
 
 
-def _at_rest(network: _Network) -> _Network:
+def _in_eval_mode(network: _Network) -> _Network:
     """Return the network in evaluation mode, without gradients."""
     network.eval().requires_grad_(False)
     return network
@@ -198,22 +198,22 @@ def supervised_network(recipe: Recipe, outputs: int) -> LayerNetwork:
 class Backbone:
     """The stacks that `network.backbone` names: trained by a run, or the untrained ones of a recipe."""
 
-    made: Recipe
+    recipe: Recipe
     run: RunDirectory | None = None
 
     @property
     def name(self) -> str:
         """The name of the stacks' run or recipe in errors."""
-        return f"the recipe {self.made.name}" if self.run is None else str(self.run.path)
+        return f"the recipe {self.recipe.name}" if self.run is None else str(self.run.path)
 
     def stacks(self, recipe: Recipe) -> StackNetwork:
         """Return the stacks for ``recipe``, whose seed initialises untrained filters."""
         if self.run is not None:
             return load_stacks(self.run)[0]
-        training = self.made.training.model_copy(
+        training = self.recipe.training.model_copy(
             update={"seed": recipe.training.seed, "device": recipe.training.device}
         )
-        return build_stacks(self.made.model_copy(update={"training": training}))
+        return build_stacks(self.recipe.model_copy(update={"training": training}))
 
 
 def backbone_of(recipe: Recipe) -> Backbone | None:
@@ -221,12 +221,12 @@ def backbone_of(recipe: Recipe) -> Backbone | None:
     if recipe.network.backbone is None:
         return None
     named = recipes.expand(recipe.network.backbone)
-    if not Path(named).is_dir() and (named in recipes.shipped() or named.endswith(".toml")):
+    if not Path(named).is_dir() and (named in recipes.shipped_names() or named.endswith(".toml")):
         backbone = Backbone(recipes.load(named))
     else:
         run = RunDirectory.open(Path(named))
         backbone = Backbone(recipes.load(run.recipe), run)
-    made, wanted = backbone.made, recipe.input
+    made, wanted = backbone.recipe, recipe.input
     if not made.network.stacks:
         kind = "recipe" if backbone.run is None else "run"
         raise RunError(f"network.backbone names {backbone.name}, a {kind} of layers; name a {kind} of stacks")
@@ -245,10 +245,10 @@ def check_preparation(recipe: Recipe, backbone: Backbone) -> None:
     passes.
     """
     try:
-        there, here = made_by(backbone.made.data), made_by(recipe.data)
+        there, here = recipe_preparation(backbone.recipe.data), recipe_preparation(recipe.data)
     except StoreError:
         return
-    found = differing(there, here)
+    found = differing_fields(there, here)
     if found:
         shown = [f"data.{name} ({one} there, {other} here)" for name, one, other in found]
         kind = "need" if backbone.run is None else "used"
@@ -269,7 +269,7 @@ def check_device(name: str) -> None:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, ImportError) as error:  # torch's error depends on the device
-        raise _not_here(name) from error
+        raise _not_on_this_machine(name) from error
 
 
 def check_training_device(training: SharedTraining) -> None:
@@ -283,10 +283,10 @@ def check_training_device(training: SharedTraining) -> None:
         return
     device = torch.device(training.device)  # the recipe's schema has validated it
     if device.type == "cuda" and (device.index or 0) >= cuda_device_count():
-        raise _not_here(training.device)
+        raise _not_on_this_machine(training.device)
 
 
-def _not_here(name: str) -> MachineError:
+def _not_on_this_machine(name: str) -> MachineError:
     return MachineError(
         f'training.device = "{name}" is not available on this machine; use another, such as "cpu"'
     )
@@ -295,7 +295,7 @@ def _not_here(name: str) -> MachineError:
 def geometries_below(recipe: Recipe) -> list[StackGeometry]:
     """Return the geometries of the stacks below the layers of a recipe; empty without `network.backbone`."""
     backbone = backbone_of(recipe)
-    return [] if backbone is None else backbone.made.stack_geometries()
+    return [] if backbone is None else backbone.recipe.stack_geometries()
 
 
 def needed_bytes(recipe: Recipe, classes: int, batch: int) -> int:

@@ -22,15 +22,15 @@ from cotswold.run import RunDirectory, read_events
 from cotswold.training.data.stores import STORES, Progress, open_store, source_of
 from cotswold.training.jobs.config_diff import PLACES
 
-_QUICK_BYTES = 256 << 20
+_READ_LIMIT_BYTES = 256 << 20
 """The size limit of files that can be read within seconds."""
 
 
 @dataclass(frozen=True)
-class Noted:
+class StoreRecord:
     """The store as recorded at the run's beginning; None if the run has lost `environment.json`."""
 
-    place: str | None
+    path: str | None
     identity: str | None
     source: str | None
     """The identity of the source."""
@@ -67,22 +67,22 @@ def store_of(
         RunError: If the run does not record its samples, and another location is named.
         SourceError: If the samples cannot be read.
     """
-    noted = _noted(run)
+    noted = _read_record(run)
     began = recipes.load(run.recipe)
     if recipe is None:
         recipe = recipes.load(run.recipe, [each for each in run.overrides if _name(each) in PLACES])
 
     def check(source: str) -> None:
         if noted.source not in (None, source):
-            kept = f"resume without data.source to use its store {noted.place}"
-            if not is_place_given or kept_store(run) is None:
+            kept = f"resume without data.source to use its store {noted.path}"
+            if not is_place_given or open_original_store(run) is None:
                 kept = "give the folder of its own store (--stores, Python: stores=)"
             raise StoreError(
                 f"the samples in {getattr(recipe.data, 'source', None)} are not those that {run.path} "
                 f"was trained on: their files differ; {kept}, or train a new run on these samples"
             )
 
-    store, folder = None, STORES if noted.place is None else Path(noted.place).parent
+    store, folder = None, STORES if noted.path is None else Path(noted.path).parent
     target = stores or (folder if os.access(folder, os.W_OK) else STORES)
     is_moved = _places(recipe) != _places(began)
     if is_moved:
@@ -98,11 +98,11 @@ def store_of(
             with suppress(SourceError):  # as above
                 check(source_of(recipe.data).identity)
         if stores is None:
-            store = kept_store(run)
+            store = open_original_store(run)
     if store is None and recipe.data.store is None:
-        store = _found_in(stores or STORES, recipe.name, noted.identity)
+        store = _store_with_identity(stores or STORES, recipe.name, noted.identity)
     if store is None:
-        is_taken = not is_moved and stores is None and noted.place is not None and Path(noted.place).exists()
+        is_taken = not is_moved and stores is None and noted.path is not None and Path(noted.path).exists()
         store = open_store(recipe, STORES if is_taken else target, progress, check)
     if noted.identity is not None and store.identity != noted.identity:
         raise StoreError(
@@ -126,16 +126,16 @@ def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
     Returns:
         The sentence; None if the files are the same or missing, or if the comparison would take long.
     """
-    data, noted = recipe.data, _noted(run)
+    data, noted = recipe.data, _read_record(run)
     if noted.source is None or data.store is not None or not isinstance(data, SourcedData):
         return None
     try:
-        with reading_at_most(_QUICK_BYTES):
+        with reading_at_most(_READ_LIMIT_BYTES):
             if source_of(data).identity == noted.source:
                 return None
         what = "have changed since the run began"
     except CostlyError as error:
-        if not error.was_read:
+        if not error.is_read:
             return None
         what = "have other names, sizes, times or inodes than when they were last read, and may have changed"
     except (SourceError, RecipeError):
@@ -155,7 +155,7 @@ def _name(override: str) -> str:
     return override.partition("=")[0]
 
 
-def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
+def _store_with_identity(stores: Path, name: str, identity: str | None) -> Store | None:
     """Return the store with an identity among the stores of a recipe name, which needs no source."""
     for path in sorted(stores.glob(f"{glob.escape(name)}-*")):
         with suppress(StoreError, FormatError):
@@ -165,7 +165,7 @@ def _found_in(stores: Path, name: str, identity: str | None) -> Store | None:
     return None
 
 
-def kept_store(run: RunDirectory) -> Store | None:
+def open_original_store(run: RunDirectory) -> Store | None:
     """Return the store of a run's training samples if it is still in its original place.
 
     Args:
@@ -174,19 +174,19 @@ def kept_store(run: RunDirectory) -> Store | None:
     Returns:
         The store; None if it is missing or was prepared again with other samples.
     """
-    noted = _noted(run)
-    store = _opened(noted.place)
+    noted = _read_record(run)
+    store = _open_record(noted.path)
     return store if store is not None and store.identity == noted.identity else None
 
 
-def _opened(place: str | None) -> Store | None:
+def _open_record(place: str | None) -> Store | None:
     try:
         return None if place is None else Store(place)
     except (StoreError, ValueError):
         return None
 
 
-def _noted(run: RunDirectory) -> Noted:
+def _read_record(run: RunDirectory) -> StoreRecord:
     """Return a run's record of its store; a missing source identity is read from the store, if that is
     kept.
     """
@@ -195,12 +195,12 @@ def _noted(run: RunDirectory) -> Noted:
     if identity is None and run.events.is_file():
         identity = next((e.get("store") for e in read_events(run.events) if e.get("kind") == "start"), None)
     if source is None and isinstance(place, str):
-        store = _opened(place)
+        store = _open_record(place)
         source = None if store is None or store.identity != identity else store.request.get("source")
-    return Noted(*(each if isinstance(each, str) else None for each in (place, identity, source)))
+    return StoreRecord(*(each if isinstance(each, str) else None for each in (place, identity, source)))
 
 
-def place_of(store: Store) -> dict[str, object]:
+def record_of(store: Store) -> dict[str, object]:
     """Return the record of a run's store with which `store_of` finds it."""
     return {
         "store": str(store.path.absolute()),

@@ -17,14 +17,17 @@ def check_state_matches(module: nn.Module, checkpoint: Checkpoint) -> None:
     own = network_tensors(module)
     for name, tensor in own.items():
         if name not in checkpoint.names:
-            raise _mismatch(checkpoint, name, f"{_said(tensor.dtype, tensor.shape)} here, but missing there")
+            ours = _dtype_and_shape(tensor.dtype, tensor.shape)
+            raise _mismatch(checkpoint, name, f"{ours} here, but missing there")
         there, here = (checkpoint.dtype(name), checkpoint.shape(name)), (tensor.dtype, tuple(tensor.shape))
         if there != here:
-            raise _mismatch(checkpoint, name, f"{_said(*there)} there, but {_said(*here)} here")
+            raise _mismatch(
+                checkpoint, name, f"{_dtype_and_shape(*there)} there, but {_dtype_and_shape(*here)} here"
+            )
     for name in checkpoint.names:
         if name.startswith("network.") and name not in own:
             there = checkpoint.dtype(name), checkpoint.shape(name)
-            raise _mismatch(checkpoint, name, f"{_said(*there)} there, but missing here")
+            raise _mismatch(checkpoint, name, f"{_dtype_and_shape(*there)} there, but missing here")
 
 
 def _mismatch(checkpoint: Checkpoint, name: str, differs: str) -> MismatchError:
@@ -33,5 +36,5 @@ def _mismatch(checkpoint: Checkpoint, name: str, differs: str) -> MismatchError:
     )
 
 
-def _said(dtype: object, shape: tuple[int, ...]) -> str:
+def _dtype_and_shape(dtype: object, shape: tuple[int, ...]) -> str:
     return f"{dtype} {tuple(shape)}"

@@ -25,14 +25,19 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
-from cotswold.errors import MachineError, told
+from cotswold.errors import MachineError, describe_exception
 from cotswold.geometry import Box, Grid
 from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import LeaderGroup, Membership, follow, lead
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
 from cotswold.shards.runtime.work import PortionSum, Slot
-from cotswold.training.full_batch.objective import INHERITED, ModuleObjective, inherited_work, of_recipe
+from cotswold.training.full_batch.objective import (
+    INHERITED_OBJECTIVE,
+    ModuleObjective,
+    inherited_objective,
+    objective_from_recipe,
+)
 from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches, parts_of
 
 TOKEN = "token of the run"
@@ -56,7 +61,7 @@ class Rank:
 
         ``microbatches`` is the number of micro-batches computed concurrently.
         """
-        self.whole, self._ranks, self._microbatches = whole, ranks, microbatches
+        self.objective, self._ranks, self._microbatches = whole, ranks, microbatches
         torch.manual_seed(0)  # all ranks of a partition must draw alike
         self._copies = ConcurrentMicrobatches(whole.network, grid, microbatches)
         self.network = self._copies.networks[0]
@@ -85,7 +90,7 @@ class Rank:
     @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the parameters by name, in their order."""
-        return dict(zip(self.whole.flat.names, self.whole.flat.shapes, strict=True))
+        return dict(zip(self.objective.flat.names, self.objective.flat.shapes, strict=True))
 
     @property
     def parts(self) -> list[Tensor]:
@@ -98,16 +103,16 @@ class Rank:
         gradients.
         """
         with raise_on_all(self._ranks, MachineError):
-            batches = [self.whole.read(part) for part in parts_of(numbers, self._microbatches)]
+            batches = [self.objective.read(part) for part in parts_of(numbers, self._microbatches)]
         self._copies.clear()
-        return _added(
-            self._copies.run(batches, lambda batch, network: self.whole.summed(batch, network, learn))
+        return _add_sums(
+            self._copies.run(batches, lambda batch, network: self.objective.loss_sum(batch, network, learn))
         )
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Prefetch the samples of the next sums, as `FedWork.expect`."""
-        if self.whole.is_fed:
-            self.whole.expect([part for each in batches for part in parts_of(each, self._microbatches)])
+        if self.objective.is_fed:
+            self.objective.expect([part for each in batches for part in parts_of(each, self._microbatches)])
 
     def gradients(self) -> list[Tensor]:
         """Return this rank's parts of the gradient."""
@@ -115,7 +120,7 @@ class Rank:
 
     def sharded(self, rank: int) -> list[tuple[int, Box]]:
         """Return the sharded parameters, with the box of a rank; of other parameters each rank has all."""
-        whole = [Box.whole(shape) for shape in self.whole.flat.shapes]
+        whole = [Box.whole(shape) for shape in self.objective.flat.shapes]
         return [
             (number, box)
             for number, box in enumerate(self._boxes[rank])
@@ -124,15 +129,15 @@ class Rank:
 
     def boxes(self, rank: int) -> Iterator[tuple[Box, tuple[int, ...]]]:
         """Yield the box of a rank in each parameter, with the parameter's shape."""
-        return zip(self._boxes[rank], self.whole.flat.shapes, strict=True)
+        return zip(self._boxes[rank], self.objective.flat.shapes, strict=True)
 
 
 class ModelParallelWorker:
     """The leader's task, with the interface of a worker (`Work`)."""
 
     def __init__(self, rank: Rank, led: LeaderGroup) -> None:
-        self._rank, self._led = rank, led
-        self._flops = rank.whole.flops  # of the whole module, before the followers compute
+        self._rank, self._followers = rank, led
+        self._flops = rank.objective.flops  # of the whole module, before the followers compute
         self._scattered: Tensor | None = None
         self._answered = 0
         """The number of followers that have answered the last command, in their order."""
@@ -141,7 +146,7 @@ class ModelParallelWorker:
     @property
     def is_fed(self) -> bool:
         """True if data servers make the samples."""
-        return self._rank.whole.is_fed
+        return self._rank.objective.is_fed
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Prefetch the leader's samples, as `FedWork.expect`."""
@@ -150,17 +155,17 @@ class ModelParallelWorker:
     @property
     def is_starved(self) -> bool:
         """True while the leader waits for samples."""
-        return self._rank.whole.is_starved
+        return self._rank.objective.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
         """The processes of the followers."""
-        return self._led.processes
+        return self._followers.processes
 
     @property
     def owing(self) -> Sequence[Process]:
         """The processes that have not answered yet; in an exchange they wait for each other."""
-        return self._led.processes[self._answered :]
+        return self._followers.processes[self._answered :]
 
     @property
     def is_awaiting(self) -> bool:
@@ -170,17 +175,17 @@ class ModelParallelWorker:
     @property
     def parameters(self) -> Tensor:
         """The trainable parameters, as one whole vector."""
-        return self._rank.whole.parameters
+        return self._rank.objective.parameters
 
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters' positions in the vector, as in a single process."""
-        return self._rank.whole.layout
+        return self._rank.objective.layout
 
     @property
     def patterns(self) -> int:
         """The number of training samples."""
-        return self._rank.whole.patterns
+        return self._rank.objective.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
@@ -208,13 +213,13 @@ class ModelParallelWorker:
     @property
     def held(self) -> int:
         """The number of validation samples."""
-        return self._rank.whole.held
+        return self._rank.objective.held
 
     def judge(self, start: int, stop: int) -> PortionSum:
         """Return the sum of losses over these validation samples."""
         with self._together():
             self._tell(_Verb.VALIDATE, (start, stop))
-            return self._rank.whole.judged(self._rank.network, start, stop)
+            return self._rank.objective.validation_sum(self._rank.network, start, stop)
 
     def close(self) -> None:
         """End the followers."""
@@ -225,7 +230,7 @@ class ModelParallelWorker:
         try:
             yield
         except Exception as error:
-            self._led.await_rank_death(error)
+            self._followers.await_rank_death(error)
             raise
 
     def _tell(self, verb: _Verb, patterns: Sequence[int] = ()) -> None:
@@ -237,11 +242,11 @@ class ModelParallelWorker:
             dist.broadcast(torch.tensor(patterns, dtype=torch.int64), 0, group=self._rank.wire)
         if not changed:
             return
-        views = list(self._rank.whole.flat.named(point).values())
-        for number in range(1, len(self._led.processes) + 1):
+        views = list(self._rank.objective.flat.by_name(point).values())
+        for number in range(1, len(self._followers.processes) + 1):
             parts = [view[box.slices] for view, (box, _) in zip(views, self._rank.boxes(number), strict=True)]
             if any(part.numel() for part in parts):
-                dist.send(_in_a_row(parts, point), number, group=self._rank.wire)
+                dist.send(_flatten_parts(parts, point), number, group=self._rank.wire)
         for part, view, (box, _) in zip(self._rank.parts, views, self._rank.boxes(0), strict=True):
             part.copy_(view[box.slices])
         self._scattered = point.clone()
@@ -251,11 +256,11 @@ class ModelParallelWorker:
         if gradient is not None and adds:
             own = self._rank.gradients()
             for view, (box, _), part in zip(
-                self._rank.whole.flat.named(gradient).values(), self._rank.boxes(0), own, strict=True
+                self._rank.objective.flat.by_name(gradient).values(), self._rank.boxes(0), own, strict=True
             ):
                 view[box.slices] += part
         failed, self._is_awaiting = [], True
-        for number in range(1, len(self._led.processes) + 1):
+        for number in range(1, len(self._followers.processes) + 1):
             status = torch.zeros(1, dtype=torch.int64)
             dist.recv(status, number, group=self._rank.wire)
             self._answered = number
@@ -267,7 +272,7 @@ class ModelParallelWorker:
 
     def _add_part(self, gradient: Tensor, number: int, adds: bool) -> None:
         sharded = self._rank.sharded(number)
-        views = list(self._rank.whole.flat.named(gradient).values())
+        views = list(self._rank.objective.flat.by_name(gradient).values())
         row = gradient.new_empty(sum(box.size for _, box in sharded))
         if len(row):
             dist.recv(row, number, group=self._rank.wire)
@@ -280,7 +285,7 @@ class ModelParallelWorker:
 
 def follower_loop(rank: Rank) -> None:
     """Main loop of a follower: execute the leader's commands until END."""
-    wire, point = rank.wire, rank.whole.parameters
+    wire, point = rank.wire, rank.objective.parameters
     number = dist.get_rank()
     while True:
         words = torch.zeros(3, dtype=torch.int64)
@@ -295,27 +300,29 @@ def follower_loop(rank: Rank) -> None:
             _receive_point(rank)
         try:
             if verb == _Verb.VALIDATE:
-                rank.whole.judged(rank.network, *patterns.tolist())
+                rank.objective.validation_sum(rank.network, *patterns.tolist())
                 continue
             rank.add(patterns.tolist(), verb == _Verb.GRADIENT)
         except Exception as error:
             if is_peer_lost(error):
                 raise
-            print(f"rank {number}: {told(error)}", flush=True)  # the leader raises it to its caller
+            print(
+                f"rank {number}: {describe_exception(error)}", flush=True
+            )  # the leader raises it to its caller
             if verb != _Verb.VALIDATE:
                 dist.send(torch.zeros(1, dtype=torch.int64), 0, group=wire)
             continue
         dist.send(torch.ones(1, dtype=torch.int64), 0, group=wire)
         if verb == _Verb.GRADIENT:
             gradients = rank.gradients()
-            row = _in_a_row([gradients[index] for index, _ in rank.sharded(number)], point)
+            row = _flatten_parts([gradients[index] for index, _ in rank.sharded(number)], point)
             if len(row):
                 dist.send(row, 0, group=wire)
 
 
 def _receive_point(rank: Rank) -> None:
     parts = rank.parts
-    row = rank.whole.parameters.new_empty(sum(part.numel() for part in parts))
+    row = rank.objective.parameters.new_empty(sum(part.numel() for part in parts))
     if len(row):
         dist.recv(row, 0, group=rank.wire)
     start = 0
@@ -324,7 +331,7 @@ def _receive_point(rank: Rank) -> None:
         start += part.numel()
 
 
-def _added(sums: Sequence[PortionSum]) -> PortionSum:
+def _add_sums(sums: Sequence[PortionSum]) -> PortionSum:
     if len(sums) == 1:
         return sums[0]
     names = dict.fromkeys(name for each in sums for name in each.details)
@@ -332,12 +339,12 @@ def _added(sums: Sequence[PortionSum]) -> PortionSum:
     return PortionSum(sum(each.value for each in sums), sum(each.samples for each in sums), details)
 
 
-def _in_a_row(parts: Sequence[Tensor], like: Tensor) -> Tensor:
+def _flatten_parts(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts]) if parts else like.new_empty(0)
 
 
 @contextmanager
-def in_worker(
+def build_model_parallel_worker(
     recipe: str, store: str, rows: str | None = None, pool: str | None = None
 ) -> Iterator[ModelParallelWorker]:
     """Run a recipe's worker on the ranks of its `[mesh]`, in the leader."""
@@ -352,18 +359,20 @@ def in_worker(
         given=token,
         timeout_seconds=mesh.timeout,
     ) as led:
-        yield from _led(lambda: _of_recipe(recipe, store, rows, pool), mesh.grid, led, mesh.microbatches)
+        yield from _led(
+            lambda: _build_recipe_objective(recipe, store, rows, pool), mesh.grid, led, mesh.microbatches
+        )
 
 
 def follow_recipe(
     recipe: str, store: str, rows: str | None, pool: str | None, place: Mapping[str, object]
 ) -> None:
-    """Run a follower of `in_worker`."""
+    """Run a follower of `build_model_parallel_worker`."""
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "model-parallel workers have a grid"
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:
-        work = _of_recipe(recipe, store, rows, pool, token)
+        work = _build_recipe_objective(recipe, store, rows, pool, token)
         follower_loop(Rank(work, Grid.parse(mesh.grid), ranks, mesh.microbatches))
 
 
@@ -372,17 +381,19 @@ def inherited_worker(
     grid: str, timeout_seconds: float, microbatches: int = 1
 ) -> Iterator[ModelParallelWorker]:
     """Run the program's worker on the ranks of a grid, in the leader."""
-    work, given = inherited_work(), {"grid": grid, "microbatches": microbatches}
+    work, given = inherited_objective(), {"grid": grid, "microbatches": microbatches}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
-    with lead(function, given, size, given={INHERITED: work}, timeout_seconds=timeout_seconds) as led:
+    with lead(
+        function, given, size, given={INHERITED_OBJECTIVE: work}, timeout_seconds=timeout_seconds
+    ) as led:
         yield from _led(lambda: work, grid, led, microbatches)
 
 
 def follow_inherited(grid: str, microbatches: int, place: Mapping[str, object]) -> None:
     """Run a follower of `inherited_worker`."""
     with follow(place) as ranks:
-        follower_loop(Rank(inherited_work(), Grid.parse(grid), ranks, microbatches))
+        follower_loop(Rank(inherited_objective(), Grid.parse(grid), ranks, microbatches))
 
 
 def _led(
@@ -393,9 +404,9 @@ def _led(
     work.close()
 
 
-def _of_recipe(
+def _build_recipe_objective(
     recipe: str, store: str, rows: str | None, pool: str | None, token: Token | None = None
 ) -> ModuleObjective:
     torch.set_num_threads(1)
     folder = None if rows is None else Path(rows)
-    return of_recipe(recipes.parse(recipe), Store(store), folder, pool, token)
+    return objective_from_recipe(recipes.parse(recipe), Store(store), folder, pool, token)

@@ -44,7 +44,7 @@ from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
 from cotswold.training.model_parallel.full_batch_worker import TOKEN, Rank
 from cotswold.training.model_parallel.shards import parts_of_shards
-from cotswold.training.model_parallel.steps import Closing, RankSteps, Told
+from cotswold.training.model_parallel.steps import PushResult, RankSteps, StepMessage
 from cotswold.training.models import LayerNetwork
 from cotswold.wire import Shard
 from cotswold.wire.messenger import Messenger
@@ -63,56 +63,56 @@ class ModelParallelReplica:
 
     def __init__(self, rank: Rank, led: LeaderGroup, decay: float) -> None:
         """``decay`` times a weight is added to its gradient."""
-        self._rank, self._led, self._decay = rank, led, decay
-        self._leading = threading.Lock()
+        self._rank, self._followers, self._decay = rank, led, decay
+        self._lead_lock = threading.Lock()
         """Held while the followers receive and execute a command."""
-        self.coming: Sequence[Sequence[int]] = ()
+        self.next_samples: Sequence[Sequence[int]] = ()
         """The samples of the steps after the next, as far as they are known."""
         self._owing: Sequence[Process] = ()
 
     @property
     def parameters(self) -> Tensor:
         """The initial parameters, as one whole vector."""
-        return self._rank.whole.parameters
+        return self._rank.objective.parameters
 
     @property
     def layout(self) -> Sequence[Slot]:
         """The parameters' positions in the vector, as in a single process."""
-        return self._rank.whole.layout
+        return self._rank.objective.layout
 
     @property
     def patterns(self) -> int:
         """The number of samples."""
-        return self._rank.whole.patterns
+        return self._rank.objective.patterns
 
     @property
     def varies(self) -> bool:
         """True if samples are augmented differently in each epoch."""
-        return self._rank.whole.varies
+        return self._rank.objective.varies
 
     @property
     def flops(self) -> tuple[int, int]:
         """FLOPs per sample of value alone, and of value and gradient, as a single process counts them."""
-        return self._rank.whole.flops
+        return self._rank.objective.flops
 
     @property
     def is_fed(self) -> bool:
         """True if data servers make the samples."""
-        return self._rank.whole.is_fed
+        return self._rank.objective.is_fed
 
     def expect(self, batches: Sequence[Sequence[int]]) -> None:
         """Remember the next batches, as `FedWork.expect`; the followers receive them with the step."""
-        self.coming = batches[1:]
+        self.next_samples = batches[1:]
 
     @property
     def is_starved(self) -> bool:
         """True while this rank waits for samples."""
-        return self._rank.whole.is_starved
+        return self._rank.objective.is_starved
 
     @property
     def processes(self) -> Sequence[Process]:
         """The processes of the followers."""
-        return self._led.processes
+        return self._followers.processes
 
     @property
     def owing(self) -> Sequence[Process]:
@@ -131,7 +131,7 @@ class ModelParallelReplica:
 
     def meet(self, meeting: Meeting) -> ModelParallelSteps:
         """Send the followers their replica's address, and return the common steps."""
-        self._led.ranks.gather(asdict(meeting))
+        self._followers.ranks.gather(asdict(meeting))
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
 
@@ -141,22 +141,22 @@ class ModelParallelReplica:
         return {number: each.rank for number, each in parts.items()}
 
     @contextmanager
-    def together(self, said: Told) -> Iterator[None]:
+    def concurrent_step(self, said: StepMessage) -> Iterator[None]:
         """Make the followers take a step while this process takes it in a thread other than the main one."""
         try:
-            with self._leading:
-                self._owing = self._led.processes
-                _tell(self._rank, said)
+            with self._lead_lock:
+                self._owing = self._followers.processes
+                _broadcast_step(self._rank, said)
                 yield
                 self._owing = ()
         except Exception as error:
-            self._led.await_rank_death(error)
+            self._followers.await_rank_death(error)
             raise
 
     def close(self) -> None:
         """End the followers."""
-        with self._leading:
-            _tell(self._rank, None)
+        with self._lead_lock:
+            _broadcast_step(self._rank, None)
 
 
 class ModelParallelSteps:
@@ -165,10 +165,10 @@ class ModelParallelSteps:
     def __init__(self, gang: ModelParallelReplica, steps: RankSteps) -> None:
         self._gang, self._steps = gang, steps
         self._shards: tuple[Shard, ...] = ()
-        self._told: tuple[Shard, ...] = ()
+        self._sent_shards: tuple[Shard, ...] = ()
         """The shards that the followers have received."""
         self._task: StepTask | None = None
-        self._closing: Closing | None = None
+        self._pending_push: PushResult | None = None
 
     def lay(self, shards: Sequence[Shard]) -> None:
         """Set the servers' shards; another thread than that of the steps may call it."""
@@ -187,8 +187,8 @@ class ModelParallelSteps:
             for pulled in task.installs
             for number, version in zip(pulled.shards, pulled.versions, strict=True)
         }
-        said = Told(
-            None if shards is self._told else tuple(map(astuple, shards)),
+        said = StepMessage(
+            None if shards is self._sent_shards else tuple(map(astuple, shards)),
             tuple(installs.items()),
             tuple(samples),
             rate,
@@ -196,48 +196,50 @@ class ModelParallelSteps:
             task.closes,
             task.pull,
             task.behind,
-            tuple(map(tuple, self._gang.coming)),
+            tuple(map(tuple, self._gang.next_samples)),
         )
-        with self._gang.together(said):
-            found, self._closing = self._steps.lead(said, task)
-        self._told = shards
+        with self._gang.concurrent_step(said):
+            found, self._pending_push = self._steps.step_as_leader(said, task)
+        self._sent_shards = shards
         return found
 
     def may_grow(self, samples: int) -> bool:
         """Return True: steps can always be added before the close."""
         return True
 
-    def close(self) -> Closing:
+    def close(self) -> PushResult:
         """Return the push of this rank to each server; shards that other ranks push are `RemoteBuffers`."""
-        assert self._closing is not None, "the task closed the accumulation"
-        closing, self._closing = self._closing, None
+        assert self._pending_push is not None, "the task closed the accumulation"
+        closing, self._pending_push = self._pending_push, None
         return closing
 
 
-def _tell(rank: Rank, said: Told | None) -> None:
+def _broadcast_step(rank: Rank, said: StepMessage | None) -> None:
     """Broadcast a step to the followers; None ends them."""
     words = bytearray(json.dumps(None if said is None else asdict(said)).encode())
     dist.broadcast(torch.tensor([len(words)]), 0, group=rank.wire)
     dist.broadcast(torch.frombuffer(words, dtype=torch.uint8), 0, group=rank.wire)
 
 
-def _heard(rank: Rank) -> Told | None:
+def _receive_step(rank: Rank) -> StepMessage | None:
     length = torch.zeros(1, dtype=torch.int64)
     dist.broadcast(length, 0, group=rank.wire)
     words = torch.empty(int(length), dtype=torch.uint8)
     dist.broadcast(words, 0, group=rank.wire)
     said: dict[str, Any] | None = json.loads(words.numpy().tobytes())
-    return None if said is None else Told(**{**said, "pull": tuple(said["pull"])})
+    return None if said is None else StepMessage(**{**said, "pull": tuple(said["pull"])})
 
 
 def follower_loop(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
     """Main loop of a follower: execute the leader's steps until the end."""
-    while (said := _heard(rank)) is not None:
-        steps.obey(said, role.take, role.closed)
+    while (said := _receive_step(rank)) is not None:
+        steps.step_as_follower(said, role.take, role.closed)
 
 
 @contextmanager
-def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> Iterator[ModelParallelReplica]:
+def build_model_parallel_replica(
+    recipe: str, store: str, rows: str, pool: str | None = None
+) -> Iterator[ModelParallelReplica]:
     """Run a recipe's replica on the ranks of its `[mesh]`, in the leader."""
     mesh, training = _parsed(recipe)
     grid, arguments = (
@@ -255,7 +257,7 @@ def in_replica(recipe: str, store: str, rows: str, pool: str | None = None) -> I
 
 
 def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: Mapping[str, object]) -> None:
-    """Run a follower of `in_replica`."""
+    """Run a follower of `build_model_parallel_replica`."""
     mesh, training = _parsed(recipe)
     token = cast(Token | None, inherited(TOKEN))  # as the leader gave it
     with follow(place) as ranks:

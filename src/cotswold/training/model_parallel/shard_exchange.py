@@ -26,7 +26,7 @@ class ShardExchange:
     def __init__(self, shards: Mapping[int, ShardParts], rank: int, wire: dist.ProcessGroup) -> None:
         self._shards, self._rank, self._wire = dict(sorted(shards.items())), rank, wire
 
-    def gathered(self, own: Array) -> dict[int, memoryview]:
+    def gather(self, own: Array) -> dict[int, memoryview]:
         """Return the whole shards that this rank pushes, by number, from the ranks' vectors ``own``.
 
         A shard on this rank alone is a view of its vector.
@@ -43,7 +43,7 @@ class ShardExchange:
                 piece = parts.pieces[self._rank]
                 sends.setdefault(parts.rank, []).append(own[piece.start : piece.stop])
         sizes = {rank: [self._size_of(number, rank) for number in of] for rank, of in waited.items()}
-        came = self._exchanged(sends, sizes, own)
+        came = self._exchange(sends, sizes, own)
         found = {}
         for number, parts in self._shards.items():
             if parts.rank != self._rank:
@@ -55,7 +55,7 @@ class ShardExchange:
             whole = np.empty(parts.shape, own.dtype)
             for rank, piece in parts.pieces.items():
                 row = own[piece.start : piece.stop] if rank == self._rank else came[rank].pop(0)
-                whole[piece.within.slices] = row.reshape(piece.within.shape)
+                whole[piece.box_in_shard.slices] = row.reshape(piece.box_in_shard.shape)
             found[number] = raw(whole.reshape(-1))
         return found
 
@@ -76,11 +76,11 @@ class ShardExchange:
             parts = self._shards[number]
             for rank, piece in sorted(parts.pieces.items()):
                 if parts.rank == self._rank != rank:
-                    sends.setdefault(rank, []).append(wholes[number][piece.within.slices].reshape(-1))
+                    sends.setdefault(rank, []).append(wholes[number][piece.box_in_shard.slices].reshape(-1))
                 elif rank == self._rank != parts.rank:
                     waited.setdefault(parts.rank, []).append(number)
         sizes = {rank: [self._size_of(number, self._rank) for number in of] for rank, of in waited.items()}
-        came = self._exchanged(sends, sizes, own)
+        came = self._exchange(sends, sizes, own)
         for number in numbers:
             parts = self._shards[number]
             mine = parts.pieces.get(self._rank)
@@ -88,7 +88,7 @@ class ShardExchange:
                 continue
             place = slice(mine.start, mine.stop)
             if parts.rank == self._rank:
-                own[place].reshape(mine.within.shape)[...] = wholes[number][mine.within.slices]
+                own[place].reshape(mine.box_in_shard.shape)[...] = wholes[number][mine.box_in_shard.slices]
             else:
                 own[place] = came[parts.rank].pop(0)
             yield place
@@ -103,7 +103,7 @@ class ShardExchange:
         piece = self._shards[number].pieces[rank]
         return piece.stop - piece.start
 
-    def _exchanged(
+    def _exchange(
         self, sends: Mapping[int, Sequence[Array]], sizes: Mapping[int, Sequence[int]], like: Array
     ) -> dict[int, list[Array]]:
         """Exchange rows with other ranks, one message per pair; return the received rows by rank."""

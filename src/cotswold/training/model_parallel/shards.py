@@ -27,7 +27,7 @@ from cotswold.wire import Shard
 class Piece:
     """A rank's part of a shard."""
 
-    within: Box
+    box_in_shard: Box
     """The part's box in the shard."""
     start: int
     """The part's start in the rank's vector."""
@@ -78,9 +78,9 @@ def parts_of_shards(
             common = box.intersect(slab)
             if common.size:
                 start = own_starts[rank][index] + (common.start[0] - box.start[0]) * prod(box.shape[1:])
-                pieces[rank] = Piece(common.within(slab), start, start + common.size)
+                pieces[rank] = Piece(common.relative_to(slab), start, start + common.size)
         is_whole = all(of_rank[index] == Box.whole(shapes[shard.tensor]) for of_rank in boxes)
-        rank = 0 if is_whole else _chosen(pieces, load)
+        rank = 0 if is_whole else _least_loaded_rank(pieces, load)
         load[rank] += shard.stop - shard.start
         found[shard.number] = ShardParts(slab.shape, rank, is_whole, pieces)
     return found
@@ -92,7 +92,7 @@ def _slab(shard: Shard, start: int, shape: tuple[int, ...]) -> Box:
     return Box((rows[0], *(0 for _ in shape[1:])), (rows[1], *shape[1:]))
 
 
-def _chosen(pieces: Mapping[int, Piece], load: Sequence[int]) -> int:
+def _least_loaded_rank(pieces: Mapping[int, Piece], load: Sequence[int]) -> int:
     most = max(piece.stop - piece.start for piece in pieces.values())
     able = [rank for rank, piece in pieces.items() if piece.stop - piece.start == most]
     return min(able, key=lambda rank: (load[rank], rank))

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.errors import MachineError, told
+from cotswold.errors import MachineError, describe_exception
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import RemoteBuffers
 from cotswold.paramserver.core.replica_session import StepTask
@@ -43,18 +43,18 @@ class RankWork:
         self.rank, self._decay = rank, decay
         with torch.no_grad():
             self.parameters = torch.cat([each.detach().reshape(-1) for each in rank.parts])
-        self.layout: Sequence[Slot] = rank.whole.layout
+        self.layout: Sequence[Slot] = rank.objective.layout
         """The layout of the whole vector."""
 
     @property
     def patterns(self) -> int:
         """The number of samples."""
-        return self.rank.whole.patterns
+        return self.rank.objective.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
         """FLOPs per sample of all ranks together."""
-        return self.rank.whole.flops
+        return self.rank.objective.flops
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         """Add this rank's parts of the gradient of these samples' mean loss; the sums cover all ranks.
@@ -86,7 +86,7 @@ class RankWork:
         dist.all_gather(all_able, able, group=self.rank.wire)
         if isinstance(found, Exception):
             if self.rank.number:  # the first rank raises it to its caller
-                print(f"rank {self.rank.number}: {told(found)}", flush=True)
+                print(f"rank {self.rank.number}: {describe_exception(found)}", flush=True)
             raise found
         failed = [rank for rank, each in enumerate(all_able) if not each.item()]
         if failed:
@@ -122,7 +122,7 @@ class RankAccumulation(Accumulation, HostVectors):
         """Return the push to each server; shards that other ranks push are `RemoteBuffers`."""
         assert self._exchange is not None, "settle() comes before a step"
         self.closings += 1
-        self.closed = self._exchange.gathered(self._sum.numpy())
+        self.closed = self._exchange.gather(self._sum.numpy())
         return super().close()
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
@@ -140,20 +140,20 @@ class RankAccumulation(Accumulation, HostVectors):
 
 
 @dataclass(frozen=True)
-class Told:
+class StepMessage:
     """The first rank's message about a step, in plain values."""
 
     shards: tuple[tuple[object, ...], ...] | None
     """The fields of each shard; None if unchanged."""
-    installs: tuple[tuple[int, int], ...]
+    installed_versions: tuple[tuple[int, int], ...]
     """Shards to install first, with their versions."""
     samples: tuple[int, ...]
     rate: float
-    opens: bool
+    opens_accumulation: bool
     closes: bool
     pull: tuple[int, int]
     behind: int
-    coming: tuple[tuple[int, ...], ...] = ()
+    next_samples: tuple[tuple[int, ...], ...] = ()
     """Samples of the following steps, as far as known, for ranks that prefetch them."""
 
 
@@ -164,7 +164,7 @@ class RankSteps:
         self._accumulation = RankAccumulation(RankWork(rank, decay), own, push_samples)
         self._rank, self._number = rank, rank.number
 
-    def lead(self, said: Told, task: StepTask) -> tuple[PortionSum, Closing | None]:
+    def step_as_leader(self, said: StepMessage, task: StepTask) -> tuple[PortionSum, PushResult | None]:
         """Take a step on the first rank; return the sums and, if the accumulation closes, the push to each
         server.
 
@@ -172,35 +172,39 @@ class RankSteps:
         """
         self._settle(said)
         self._accumulation.begin(task)
-        found = self._accumulation.step(said.samples, said.rate, said.opens)
+        found = self._accumulation.step(said.samples, said.rate, said.opens_accumulation)
         return found, self._accumulation.close() if said.closes else None
 
-    def obey(self, said: Told, take: Take, closed: Closed) -> None:
+    def step_as_follower(self, said: StepMessage, take: Take, closed: Closed) -> None:
         """Take the same step on a follower: ``take`` returns pulled shards, ``closed`` receives the push."""
         self._settle(said)
         rank_of = {number: each.rank for number, each in self._accumulation.parts.items()}
-        own = {number: version for number, version in said.installs if rank_of[number] == self._number}
+        own = {
+            number: version for number, version in said.installed_versions if rank_of[number] == self._number
+        }
         taken = take(said.pull[0], own)
         newest = [
             (number, version, taken[number] if number in own else RemoteBuffers(rank_of[number]))
-            for number, version in said.installs
+            for number, version in said.installed_versions
         ]
         shards, versions, buffers = zip(*newest, strict=True) if newest else ((), (), ())
         pulled = PulledNewer(said.pull[0], "", said.pull[1], shards, versions, buffers)
-        task = StepTask([pulled], (0, 0), said.rate, said.opens, said.closes, said.pull, said.behind)
+        task = StepTask(
+            [pulled], (0, 0), said.rate, said.opens_accumulation, said.closes, said.pull, said.behind
+        )
         del taken, newest, buffers, pulled
         self._accumulation.begin(task)
-        self._accumulation.step(said.samples, said.rate, said.opens)
+        self._accumulation.step(said.samples, said.rate, said.opens_accumulation)
         if said.closes:
             self._accumulation.close()
             closed(self._accumulation.closings, self._accumulation.closed)
 
-    def _settle(self, said: Told) -> None:
-        self._rank.expect([said.samples, *said.coming])
+    def _settle(self, said: StepMessage) -> None:
+        self._rank.expect([said.samples, *said.next_samples])
         if said.shards is not None:
             self._accumulation.settle([Shard(*each) for each in said.shards])  # type: ignore[arg-type]  # as JSON says it
 
 
-Closing = tuple[Mapping[str, ServerUpdate], Pushed]
+PushResult = tuple[Mapping[str, ServerUpdate], Pushed]
 Take = Callable[[int, Mapping[int, int]], Mapping[int, object]]
 Closed = Callable[[int, Mapping[int, object]], None]

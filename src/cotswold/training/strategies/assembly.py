@@ -15,7 +15,7 @@ from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.trainers.sync import SyncTrainer
 
 
-def driven(strategy: Strategy, batches: Batches, context: TrainContext) -> SyncTrainer:
+def make_trainer(strategy: Strategy, batches: Batches, context: TrainContext) -> SyncTrainer:
     """Return the trainer of a strategy with synchronous steps."""
     return SyncTrainer(
         strategy, batches, context.recorder, context.rank_context, is_served=context.recipe.is_served
@@ -32,11 +32,11 @@ def batches_of(context: TrainContext, box: Box | None = None) -> TrainBatches:
     training, varying = context.recipe.training, augmentation_of(context.recipe, context.store)
     feed = None
     if context.recipe.is_served:
-        from cotswold.data.service.store import said
-        from cotswold.training.data.service import feed_of
+        from cotswold.data.service.store import augmentation_to_json
+        from cotswold.training.data.service import batch_source_of
 
-        feed = feed_of(context, said(varying), box)
-    return context.open_things.enter_context(
+        feed = batch_source_of(context, augmentation_to_json(varying), box)
+    return context.exit_stack.enter_context(
         TrainBatches(
             context.store,
             training.batch_size,

@@ -32,7 +32,7 @@ class Batch:
     """The indices of the samples in the data set, if known."""
     weights: Tensor | None = None
 
-    def on(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on a device."""
         targets, weights = (
             None if each is None else each.to(device) for each in (self.targets, self.weights)

@@ -12,7 +12,7 @@ from cotswold.geometry import Box
 from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.models import build_stacks
 from cotswold.training.parameters.base import InMemoryParameters, ParameterStore
-from cotswold.training.strategies.assembly import batches_of, driven
+from cotswold.training.strategies.assembly import batches_of, make_trainer
 from cotswold.training.strategies.greedy import Greedy
 from cotswold.training.strategies.joint import Joint
 from cotswold.training.strategies.registry import StrategyEntry, TrainContext
@@ -24,7 +24,9 @@ StackKind = type[StackStrategy]
 
 def stack_entry(kind: StackKind) -> StrategyEntry:
     """Return the spec of a strategy that trains stacks, with a builder for each placement."""
-    return StrategyEntry(partial(in_memory, kind), partial(on_disk, kind), partial(on_mesh, kind))
+    return StrategyEntry(
+        partial(in_memory, kind), partial(build_offloaded, kind), partial(build_sharded, kind)
+    )
 
 
 def in_memory(kind: StackKind, context: TrainContext) -> SyncTrainer:
@@ -32,7 +34,7 @@ def in_memory(kind: StackKind, context: TrainContext) -> SyncTrainer:
     return _of_stacks(kind, context, InMemoryParameters(build_stacks(context.recipe)))
 
 
-def on_disk(kind: StackKind, context: TrainContext) -> SyncTrainer:
+def build_offloaded(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer with filters in files of the run's directory."""
     from cotswold.training.parameters.offload.parameters import OffloadedParameters
 
@@ -43,10 +45,10 @@ def on_disk(kind: StackKind, context: TrainContext) -> SyncTrainer:
         momentum_name=kind.momentum_name,
         reading=shuffle_bytes(context.store, "train"),
     )
-    return _of_stacks(kind, context, context.open_things.enter_context(holder))
+    return _of_stacks(kind, context, context.exit_stack.enter_context(holder))
 
 
-def on_mesh(kind: StackKind, context: TrainContext) -> SyncTrainer:
+def build_sharded(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer of one rank of a mesh, with its shard of the filters."""
     from cotswold.training.parameters.sharded import ShardedParameters
 
@@ -60,16 +62,16 @@ def _of_stacks(
     batches = batches_of(context, box)
     validation = ValidationBatches(context.store, context.recipe, box=box)
     strategy = kind(holder, context.recipe, context.epochs, batches.epoch_steps, validation.maps)
-    return driven(strategy, batches, context)
+    return make_trainer(strategy, batches, context)
 
 
 greedy_in_memory, greedy_on_disk, greedy_on_mesh = (
     partial(in_memory, Greedy),
-    partial(on_disk, Greedy),
-    partial(on_mesh, Greedy),
+    partial(build_offloaded, Greedy),
+    partial(build_sharded, Greedy),
 )
 joint_in_memory, joint_on_disk, joint_on_mesh = (
     partial(in_memory, Joint),
-    partial(on_disk, Joint),
-    partial(on_mesh, Joint),
+    partial(build_offloaded, Joint),
+    partial(build_sharded, Joint),
 )

@@ -9,7 +9,7 @@ import torch
 
 from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.losses import loss_of
-from cotswold.training.strategies.assembly import batches_of, driven, layers_of
+from cotswold.training.strategies.assembly import batches_of, layers_of, make_trainer
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.strategies.supervised import Supervised, supervised_training
 from cotswold.training.trainers.sync import SyncTrainer
@@ -26,10 +26,10 @@ def in_memory(context: TrainContext) -> SyncTrainer:
         batches.epoch_steps,
         ValidationBatches(context.store, context.recipe).batches,
     )
-    return driven(strategy, batches, context)
+    return make_trainer(strategy, batches, context)
 
 
-def on_mesh(context: TrainContext) -> SyncTrainer:
+def build_sharded(context: TrainContext) -> SyncTrainer:
     """Build the trainer of one rank of a mesh, with its shard of the network."""
     from cotswold.geometry import Partition
     from cotswold.mesh import local_map, partition
@@ -49,4 +49,4 @@ def on_mesh(context: TrainContext) -> SyncTrainer:
         ValidationBatches(context.store, context.recipe, box=box).batches,
         spread=lambda inputs: local_map(inputs, mesh, windows),
     )
-    return driven(strategy, batches, context)
+    return make_trainer(strategy, batches, context)

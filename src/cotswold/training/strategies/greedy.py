@@ -35,7 +35,7 @@ class Greedy(StackStrategy):
             "parameters": geometry.filters.parameters,
         }
 
-    def moving(self) -> Sequence[int]:
+    def trained_stacks(self) -> Sequence[int]:
         """Return the stack of the phase."""
         return [self.phase.part]
 
@@ -51,12 +51,12 @@ class Greedy(StackStrategy):
     def calibrate(self, images: Tensor) -> None:
         """Set the stack's input gain and α, and its momentum to zero."""
         self.network.stacks[self.phase.part].calibrate(self._below(images))
-        self.holder.zero_momentum(self.moving())
+        self.parameter_store.zero_momentum(self.trained_stacks())
 
     def update(self, images: Tensor) -> Metrics:
         """Take one step on the stack's filters and α."""
         stack, rule = self.phase.part, self.rule(self.phase.part)
-        report = self.holder.step(stack, self._below(images), self.objective(stack), rule)
+        report = self.parameter_store.step(stack, self._below(images), self.objective(stack), rule)
         return metrics_of([report], rule.rate, images.shape[0])
 
     def _below(self, images: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class Joint(StackStrategy):
             "parameters": self.parameters,
         }
 
-    def moving(self) -> Sequence[int]:
+    def trained_stacks(self) -> Sequence[int]:
         """Return all stacks, from the lowest."""
         return range(len(self.network.stacks))
 
@@ -46,11 +46,11 @@ class Joint(StackStrategy):
 
     def momenta(self) -> Momenta:
         """Return the momenta of all stacks."""
-        return {self.momentum_name(index): index for index in self.moving()}
+        return {self.momentum_name(index): index for index in self.trained_stacks()}
 
     def calibrate(self, images: Tensor) -> None:
         """Set each stack's input gain and α, from the bottom up, and all momenta to zero."""
-        self.holder.zero_momentum(self.moving())
+        self.parameter_store.zero_momentum(self.trained_stacks())
         with torch.no_grad():
             for stack in self.network.stacks:
                 stack.calibrate(images)
@@ -63,8 +63,8 @@ class Joint(StackStrategy):
             for stack in self.network.stacks[:-1]:
                 inputs.append(stack(inputs[-1]))
         upstream: Tensor | None = None
-        for index in reversed(self.moving()):
-            report = self.holder.step(
+        for index in reversed(self.trained_stacks()):
+            report = self.parameter_store.step(
                 index,
                 inputs.pop(),
                 self.objective(index),

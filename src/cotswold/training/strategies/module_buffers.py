@@ -13,13 +13,13 @@ class Buffers:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._before = {name: value.clone() for name, value in self._now().items()}
+        self._before = {name: value.clone() for name, value in self._current().items()}
 
     def changed(self) -> list[str]:
         """Return the names of buffers that differ from the snapshot."""
-        return [name for name, value in self._now().items() if not _same(value, self._before.get(name))]
+        return [name for name, value in self._current().items() if not _same(value, self._before.get(name))]
 
-    def _now(self) -> dict[str, Tensor]:
+    def _current(self) -> dict[str, Tensor]:
         learnt = {name for name, _ in self._module.named_parameters(remove_duplicate=False)}
         kept = self._module.state_dict()
         return {name: value for name, value in kept.items() if name not in learnt}

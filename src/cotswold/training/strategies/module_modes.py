@@ -17,7 +17,7 @@ class Modes:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self.is_stated = module.training
+        self.is_training = module.training
         """True if the program chose the modes of the layers."""
         names = [name for name, each in module.named_modules() if not each.training]
         self.frozen = names if module.training else []
@@ -31,10 +31,10 @@ class Modes:
 
     def restore(self, frozen: object) -> None:
         """Freeze the layers that a checkpoint names, unless the program chose the frozen layers."""
-        if not self.is_stated and isinstance(frozen, list):
+        if not self.is_training and isinstance(frozen, list):
             self.frozen = [name for name, _ in self._module.named_modules() if name in frozen]
 
 
-def learns(module: nn.Module, layer: nn.Module) -> bool:
+def is_training_mode(module: nn.Module, layer: nn.Module) -> bool:
     """Return True if a layer is in training mode while its module is trained."""
     return layer.training or not module.training

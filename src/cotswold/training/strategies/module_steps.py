@@ -32,18 +32,18 @@ class ModuleSyncTrainer(SyncTrainer):
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises MismatchError for another module before any tensor is filled."""
-        check_state_matches(self._own.network, checkpoint)
+        check_state_matches(self._counting_strategy.network, checkpoint)
         super().resume(checkpoint)
-        self._own.modes.restore(checkpoint.state.get(_FROZEN, []))
+        self._counting_strategy.modes.restore(checkpoint.state.get(_FROZEN, []))
 
     @property
-    def _own(self) -> CountedFlops:
+    def _counting_strategy(self) -> CountedFlops:
         assert isinstance(self.strategy, CountedFlops), "the builder passes this type"
         return self.strategy
 
     def _checkpoint(self) -> tuple[int, Iterator[TensorChunk | SealedChunk], dict[str, object], str]:
         number, pieces, state, where = super()._checkpoint()
-        return number, pieces, {**state, _FROZEN: self._own.modes.frozen}, where
+        return number, pieces, {**state, _FROZEN: self._counting_strategy.modes.frozen}, where
 
 
 class CountedFlops(Supervised):
@@ -83,7 +83,7 @@ class CountedFlops(Supervised):
         Raises UserError if a layer cannot normalise a batch of one sample, such as the last of an epoch.
         """
         try:
-            return self._counted(batches)
+            return self._measure(batches)
         except ValueError as error:
             if "Expected more than 1 value per channel" not in str(error):
                 raise
@@ -93,7 +93,7 @@ class CountedFlops(Supervised):
                 "epoch"
             ) from error
 
-    def _counted(self, batches: Iterator[Batch]) -> Metrics:
+    def _measure(self, batches: Iterator[Batch]) -> Metrics:
         if self._flops is not None:
             return super().train_step(batches)
         with FlopCounterMode(display=False) as counter:
@@ -116,7 +116,7 @@ class CountedFlops(Supervised):
         self._flops = flops
 
 
-class OneModule(CountedFlops):
+class LocalModuleSteps(CountedFlops):
     """A module in one process."""
 
 

@@ -68,7 +68,7 @@ class TrainContext:
     """The epochs of the recipe, followed by those of each extension."""
     fresh: bool
     """True if the run has no checkpoint to resume from."""
-    open_things: ExitStack
+    exit_stack: ExitStack
     """The stack of resources that the job closes when training ends or fails."""
 
     @property
@@ -89,16 +89,16 @@ class StrategyEntry:
     """
 
     in_memory: Build | str
-    on_disk: Build | str | None = None
-    on_mesh: Build | str | None = None
+    offloaded: Build | str | None = None
+    sharded: Build | str | None = None
 
     def build(self, context: TrainContext) -> Runner:
         """Return the trainer of a recipe; raises RecipeError if the strategy lacks the recipe's placement."""
         name = context.recipe.training.strategy
         if context.rank_context.mesh is not None:
-            chosen, where = self.on_mesh, "over several ranks; use one process (grid none)"
+            chosen, where = self.sharded, "over several ranks; use one process (grid none)"
         elif context.recipe.offloaded:
-            chosen, where = self.on_disk, "with offloaded parameters; set training.offload=none"
+            chosen, where = self.offloaded, "with offloaded parameters; set training.offload=none"
         else:
             chosen, where = self.in_memory, "in memory"
         if chosen is None:
@@ -112,13 +112,13 @@ _SUPERVISED = "cotswold.training.strategies.build_supervised"
 ENTRIES = {
     "greedy": StrategyEntry(
         f"{_STACKS}:greedy_in_memory",
-        on_disk=f"{_STACKS}:greedy_on_disk",
-        on_mesh=f"{_STACKS}:greedy_on_mesh",
+        offloaded=f"{_STACKS}:greedy_on_disk",
+        sharded=f"{_STACKS}:greedy_on_mesh",
     ),
     "joint": StrategyEntry(
-        f"{_STACKS}:joint_in_memory", on_disk=f"{_STACKS}:joint_on_disk", on_mesh=f"{_STACKS}:joint_on_mesh"
+        f"{_STACKS}:joint_in_memory", offloaded=f"{_STACKS}:joint_on_disk", sharded=f"{_STACKS}:joint_on_mesh"
     ),
-    "supervised": StrategyEntry(f"{_SUPERVISED}:in_memory", on_mesh=f"{_SUPERVISED}:on_mesh"),
+    "supervised": StrategyEntry(f"{_SUPERVISED}:in_memory", sharded=f"{_SUPERVISED}:on_mesh"),
     "batch": StrategyEntry("cotswold.training.full_batch.strategy:build"),
     "downpour": StrategyEntry("cotswold.training.async_sgd.strategy:build"),
 }

@@ -45,7 +45,7 @@ class StackStrategy(ABC):
         validation: Validation,
     ) -> None:
         assert isinstance(recipe.training, StackTraining), "the recipe's schema has made sure of it"
-        self.holder = holder
+        self.parameter_store = holder
         self.network = holder.network
         self.recipe = recipe
         self.training: StackTraining = recipe.training
@@ -72,7 +72,7 @@ class StackStrategy(ABC):
         return self._step
 
     @property
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if all phases are over."""
         return self._phase == len(self.phases)
 
@@ -90,7 +90,7 @@ class StackStrategy(ABC):
         if self.phase.extension:
             for stack in self.network.stacks:
                 stack.train()
-            self.holder.zero_momentum(self.moving())
+            self.parameter_store.zero_momentum(self.trained_stacks())
         else:
             self.calibrate(self._first.inputs)
 
@@ -102,7 +102,7 @@ class StackStrategy(ABC):
         return metrics
 
     @abstractmethod
-    def moving(self) -> Sequence[int]:
+    def trained_stacks(self) -> Sequence[int]:
         """Return the stacks that the phase trains."""
 
     @property
@@ -133,11 +133,11 @@ class StackStrategy(ABC):
 
     def validate(self) -> Metrics | None:
         """Return the objective of the trained stacks on the validation images."""
-        return validate_stacks(self.network, list(self.moving()), self.validation)
+        return validate_stacks(self.network, list(self.trained_stacks()), self.validation)
 
     def state_dict(self) -> StateDict:
         """Return the network, and the momenta of stacks that have been trained."""
-        return self.holder.state_dict(self.momenta())
+        return self.parameter_store.state_dict(self.momenta())
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:  # noqa: B027  # all of it is live
         """Do nothing: all state is in live tensors."""

@@ -23,7 +23,7 @@ from cotswold.run import Metrics
 from cotswold.training.data.batches import weighted
 from cotswold.training.losses import Loss
 from cotswold.training.models import network_tensors
-from cotswold.training.nonfinite_loss import check_finite, remedy_of_scale, spoilt_sample
+from cotswold.training.nonfinite_loss import check_finite, describe_nonfinite_sample, remedy_of_scale
 from cotswold.training.scores import Scores, score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
@@ -135,7 +135,7 @@ class Supervised:
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
-            remedy = spoilt_sample(batch) or remedy_of_scale(batch)
+            remedy = describe_nonfinite_sample(batch) or remedy_of_scale(batch)
         return Metrics(value, len(targets), {**details, "learning_rate": rate}, found.weight, remedy)
 
     @torch.no_grad()
@@ -214,13 +214,13 @@ def explain_dtype_errors(network: nn.Module, batch: Batch) -> Iterator[None]:
         name, said = type(network).__name__, str(error)
         if "'indices'" in said:
             raise UserError(
-                f"an embedding of {name} needs whole numbers as inputs ({said}); give samples.long()"
+                f"an embedding of {name} needs integers as inputs ({said}); give samples.long()"
             ) from error
         for what, given in (("samples", batch.inputs), ("targets", batch.targets)):
             if not own or not isinstance(given, Tensor) or given.dtype in own:
                 continue
             is_whole = not (given.is_floating_point() or given.is_complex())
-            if is_whole and not _OF_TYPES[what].search(said):  # whole numbers may be classes, or indices
+            if is_whole and not _OF_TYPES[what].search(said):  # integers may be classes, or indices
                 continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
@@ -234,7 +234,7 @@ _OF_TYPES = {
     "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
     "targets": re.compile("Found dtype|can't be cast"),
 }
-"""Patterns of torch's errors about whole numbers where it needs floats."""
+"""Patterns of torch's errors about integers where it needs floats."""
 
 
 def require_targets(targets: Tensor | None) -> Tensor:

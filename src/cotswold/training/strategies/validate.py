@@ -14,7 +14,7 @@ from numbers import Real
 from torch import Tensor
 
 from cotswold.checkpoint import OptionalTensor, TensorPart
-from cotswold.errors import UserError, place_of
+from cotswold.errors import UserError, frame_of
 from cotswold.run import Metrics
 from cotswold.training.strategies.base import Strategy
 
@@ -80,7 +80,7 @@ def add_location(strategy: Strategy) -> Iterator[None]:
         yield
     except Exception as error:
         module = type(strategy).__module__
-        place = place_of(error, module)
+        place = frame_of(error, module)
         if place and module.partition(".")[0] != __name__.partition(".")[0]:
             error.add_note(place)
         raise

@@ -38,7 +38,7 @@ from cotswold.training.trainers.async_checkpoint import VECTOR, AsyncCheckpointW
 from cotswold.training.trainers.async_status import StatusReporter
 from cotswold.training.trainers.early_stopping import EarlyStopping
 from cotswold.training.trainers.pushed_bytes import PushedBytes
-from cotswold.training.trainers.rejected_updates import RejectedUpdates, kinds, said
+from cotswold.training.trainers.rejected_updates import RejectedUpdates, describe_rejections, kinds
 from cotswold.training.trainers.sync import position_from
 from cotswold.training.trainers.unsaved_window import UnsavedWindow
 from cotswold.wire.lifecycle import StepMetrics
@@ -84,7 +84,7 @@ class AsyncTrainer:
         self._sent = 0
         self._replicas = 0
         """The number of replicas when means were last reported."""
-        self._untold = 0
+        self._unrecorded = 0
         """The number of metrics since means were last reported."""
         self._windows = UnsavedWindow()
         self._pushes = PushedBytes(layer_names(flat.module))
@@ -127,7 +127,7 @@ class AsyncTrainer:
         has_more = self._is_extended = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # more was requested than before
-            self._is_finished, self._validations.without = False, 0
+            self._is_finished, self._validations.evaluations_without_gain = False, 0
         self._complete_reason = self._reason_if_complete(ledger.epoch, kept)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
@@ -174,15 +174,15 @@ class AsyncTrainer:
             self._snapshot = None  # the servers have it now
             self._ledger = replicas.ledger
             self._saving = saving
-            recorder.sent_bytes = lambda: self._take_sent(replicas)
+            recorder.sent_bytes = lambda: self._pop_bytes_sent(replicas)
             showing = StatusReporter(replicas, recorder, self._training.epochs)
             if is_new and replicas.evaluator is not None:
                 replicas.evaluator.begin(0, replicas.read())
             try:
                 finished = self._learn(replicas, showing)
                 if replicas.evaluator is not None:
-                    with showing.during("evaluating the final parameters"):
-                        self._judge_last(replicas.evaluator, is_over=finished)
+                    with showing.activity("evaluating the final parameters"):
+                        self._evaluate_last(replicas.evaluator, is_over=finished)
             except EvaluatorError as error:
                 unjudged, finished = error, False
                 replicas.pause()
@@ -190,14 +190,14 @@ class AsyncTrainer:
             if finished:
                 totals = {"samples": recorder.usage.samples, "flops": recorder.usage.flops}
                 reason = {} if self._ended is None else {"reason": self._ended}
-                known = {**totals, **self._known(), **self._pushes.said, **reason}
+                known = {**totals, **self._ledger_counts(), **self._pushes.event_fields, **reason}
                 recorder.event("phase_end", phase="layers", step=self.number, **known)
-            with showing.during("saving a checkpoint"):
-                self._tell_saved(saving.wait())
+            with showing.activity("saving a checkpoint"):
+                self._record_saved(saving.wait())
                 if finished or self.number != self._saved:
                     self._save(replicas.snapshot(), is_finished=finished)
-                self._tell_saved(saving.wait())
-        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.limited:
+                self._record_saved(saving.wait())
+        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.is_limited:
             raise unjudged
         return finished
 
@@ -207,44 +207,44 @@ class AsyncTrainer:
         while not replicas.is_over:
             for learnt in replicas.proceed(POLL_SECONDS):
                 self._count(learnt, replicas.flops[1])
-            if recorder.means_due:
-                self._tell_means(replicas)
+            if recorder.is_means_due:
+                self._record_means(replicas)
             if evaluator is not None:
-                self._validations.tell(evaluator.take(), evaluator, self._saving)
+                self._validations.record(evaluator.take(), evaluator, self._saving)
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
             if refused := self._refusals.all_of(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
-                raise recorder.diverged(what, f"sample {self.number}")
-            if self._validations.is_enough:
+                raise recorder.divergence_error(what, f"sample {self.number}")
+            if self._validations.is_exhausted:
                 self._ended = f"no better validation {self._validations.patience} times"
-                with showing.during("ending: validation no longer improves"):
+                with showing.activity("ending: validation no longer improves"):
                     replicas.pause()
                 break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
-                recorder.stop.limited = True
-            if recorder.stop.signal is not None or recorder.stop.limited:
-                with showing.during("stopping: finishing samples in flight first"):
+                recorder.stop.is_limited = True
+            if recorder.stop.signal is not None or recorder.stop.is_limited:
+                with showing.activity("stopping: finishing samples in flight first"):
                     replicas.pause()
                 for learnt in replicas.proceed(POLL_SECONDS):  # reports of the samples in flight
                     self._count(learnt, replicas.flops[1])
-                self._tell_means(replicas)
+                self._record_means(replicas)
                 return False
             self._save_if_due(replicas)
         for learnt in replicas.finish() if replicas.is_over else replicas.proceed(0.0):
             self._count(learnt, replicas.flops[1])
-        self._tell_means(replicas)
+        self._record_means(replicas)
         return True
 
-    def _judge_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
+    def _evaluate_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
         """At the end of a run, collect pending evaluations and evaluate the final parameters; a stop does
         not wait.
         """
-        self._validations.tell(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
+        self._validations.record(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
         if is_over:
             evaluator.begin(self.number)
-            self._validations.tell(evaluator.wait(), evaluator, self._saving)
+            self._validations.record(evaluator.wait(), evaluator, self._saving)
 
     # ---- events
 
@@ -260,21 +260,21 @@ class AsyncTrainer:
         self._recorder.add(metrics, flops, f"sample {self.number}")
         self._pushes.add(learnt.pushed)
         self._pushes.count(learnt.pushes, learnt.samples)
-        self._untold += 1
+        self._unrecorded += 1
 
-    def _known(self) -> dict[str, object]:
+    def _ledger_counts(self) -> dict[str, object]:
         """Return the nonzero sample counts of the ledger, as event fields."""
         assert self._ledger is not None, "training has begun"
         return {f"samples_{name}": value for name, value in vars(self._ledger.total).items() if value}
 
-    def _tell_means(self, replicas: Replicas) -> None:
+    def _record_means(self, replicas: Replicas) -> None:
         self._recorder.usage.samples = self.number  # reported samples count only after servers applied them
         assert self._ledger is not None, "training has begun"
         if warning := self._refusals.warning(self._ledger.total, replicas.count):
             self._recorder.event("warning", warning=f"{warning}; {self._recorder.remedy}")
-        if not self._untold:
+        if not self._unrecorded:
             return
-        self._untold = 0
+        self._unrecorded = 0
         counts, status = replicas.count(), replicas.status()
         updates = max(1, sum(each.updates for each in counts))
         staleness = sum(each.staleness * each.updates for each in counts) / updates
@@ -288,7 +288,7 @@ class AsyncTrainer:
             step=self.number,
             phase_step=at,
             phase_steps=self._training.epochs * self._samples,
-            **{name: value for name, value in self._known().items() if name != "samples_handed_out"},
+            **{name: value for name, value in self._ledger_counts().items() if name != "samples_handed_out"},
             **self._recorder.means(0.0).values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
@@ -301,21 +301,21 @@ class AsyncTrainer:
             applying_seconds=sum(each.applying_seconds for each in counts),
             updates=updates,
             learning_rate=self._schedule.rate(self._training.learning_rate, at),
-            **self._windows.said(counts),
-            **self._pushes.said,
+            **self._windows.event_fields(counts),
+            **self._pushes.event_fields,
         )
 
     def _warn(self, replicas: Replicas) -> None:
         """Report, at the end of a run, warnings that users may have missed."""
         assert self._ledger is not None, "training has begun"
         counts = replicas.count()
-        self._windows.said(counts)
+        self._windows.event_fields(counts)
         where = _WHY_OF_CLUSTER if replicas.are_outlived else _WHY
-        warnings = [said(self._ledger.total, counts), self._windows.warning(where) or ""]
+        warnings = [describe_rejections(self._ledger.total, counts), self._windows.warning(where) or ""]
         if any(warnings):
             self._recorder.warn("; ".join(filter(None, warnings)))
 
-    def _take_sent(self, replicas: Replicas) -> int:
+    def _pop_bytes_sent(self, replicas: Replicas) -> int:
         before, self._sent = self._sent, replicas.status().sent_bytes
         return self._sent - before
 
@@ -323,12 +323,12 @@ class AsyncTrainer:
 
     def _save_if_due(self, replicas: Replicas) -> None:
         """Advance a checkpoint: begin it, read it from the servers, or report it."""
-        self._tell_saved(self._saving.take())
+        self._record_saved(self._saving.take())
         if self._saving.is_busy:
             return
         if replicas.is_frozen:
             self._save(replicas.take_checkpoint(), is_finished=False)
-        elif self._recorder.save_due and self.number != self._saved:
+        elif self._recorder.is_save_due and self.number != self._saved:
             replicas.begin_checkpoint()
 
     def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
@@ -349,7 +349,7 @@ class AsyncTrainer:
         others = {name: vector for name, vector in snapshot.vectors.items() if name != _POINT}
         self._saving.save(number, snapshot.vectors[_POINT], others, state)
 
-    def _tell_saved(self, written: Sequence[tuple[int, Path]]) -> None:
+    def _record_saved(self, written: Sequence[tuple[int, Path]]) -> None:
         for number, path in written:
             self._recorder.event("checkpoint", step=number, path=path.name)
             self._saved = number

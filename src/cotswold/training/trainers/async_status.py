@@ -30,11 +30,11 @@ class StatusReporter:
     def __init__(self, replicas: Replicas, recorder: Recorder, epochs: int) -> None:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
         self._activity: str | None = None
-        self._shown = self._told = float("-inf")
-        replicas.watch(self._look)
+        self._shown = self._reported_at = float("-inf")
+        replicas.watch(self._update)
 
     @contextmanager
-    def during(self, activity: str) -> Iterator[None]:
+    def activity(self, activity: str) -> Iterator[None]:
         """Show this activity instead of the replicas' state while the context is open."""
         self._activity = activity
         self._show()
@@ -43,18 +43,22 @@ class StatusReporter:
         finally:
             self._activity = None
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         if time.monotonic() - self._shown >= SHOW_SECONDS:
             self._show()
-            self._tell_stopping()
+            self._report_stop_delay()
 
-    def _tell_stopping(self) -> None:
+    def _report_stop_delay(self) -> None:
         """Report the servers that a requested stop waits for and that cannot save."""
         stop, now = self._recorder.stop, time.monotonic()
-        is_asked = stop.signal is not None or stop.limited
-        if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
+        is_asked = stop.signal is not None or stop.is_limited
+        if (
+            not is_asked
+            or now - self._reported_at < _TELL_SECONDS
+            or not (unheard := self._replicas.unheard())
+        ):
             return
-        self._told = now
+        self._reported_at = now
         # The first signal requests a stop, even if a limit already has.
         more = "again" if stop.signal is not None else "twice, a moment apart"
         sentence = (

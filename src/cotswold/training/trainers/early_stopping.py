@@ -20,15 +20,15 @@ class EarlyStopping:
     def __init__(self, recorder: Recorder, patience: int | None) -> None:
         self._recorder, self.patience = recorder, patience
         self.best_loss = inf
-        self.without = 0
+        self.evaluations_without_gain = 0
         """The number of evaluations since the best one."""
 
     @property
-    def is_enough(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True if patience has run out."""
-        return self.patience is not None and self.without >= self.patience
+        return self.patience is not None and self.evaluations_without_gain >= self.patience
 
-    def tell(
+    def record(
         self, judged: EvaluateReply | None, evaluator: Evaluator | None, saving: AsyncCheckpointWriter
     ) -> None:
         """Write the event of an evaluation; if the result is the best, save its parameters."""
@@ -46,18 +46,21 @@ class EarlyStopping:
         )
         point = evaluator.parameters() if number and means["loss"] < self.best_loss else None
         if means["loss"] < self.best_loss and (point is not None or not number):
-            self.best_loss, self.without = means["loss"], 0
+            self.best_loss, self.evaluations_without_gain = means["loss"], 0
             if point is not None:
                 saving.save_best(number, point)
         else:
-            self.without += 1
+            self.evaluations_without_gain += 1
 
     def state(self) -> dict[str, object]:
         """Return the state for a checkpoint."""
-        return {"best_loss": None if self.best_loss == inf else self.best_loss, "without": self.without}
+        return {
+            "best_loss": None if self.best_loss == inf else self.best_loss,
+            "without": self.evaluations_without_gain,
+        }
 
     def load(self, state: Mapping[str, object]) -> None:
         """Restore a state that `state` returned."""
         best, without = state.get("best_loss"), state.get("without")
         self.best_loss = best if isinstance(best, float) else inf
-        self.without = without if type(without) is int else 0
+        self.evaluations_without_gain = without if type(without) is int else 0

@@ -40,7 +40,7 @@ class _StoppedError(Exception):
 
 
 @dataclass(frozen=True)
-class _Best:
+class _BestValidation:
     """The best validation so far."""
 
     loss: float = inf
@@ -67,8 +67,8 @@ class FullBatchTrainer:
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
         self._number = self._evaluations = self._partial_evaluations = 0
-        self._best = _Best()
-        self._without = 0  # validations since the best
+        self._best = _BestValidation()
+        self._validations_without_gain = 0  # validations since the best
         # values over different samples are not comparable
         patience = 0 if training.chooses else training.convergence_patience
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, patience)
@@ -79,9 +79,9 @@ class FullBatchTrainer:
         self._shown = -inf
         self._asked = 0  # evaluations and slopes, including the current iteration's
         self._since = recorder.clock()  # start of the current evaluation
-        self._taken: dict[int, float] = {}  # seconds of the latest evaluation, by number of portions
+        self._durations: dict[int, float] = {}  # seconds of the latest evaluation, by number of portions
         self._validation_seconds = 0.0
-        place.listen(self._look)
+        place.listen(self._report_progress)
 
     @property
     def number(self) -> int:
@@ -116,8 +116,8 @@ class FullBatchTrainer:
         self._method.load(_table(kept, "method"))
         self._place.load(_table(kept, "place"))
         best = kept.get("best_loss")
-        self._best = _Best(best if isinstance(best, float) else inf)
-        self._without = int(kept["without"])
+        self._best = _BestValidation(best if isinstance(best, float) else inf)
+        self._validations_without_gain = int(kept["without"])
         self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
         self._evaluations = int(kept["evaluations"])
@@ -140,7 +140,7 @@ class FullBatchTrainer:
                 "vectors": list(kept.vectors),
                 "place": dict(self._place.state()),
                 "best_loss": None if self._best.loss == inf else self._best.loss,
-                "without": self._without,
+                "without": self._validations_without_gain,
                 "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
                 "partial_evaluations": self._partial_evaluations,
@@ -187,15 +187,15 @@ class FullBatchTrainer:
         if self._is_new:
             self._recorder.event("phase_start", **self._describe)
             self._validate()
-        elif self._ended is not None and not self._may_go_on():
+        elif self._ended is not None and not self._can_continue():
             self._recorder.event("already_complete", reason=f"the run has ended ({self._ended})")
             return True
         self._ended, self._is_stuck = None, False
-        while (reason := self._over()) is None:
-            if self._wanted(self._expected_seconds()):
+        while (reason := self._end_reason()) is None:
+            if self._should_stop(self._expected_seconds()):
                 self._save()
                 return False
-            if self._recorder.save_due or self._is_first:
+            if self._recorder.is_save_due or self._is_first:
                 self._save()
             try:
                 self._iterate()
@@ -213,10 +213,10 @@ class FullBatchTrainer:
         self._save()
         return True
 
-    def _may_go_on(self) -> bool:
+    def _can_continue(self) -> bool:
         """Return True if more was requested of a run that has ended."""
         assert self._ended is not None, "it has ended"
-        return self._over() is None and not self._is_stuck
+        return self._end_reason() is None and not self._is_stuck
 
     @property
     def _is_first(self) -> bool:
@@ -226,22 +226,22 @@ class FullBatchTrainer:
     def _expected_seconds(self) -> float:
         """Return the minimum seconds of the next iteration, assuming the present speed of evaluations."""
         judged = (self._number + 1) % self._training.validate_every == 0
-        return max(self._taken.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
+        return max(self._durations.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
 
-    def _wanted(self, ahead_seconds: float) -> bool:
+    def _should_stop(self, ahead_seconds: float) -> bool:
         """Return True if a stop is requested, or the time limit would pass within ``ahead_seconds``."""
         recorder = self._recorder
         if recorder.stop.signal is None and recorder.limit_within(ahead_seconds):
-            recorder.stop.limited = True
-        return recorder.stop.signal is not None or recorder.stop.limited
+            recorder.stop.is_limited = True
+        return recorder.stop.signal is not None or recorder.stop.is_limited
 
-    def _look(self, share: EvaluationProgress) -> None:
+    def _report_progress(self, share: EvaluationProgress) -> None:
         recorder, flops = self._recorder, self._place.flops[int(share.gradient)]
         now = recorder.clock()
         taken = now - self._since
         if share.finished:
             self._asked += 1
-            self._taken[share.portions], self._since = taken, now
+            self._durations[share.portions], self._since = taken, now
             recorder.count(share.samples, flops * share.samples)
             if (drawn := share.drawn) is not None:
                 counted = {"subset_name": drawn.name, "samples": share.samples, "portions": drawn.portions}
@@ -250,7 +250,7 @@ class FullBatchTrainer:
         if share.portions and now - self._shown >= SHOW_SECONDS:  # a cluster deals portions a moment later
             self._shown = now
             recorder.show("portions", **{**vars(share), "evaluation": self._asked + 1})
-        if self._wanted(max(0.0, self._taken.get(share.portions, 0.0) - taken)):
+        if self._should_stop(max(0.0, self._durations.get(share.portions, 0.0) - taken)):
             recorder.count(share.samples, flops * share.samples)
             raise _StoppedError
 
@@ -262,7 +262,7 @@ class FullBatchTrainer:
         found = self._method.step()
         if not isfinite(found.value) or not isfinite(found.gradient_norm):
             what = "objective" if not isfinite(found.value) else "gradient"
-            raise recorder.diverged(f"the {what} is not finite", f"iteration {self._number + 1}")
+            raise recorder.divergence_error(f"the {what} is not finite", f"iteration {self._number + 1}")
         self._number += 1
         self._evaluations += found.evaluations
         self._partial_evaluations += found.partial_evaluations
@@ -283,7 +283,7 @@ class FullBatchTrainer:
             step_length=found.step,
             evaluations=self._evaluations,
             partial_evaluations=self._partial_evaluations,
-            subset_name=found.patterns,
+            subset_name=found.sample_set,
             subset_samples=found.samples,
             flops=account.flops,
             training_seconds=recorder.seconds,
@@ -305,10 +305,10 @@ class FullBatchTrainer:
         if found is None:
             return
         better = found["loss"] < self._best.loss
-        self._without = 0 if better else self._without + 1
+        self._validations_without_gain = 0 if better else self._validations_without_gain + 1
         if better:
             point = self._place.read(_POINT).clone() if self._number else None
-            self._best = _Best(found["loss"], self._number, point)
+            self._best = _BestValidation(found["loss"], self._number, point)
         self._recorder.event(
             "validation",
             phase="layers",
@@ -320,7 +320,7 @@ class FullBatchTrainer:
             **found,
         )
 
-    def _over(self) -> str | None:
+    def _end_reason(self) -> str | None:
         """Return the reason why the run has ended; None if it has not."""
         training = self._training
         if self._number >= training.max_iterations:
@@ -329,13 +329,13 @@ class FullBatchTrainer:
             return _EVALUATIONS
         if training.max_flops is not None and self._recorder.usage.flops >= training.max_flops:
             return _FLOPS
-        if training.patience is not None and self._without >= training.patience:
+        if training.patience is not None and self._validations_without_gain >= training.patience:
             return f"no better validation {training.patience} times"
         if self._failure:
             return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
-        if self._convergence.reached:
+        if self._convergence.is_converged:
             return _CONVERGED
         return None
 

@@ -13,20 +13,20 @@ from cotswold.errors import MachineError
 from cotswold.training.strategies.base import Batch, Batches
 
 
-class Drawn(Iterator[Batch]):
+class MonitoredBatches(Iterator[Batch]):
     """The batches of a run; ``failed`` says that a batch could not be drawn, so that its step changed
     nothing.
     """
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches
-        self.failed = False
+        self.has_failed = False
 
     def __next__(self) -> Batch:
         try:
             return next(self._batches)
         except Exception:
-            self.failed = True
+            self.has_failed = True
             raise
 
 
@@ -51,7 +51,7 @@ class PeekableBatches(Iterator[Batch]):
         return self._next is not None
 
     @property
-    def place(self) -> dict[str, object]:
+    def position(self) -> dict[str, object]:
         """The position of the next batch that no step has used."""
         return self._batches.state_dict() if self._next is None else self._next[1]
 

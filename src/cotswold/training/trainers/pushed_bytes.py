@@ -43,17 +43,17 @@ class PushedBytes:
         self._samples += samples
 
     @property
-    def said(self) -> dict[str, object]:
+    def event_fields(self) -> dict[str, object]:
         """Event fields, empty without pushes.
 
         `push_samples` is the mean number of samples per push, `pushed_bytes` the total, and
         `pushed_bytes_by_layer` the bytes by layer, then by kind.
         """
         mean = {"push_samples": self._samples / self._pushes} if self._pushes else {}
-        return {**mean, **self._said_bytes}
+        return {**mean, **self._bytes_fields}
 
     @property
-    def _said_bytes(self) -> dict[str, object]:
+    def _bytes_fields(self) -> dict[str, object]:
         if not self.bytes:
             return {}
         total = sum(sum(kinds.values()) for kinds in self.bytes.values())

@@ -22,7 +22,7 @@ class RejectedUpdates:
 
     def __init__(self, batch: int) -> None:
         self._least = BATCHES * batch
-        self._counted = self._refused = 0
+        self._counted = self._rejected = 0
         self._has_warned = False
 
     def all_of(self, total: SampleCounts) -> int:
@@ -30,9 +30,9 @@ class RejectedUpdates:
         few.
         """
         now = total.refused + total.torn
-        if total.counted > self._counted or now < self._refused:
-            self._counted, self._refused = total.counted, now
-        refused = now - self._refused
+        if total.counted > self._counted or now < self._rejected:
+            self._counted, self._rejected = total.counted, now
+        refused = now - self._rejected
         return refused if refused >= self._least else 0
 
     def warning(self, total: SampleCounts, count: Callable[[], Sequence[ServerCounters]]) -> str:
@@ -43,11 +43,11 @@ class RejectedUpdates:
         if self._has_warned or total.refused + total.torn < self._least:
             return ""
         counts = count()
-        self._has_warned = "finite" in _found(counts)
-        return said(total, counts) if self._has_warned else ""
+        self._has_warned = "finite" in _nonzero_counts(counts)
+        return describe_rejections(total, counts) if self._has_warned else ""
 
 
-def said(total: SampleCounts, counts: Sequence[ServerCounters]) -> str:
+def describe_rejections(total: SampleCounts, counts: Sequence[ServerCounters]) -> str:
     """Return the numbers of rejected and torn samples and the reasons; empty if there are none."""
     why = kinds(counts)
     parts = [f"servers rejected {total.refused:,} samples"] if total.refused else []
@@ -62,10 +62,10 @@ def kinds(counts: Sequence[ServerCounters]) -> str:
     Numbers are omitted, because each server counts its part of a push separately.
     """
     told = {"finite": "not finite", "stale": "too stale"}
-    return ", ".join(told[word] for word in _found(counts) if word in told)
+    return ", ".join(told[word] for word in _nonzero_counts(counts) if word in told)
 
 
-def _found(counts: Sequence[ServerCounters]) -> Mapping[str, int]:
+def _nonzero_counts(counts: Sequence[ServerCounters]) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for each in counts:
         for word, number in each.refused:

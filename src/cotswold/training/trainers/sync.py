@@ -22,7 +22,7 @@ from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.strategies.base import Batches, Strategy
 from cotswold.training.strategies.phases import Phase
 from cotswold.training.strategies.validate import add_location, check_interface, check_metrics, check_state
-from cotswold.training.trainers.prefetch import Drawn, PeekableBatches
+from cotswold.training.trainers.prefetch import MonitoredBatches, PeekableBatches
 
 EVENTS_LEAST = 60
 """The minimum number of events in a phase, however short: the points of its curves."""
@@ -57,7 +57,7 @@ class SyncTrainer:
     def __post_init__(self) -> None:
         """Check the strategy; raises UserError if a method is missing."""
         check_interface(self.strategy)
-        self._fetching: PeekableBatches | None = None
+        self._batch_iterator: PeekableBatches | None = None
         self._ended: list[int] = []
         """The total steps at the end of each finished phase."""
         self._is_resumed = False
@@ -93,11 +93,11 @@ class SyncTrainer:
         if not isinstance(ended, list) or not all(type(each) is int for each in ended):
             raise CheckpointError(f"{checkpoint.path} lacks the ends of its phases; it is damaged")
         self._ended = list(ended)
-        self.position = self._reopened(position)
+        self.position = self._position_to_resume(position)
         self._is_resumed = True
         self.strategy.enter(self.position.phase, self.position.step)
 
-    def _reopened(self, position: Position) -> Position:
+    def _position_to_resume(self, position: Position) -> Position:
         """Return a position within the last phase if patience ended that phase and has since been raised."""
         phases = self.strategy.phases
         if position.phase != len(phases) or self.strategy.should_stop:
@@ -122,8 +122,8 @@ class SyncTrainer:
 
     def _run(self) -> bool:
         position, phases = self.position, self.strategy.phases
-        self._fetching = PeekableBatches(self.batches) if self.is_served else None
-        batches = Drawn(self._fetching or iter(self.batches))
+        self._batch_iterator = PeekableBatches(self.batches) if self.is_served else None
+        batches = MonitoredBatches(self._batch_iterator or iter(self.batches))
         if self._is_resumed and position.phase == len(phases):
             self.recorder.event("already_complete", reason=self._complete_reason)
         while position.phase < len(phases):
@@ -151,7 +151,7 @@ class SyncTrainer:
             )
         return "all epochs are trained; more training.epochs extend the run"
 
-    def _run_phase(self, phase: Phase, batches: Drawn) -> bool:
+    def _run_phase(self, phase: Phase, batches: MonitoredBatches) -> bool:
         """Take the phase's remaining steps; return False on a stop request."""
         strategy, recorder, position = self.strategy, self.recorder, self.position
         account, name = recorder.usage, strategy.describe()["phase"]
@@ -162,12 +162,12 @@ class SyncTrainer:
         while phase.steps is None or position.step < phase.steps:
             over = position.step > 0 and strategy.should_stop
             began = recorder.clock()
-            without = not over and recorder.stop.signal is None and self._is_without()
+            without = not over and recorder.stop.signal is None and self._is_starved()
             fetch_seconds = recorder.clock() - began
             wishes = [
                 int(over),
                 recorder.stop.signal or 0,
-                int(recorder.save_due),
+                int(recorder.is_save_due),
                 int(recorder.limit_within(step_seconds)),
                 int(without),
             ]
@@ -175,13 +175,13 @@ class SyncTrainer:
             if finished:
                 break
             if limited:
-                recorder.stop.limited = True
+                recorder.stop.is_limited = True
                 return False
             if signal:
                 recorder.stop.signal = signal
                 return False
             if gives_up:
-                self._give_up()
+                self._save_and_raise()
             if position.step == 0:
                 strategy.begin(batches)
                 self._validate(phase)
@@ -196,8 +196,8 @@ class SyncTrainer:
             position.step += 1
             position.total += 1
             last = position.step == phase.steps
-            if recorder.means_due or last or (every is not None and position.step % every == 0):
-                self._tell_means(phase, name)
+            if recorder.is_means_due or last or (every is not None and position.step % every == 0):
+                self._record_means(phase, name)
             if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
                 self._validate(phase)
             if save:
@@ -212,30 +212,32 @@ class SyncTrainer:
         )
         return True
 
-    def _save_before_failure(self, batches: Drawn) -> None:
+    def _save_before_failure(self, batches: MonitoredBatches) -> None:
         """Save the training before a batch that cannot be drawn.
 
         Several ranks do not save here, because not all of them may fail.
         """
-        if batches.failed and self.position.total and self.rank_context.mesh is None:
+        if batches.has_failed and self.position.total and self.rank_context.mesh is None:
             with suppress(CotswoldError):  # the caller raises the original error
                 self._save()
 
-    def _is_without(self) -> bool:
+    def _is_starved(self) -> bool:
         """Return True if the next batch does not arrive; before the first step of a phase, nothing new
         needs a save.
         """
-        return self._fetching is not None and self.position.step > 0 and not self._fetching.fetch()
+        return (
+            self._batch_iterator is not None and self.position.step > 0 and not self._batch_iterator.fetch()
+        )
 
-    def _give_up(self) -> None:
+    def _save_and_raise(self) -> None:
         """Save, then raise on all ranks the reason why no batch arrives."""
-        assert self._fetching is not None, "only batches of data servers can be missing"
+        assert self._batch_iterator is not None, "only batches of data servers can be missing"
         self._save()
         with raise_on_all(self.rank_context.ranks, MachineError):
-            if self._fetching.error is not None:
-                raise self._fetching.error
+            if self._batch_iterator.error is not None:
+                raise self._batch_iterator.error
 
-    def _tell_means(self, phase: Phase, name: object) -> None:
+    def _record_means(self, phase: Phase, name: object) -> None:
         means = self.recorder.means(self.batches.waited_seconds)
         last = {} if phase.steps is None else {"phase_steps": phase.steps_before + phase.steps}
         self.recorder.event(
@@ -276,7 +278,9 @@ class SyncTrainer:
         kept = _with_random(kept)
         state: dict[str, object] = {
             "strategy": states.plain_values(kept),
-            "batches": self.batches.state_dict() if self._fetching is None else self._fetching.place,
+            "batches": self.batches.state_dict()
+            if self._batch_iterator is None
+            else self._batch_iterator.position,
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
         }

@@ -17,9 +17,9 @@ class UnsavedWindow:
     """The unsaved windows of one run."""
 
     def __init__(self) -> None:
-        self._longest = self._promised = 0.0
+        self._longest = self._flush_seconds = 0.0
 
-    def said(self, counts: Sequence[ServerCounters]) -> dict[str, float]:
+    def event_fields(self, counts: Sequence[ServerCounters]) -> dict[str, float]:
         """Return event fields; empty without disks.
 
         They are the bytes not yet on disk, the age of the oldest change among them, and the maximum age so
@@ -29,7 +29,7 @@ class UnsavedWindow:
         if not saved:
             return {}
         self._longest = max(self._longest, *(each.longest_seconds for each in saved))
-        self._promised = saved[0].flush_seconds
+        self._flush_seconds = saved[0].flush_seconds
         return {
             "dirty_bytes": sum(each.dirty_bytes for each in saved),
             "dirty_seconds": max(each.window_seconds for each in saved),
@@ -38,9 +38,9 @@ class UnsavedWindow:
 
     def warning(self, where: str) -> str | None:
         """Return a warning if disks were slower than promised; ``where`` names the source of the reasons."""
-        if self._longest <= _LATE * self._promised:
+        if self._longest <= _LATE * self._flush_seconds:
             return None
         return (
             f"changes of servers were not on disk for up to {self._longest:.1f} s, but flush_seconds is "
-            f"{self._promised:g}; see {where} for the reason"
+            f"{self._flush_seconds:g}; see {where} for the reason"
         )

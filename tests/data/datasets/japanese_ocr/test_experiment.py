@@ -65,12 +65,12 @@ def test_cells_take_turns(made: JapaneseSet, tmp_path: Path) -> None:
 
 def test_errors_are_over_all_over_the_commonest_and_a_mean_over_classes(made: JapaneseSet) -> None:
     labels = made.held_out_labels("validation")
-    common = np.isin(labels, made.commonest(0.4))
+    common = np.isin(labels, made.most_frequent(0.4))
     read = np.where(common, labels, (labels + 1) % len(made.classes))
     found = errors(read, labels, made)
     assert found.common == 0.0 and found.error == pytest.approx(float((~common).mean()), rel=1e-4)
     classes = np.unique(labels)
-    wrong = np.mean([not np.isin(each, made.commonest(0.4)) for each in classes])
+    wrong = np.mean([not np.isin(each, made.most_frequent(0.4)) for each in classes])
     assert found.mean_over_classes == pytest.approx(float(wrong), rel=1e-4)
     assert len(found.misread) and all(true != said for _, true, said in found.misread)
     assert errors(labels, labels, made).error == 0.0

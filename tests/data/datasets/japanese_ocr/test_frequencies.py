@@ -8,7 +8,13 @@ import pytest
 
 from cotswold.data.datasets.japanese_ocr import frequencies
 from cotswold.data.datasets.japanese_ocr.characters import classes, group_of, groups, narrow
-from cotswold.data.datasets.japanese_ocr.frequencies import commonest, drawn, equal, natural, ranking
+from cotswold.data.datasets.japanese_ocr.frequencies import (
+    draw_classes,
+    equal,
+    most_frequent,
+    natural,
+    ranking,
+)
 from cotswold.errors import UserError
 
 
@@ -35,7 +41,7 @@ def test_natural_frequencies_are_very_unequal_and_leave_no_character_out(tmp_pat
     assert counts.sum() == 168_000 and counts.min() == 1
     assert ((counts == 1) | (counts == 2)).sum() > 500
     assert counts.max() > 3000
-    assert len(commonest(counts, 0.4)) < 60
+    assert len(most_frequent(counts, 0.4)) < 60
 
 
 def test_kanji_are_as_unequal_as_in_newspapers(tmp_path: Path) -> None:
@@ -89,15 +95,15 @@ def test_what_would_rank_the_characters_better_is_named(tmp_path: Path) -> None:
 
 
 def test_the_commonest_are_the_fewest_that_make_the_share() -> None:
-    assert commonest(np.array([1, 5, 3, 1]), 0.4).tolist() == [1]
-    assert commonest(np.array([1, 5, 3, 1]), 0.51).tolist() == [1, 2]
-    assert sorted(commonest(np.array([1, 5, 3, 1]), 1.0).tolist()) == [0, 1, 2, 3]
+    assert most_frequent(np.array([1, 5, 3, 1]), 0.4).tolist() == [1]
+    assert most_frequent(np.array([1, 5, 3, 1]), 0.51).tolist() == [1, 2]
+    assert sorted(most_frequent(np.array([1, 5, 3, 1]), 1.0).tolist()) == [0, 1, 2, 3]
     for wrong in (0.0, 1.5, float("nan")):
         with pytest.raises(UserError, match="share must be above 0"):
-            commonest(np.array([1]), wrong)
+            most_frequent(np.array([1]), wrong)
 
 
 def test_held_out_samples_are_spread_as_the_originals() -> None:
     counts = np.array([0, 10, 30])
-    found = np.bincount(drawn(counts, 20_000, 1), minlength=3) / 20_000
+    found = np.bincount(draw_classes(counts, 20_000, 1), minlength=3) / 20_000
     assert np.allclose(found, [0, 0.25, 0.75], atol=0.02)

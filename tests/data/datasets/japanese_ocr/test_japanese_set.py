@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 
 from cotswold.data import Store, VectorPreparation, open_samples, open_source, open_vectors, prepare
 from cotswold.data.datasets.japanese_ocr import (
+    GeneratedDataset,
     JapaneseSet,
-    PatternDataset,
     Request,
     classes,
     make,
@@ -27,7 +27,7 @@ from cotswold.data.datasets.japanese_ocr import (
 from cotswold.data.datasets.japanese_ocr import generate as making
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
 from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face
-from cotswold.data.store.store_folder import claimed
+from cotswold.data.store.store_folder import lock_store
 from cotswold.errors import BusyError, DiskFullError, SourceError, UserError
 
 pytestmark = pytest.mark.usefixtures("few_designs")
@@ -84,7 +84,7 @@ def test_scans_of_different_parts_differ_though_all_else_is_the_same() -> None:
 
 
 def test_a_folder_in_which_another_process_works_is_busy(tmp_path: Path) -> None:
-    with claimed(tmp_path / "set"), pytest.raises(BusyError, match="another process"):
+    with lock_store(tmp_path / "set"), pytest.raises(BusyError, match="another process"):
         make(tmp_path / "set", SMALL, jobs=1)
 
 
@@ -93,7 +93,9 @@ def test_the_label_of_a_scan_is_the_character_that_it_shows(made: JapaneseSet) -
     labels = made.labels(np.arange(400))
     faces = [Face(each["design"], typefaces.installed()[0][0].file) for each in made.families[0]["faces"]]
     kanji = np.flatnonzero(labels > 250)[:60]
-    clean = np.stack([printing.unpacked(printing.clean(faces[0], classes()[labels[at]])) for at in kanji])
+    clean = np.stack(
+        [printing.unpacked(printing.print_clean(faces[0], classes()[labels[at]])) for at in kanji]
+    )
     scans = printing.unpacked(made.scans("originals")[kanji])
     soft = [
         np.stack([np.kron(image.reshape(16, 4, 16, 4).mean((1, 3)), np.ones((1, 1))) for image in each])
@@ -120,7 +122,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(
     def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(making, "_TOGETHER", 512)
+    monkeypatch.setattr(making, "_SCANS_PER_FILE", 512)
     for request in (replace(SMALL, seed=8), SMALL):  # what the first one leaves must not be taken
         with pytest.raises(KeyboardInterrupt):
             make(tmp_path / "set", request, jobs=1, progress=stop)
@@ -211,7 +213,7 @@ def test_a_damaged_set_is_refused_by_name(copied: Path, damage: str) -> None:
     else:
         manifest.write_text(json.dumps({"format": "something else"}))
     with pytest.raises(SourceError, match=r"originals\.scans|japanese-ocr\.json"):
-        JapaneseSet(copied).patterns(np.arange(3))
+        JapaneseSet(copied).samples(np.arange(3))
 
 
 def test_the_source_gives_the_patterns_of_the_set_and_knows_its_splits(made: JapaneseSet) -> None:
@@ -220,7 +222,7 @@ def test_the_source_gives_the_patterns_of_the_set_and_knows_its_splits(made: Jap
     numbers = np.array([8999, 0, 5000, 9000, 9119])
     wanted = np.concatenate(
         [
-            made.patterns(numbers[:3]),
+            made.samples(numbers[:3]),
             made.held_out("validation")[0][:1],
             made.held_out("degradations")[0][-1:],
         ]
@@ -267,21 +269,21 @@ def test_a_store_of_the_set_holds_its_patterns(made: JapaneseSet, tmp_path: Path
     store = Store(tmp_path / "store")
     assert store.splits == {"train": 500, "validation": 60, "test": 60}
     rows = np.rint(store.read("train", 0, 500)[:, :, 0, 0] * 255).astype(np.uint8)
-    assert sorted(map(bytes, rows)) == sorted(map(bytes, made.patterns(np.arange(500))))
+    assert sorted(map(bytes, rows)) == sorted(map(bytes, made.samples(np.arange(500))))
 
 
 def test_a_data_set_makes_its_patterns_when_a_loader_asks_for_them(made: JapaneseSet) -> None:
-    dataset = PatternDataset(made, 5000)
-    assert (len(dataset), len(PatternDataset(made))) == (5000, 9000)
+    dataset = GeneratedDataset(made, 5000)
+    assert (len(dataset), len(GeneratedDataset(made))) == (5000, 9000)
     (ink, labels), *_ = DataLoader(dataset, batch_sampler=[[4999, 0, 17]])
     numbers = np.array([4999, 0, 17])
-    assert (torch.round(ink * 255).numpy() == made.patterns(numbers)).all() and ink.dtype == torch.float32
+    assert (torch.round(ink * 255).numpy() == made.samples(numbers)).all() and ink.dtype == torch.float32
     assert (labels.numpy() == made.labels(numbers)).all()
     assert torch.equal(dataset[17][0], ink[2])
     with pytest.raises(IndexError, match="5,000"):
         dataset[5000]
     with pytest.raises(UserError, match="at least 1, got 0"):
-        PatternDataset(made, 0)
+        GeneratedDataset(made, 0)
 
 
 def test_sources_and_sets_go_to_other_processes(made: JapaneseSet) -> None:
@@ -293,7 +295,7 @@ def test_sources_and_sets_go_to_other_processes(made: JapaneseSet) -> None:
 @pytest.mark.parametrize("kind", ["print", *printing.UNSEEN])
 def test_every_degradation_keeps_some_ink_and_differs_from_the_others(kind: printing.Degradation) -> None:
     face = typefaces.installed()[0][0]
-    scans = [printing.printed(face, "国", kind, np.random.default_rng(n)) for n in range(20)]
+    scans = [printing.print_scan(face, "国", kind, np.random.default_rng(n)) for n in range(20)]
     ink = np.array([np.bitwise_count(scan).sum() for scan in scans])
     assert ink.min() > 100 and ink.max() < 3600
     assert len({bytes(scan) for scan in scans}) == 20

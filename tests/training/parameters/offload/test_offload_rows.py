@@ -71,7 +71,7 @@ def test_where_a_file_system_opens_past_its_cache_and_then_refuses_it_is_asked_o
     monkeypatch.setattr(aligned, "CHUNK_BYTES", PAGE)
     for flags, found in ((os.O_WRONLY, content), (os.O_RDONLY, memoryview(bytearray(2 * PAGE)))):
         asked.clear()
-        with aligned.opened(path, flags) as file:
+        with aligned.open_aligned(path, flags) as file:
             (file.write if flags == os.O_WRONLY else file.read)(found, 0)
         assert len(asked) == 1 and found == content
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.training.runs import bits, events, finish, resumed, started, stop_after
 from tests.support.training.small_recipes import greedy, supervised
 
-from cotswold.api.ranks import local_grid, wanted_recipe
+from cotswold.api.ranks import local_grid, requested_recipe
 from cotswold.data import shuffle_bytes
 from cotswold.errors import DiskFullError, MachineError, MemoryLimitError, RecipeError
 from cotswold.geometry import StackGeometry
@@ -19,7 +19,7 @@ from cotswold.training import Resume, open_job
 from cotswold.training.jobs import preflight as fit
 from cotswold.training.jobs.memory_estimate import training_bytes
 from cotswold.training.parameters.offload import parameters as holder
-from cotswold.training.parameters.offload.memory_plan import TAKEN, rooms
+from cotswold.training.parameters.offload.memory_plan import ROWS_FRACTION, row_capacities
 
 OFFLOADED = 'offload = "disk"'
 
@@ -139,18 +139,18 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
 
     def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
         given.append(size)
-        return rooms(layers, size, together=together)
+        return row_capacities(layers, size, together=together)
 
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
-    monkeypatch.setattr(holder, "rooms", noted)
+    monkeypatch.setattr(holder, "row_capacities", noted)
     for reading in (0, 1 << 20):
         holder.OffloadedParameters(
             job.recipe, tmp_path / "offload", fresh=True, momentum_name=str, reading=reading
         )
-    assert given[0] - given[1] == TAKEN * (1 << 20)
+    assert given[0] - given[1] == ROWS_FRACTION * (1 << 20)
 
 
-def test_where_the_filters_are_is_remembered_until_something_else_is_said(
+def test_the_place_of_filters_is_saved_until_another_is_given(
     in_memory: dict[str, RunDirectory],
     images: Path,
     stores: Path,
@@ -184,13 +184,13 @@ def test_a_run_of_a_grid_that_was_brought_to_the_disk_goes_on_there_in_one_proce
     words = ["mesh.grid=none", "training.offload=disk"]
     job = open_job(None, run, stores=stores, resume=Resume.ALWAYS, overrides=words)
     assert not stop_after(job, 5, monkeypatch)
-    assert local_grid(wanted_recipe(None, run, [], print), print).size == 1
-    assert local_grid(wanted_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
+    assert local_grid(requested_recipe(None, run, [], print), print).size == 1
+    assert local_grid(requested_recipe(str(tmp_path / "run.toml"), run, [], print), print).size == 1
     assert resumed(run, stores).recipe.offloaded
     with pytest.raises(RecipeError, match=r"or training\.offload=none"):
-        wanted_recipe(None, run, ["mesh.grid=1x2"], print)
+        requested_recipe(None, run, ["mesh.grid=1x2"], print)
     both = ["mesh.grid=1x2", "training.offload=none"]
-    assert local_grid(wanted_recipe(None, run, both, print), print).size == 2
+    assert local_grid(requested_recipe(None, run, both, print), print).size == 2
 
 
 def test_files_of_rows_are_not_put_into_a_folder_that_is_a_link(

@@ -1,5 +1,5 @@
 from .characters import classes as classes
-from .dataset import PatternDataset as PatternDataset
+from .dataset import GeneratedDataset as GeneratedDataset
 from .generate import make as make
 from .japanese_set import JapaneseSet as JapaneseSet
 from .plan import Request as Request
@@ -8,4 +8,4 @@ from .sheets import sheets_of as sheets_of
 
 MANIFEST: str
 
-__all__ = ["JapaneseSet", "PatternDataset", "Request", "classes", "contact_sheet", "make", "sheets_of"]
+__all__ = ["GeneratedDataset", "JapaneseSet", "Request", "classes", "contact_sheet", "make", "sheets_of"]

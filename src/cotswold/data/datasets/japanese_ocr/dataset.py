@@ -16,7 +16,7 @@ from cotswold.data.datasets.japanese_ocr.japanese_set import JapaneseSet
 from cotswold.errors import UserError
 
 
-class PatternDataset(Dataset[tuple[Tensor, Tensor]]):
+class GeneratedDataset(Dataset[tuple[Tensor, Tensor]]):
     """The first ``count`` training samples of a set, generated on access and identical each time.
 
     A sample is ``(ink, class)``: float32 (400,), ink from 0 to 1, and the number of the class.
@@ -32,7 +32,7 @@ class PatternDataset(Dataset[tuple[Tensor, Tensor]]):
     def __init__(self, made: JapaneseSet, count: int | None = None) -> None:
         if count is not None and count < 1:
             raise UserError(f"count must be at least 1, got {count}")
-        self.made = made
+        self.source_set = made
         self._count = made.request.patterns if count is None else count
 
     def __len__(self) -> int:
@@ -47,5 +47,5 @@ class PatternDataset(Dataset[tuple[Tensor, Tensor]]):
         beyond = chosen[(chosen < 0) | (chosen >= self._count)]
         if len(beyond):
             raise IndexError(f"sample {beyond[0]} is not one of {self._count:,}")
-        ink = torch.from_numpy(self.made.patterns(chosen)).to(torch.float32) / 255
-        return list(zip(ink, torch.from_numpy(self.made.labels(chosen)), strict=True))
+        ink = torch.from_numpy(self.source_set.samples(chosen)).to(torch.float32) / 255
+        return list(zip(ink, torch.from_numpy(self.source_set.labels(chosen)), strict=True))

@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.datasets.japanese_ocr.characters import classes, groups
-from cotswold.data.datasets.japanese_ocr.typefaces import Face, opened, spelling
+from cotswold.data.datasets.japanese_ocr.typefaces import Face, open_face, spelling
 
 Outlines = NDArray[np.float32]
 
-_COMPARED = 48
+_COMPARED_GLYPHS = 48
 _SIZE, _GRID = 96, 32
 _SAME_OUTLINE = 0.12
 """Maximum difference of equal glyphs, each scaled to the same square, relative to their mean ink."""
 _SAME_FAMILY = 0.25
-_EVERY = 4
+_HELD_OUT_INTERVAL = 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Family:
 
     name: str
     faces: tuple[Face, ...]
-    covers: NDArray[np.bool_]
+    drawn_glyphs: NDArray[np.bool_]
 
     @property
     def designs(self) -> tuple[str, ...]:
@@ -46,9 +46,9 @@ class Family:
         return tuple(dict.fromkeys(face.design for face in self.faces))
 
     @property
-    def lacks(self) -> tuple[str, ...]:
+    def missing_classes(self) -> tuple[str, ...]:
         """Classes that no face of the family draws."""
-        return tuple(np.array(classes())[~self.covers.any(0)].tolist())
+        return tuple(np.array(classes())[~self.drawn_glyphs.any(0)].tolist())
 
 
 def grouped(faces: Sequence[Face]) -> list[Family]:
@@ -57,7 +57,7 @@ def grouped(faces: Sequence[Face]) -> list[Family]:
     of = list(range(len(faces)))
     for i in range(len(faces)):
         for j in range(i):
-            if faces[i].design == faces[j].design or alike(outlines[i], outlines[j]) >= _SAME_FAMILY:
+            if faces[i].design == faces[j].design or similarity(outlines[i], outlines[j]) >= _SAME_FAMILY:
                 first, second = sorted((of[i], of[j]))
                 of = [first if each == second else each for each in of]
     found = []
@@ -67,7 +67,7 @@ def grouped(faces: Sequence[Face]) -> list[Family]:
     return found
 
 
-def alike(one: Outlines, other: Outlines) -> float:
+def similarity(one: Outlines, other: Outlines) -> float:
     """Return the fraction of glyphs (glyph, y, x) with the same outline, among those drawn by both."""
     ink_one, ink_other = one.mean((1, 2)), other.mean((1, 2))
     both = (ink_one > 0) & (ink_other > 0)
@@ -77,18 +77,18 @@ def alike(one: Outlines, other: Outlines) -> float:
     return float((difference < _SAME_OUTLINE).mean())
 
 
-def held_out(families: Sequence[Family]) -> list[str]:
+def held_out_families(families: Sequence[Family]) -> list[str]:
     """Return the families excluded from training: every fourth, and one of two or three."""
-    every = min(_EVERY, len(families))
-    return [each.name for each in families[every - 1 :: _EVERY]] if len(families) > 1 else []
+    every = min(_HELD_OUT_INTERVAL, len(families))
+    return [each.name for each in families[every - 1 :: _HELD_OUT_INTERVAL]] if len(families) > 1 else []
 
 
 def _outlines(face: Face) -> Outlines:
     """Return some kanji (glyph, y, x), each scaled to a square by its ink; zeros for missing ones."""
-    font = opened(face.file, _SIZE)
+    font = open_face(face.file, _SIZE)
     kanji = groups()["kanji"]
-    found = np.zeros((_COMPARED, _GRID, _GRID), np.float32)
-    for at, index in enumerate(np.linspace(0, len(kanji) - 1, _COMPARED).astype(int).tolist()):
+    found = np.zeros((_COMPARED_GLYPHS, _GRID, _GRID), np.float32)
+    for at, index in enumerate(np.linspace(0, len(kanji) - 1, _COMPARED_GLYPHS).astype(int).tolist()):
         if spelling(font, kanji[index]) is None:
             continue
         mask, _ = font.getmask2(kanji[index])
@@ -99,5 +99,5 @@ def _outlines(face: Face) -> Outlines:
 
 
 def _covers(face: Face) -> NDArray[np.bool_]:
-    font = opened(face.file, 24)
+    font = open_face(face.file, 24)
     return np.array([spelling(font, each) is not None for each in classes()])

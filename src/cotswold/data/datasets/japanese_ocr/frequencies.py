@@ -65,7 +65,7 @@ class Ranking:
 def ranking(seed: int, kanjidic: Path | None = None, texts: Path | None = None) -> Ranking:
     """Rank by newspapers, then by manual pages, then randomly by ``seed`` (ties and missing files)."""
     kanjidic, texts = kanjidic or KANJIDIC, texts or TEXTS
-    newspaper = _newspaper_ranks(kanjidic)
+    newspaper = _newspaper_frequency_ranks(kanjidic)
     counts = _counts(texts)
     chance = np.random.default_rng([seed, 0x4A49]).permutation(len(classes())).tolist()
     place = dict(zip(classes(), chance, strict=True))
@@ -93,21 +93,21 @@ def natural(order: dict[Group, str], originals: int) -> NDArray[np.int64]:
         if group in _CLOSED:
             law = 1 / (x + 1)
         weight |= dict(zip(these, (SHARES[group] * law / law.sum()).tolist(), strict=True))
-    return _apportioned(np.array([weight[each] for each in classes()]), originals)
+    return _apportion(np.array([weight[each] for each in classes()]), originals)
 
 
 def equal(originals: int) -> NDArray[np.int64]:
     """Return equally many originals of each class, up to a difference of one."""
-    return _apportioned(np.ones(len(classes())), originals)
+    return _apportion(np.ones(len(classes())), originals)
 
 
-def drawn(frequencies: NDArray[np.int64], samples: int, seed: int) -> NDArray[np.int64]:
+def draw_classes(frequencies: NDArray[np.int64], samples: int, seed: int) -> NDArray[np.int64]:
     """Draw classes of held-out samples (sample,) with the frequencies of the originals."""
     random = np.random.default_rng([seed, 0x4854])
     return random.choice(len(frequencies), samples, p=frequencies / frequencies.sum()).astype(np.int64)
 
 
-def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int64]:
+def _apportion(weights: NDArray[np.float64], originals: int) -> NDArray[np.int64]:
     """Return integers that sum to ``originals``, proportional to the weights, at least 1 each."""
     if originals < len(weights):
         raise UserError(f"{originals:,} originals are fewer than the {len(weights):,} classes; give more")
@@ -127,7 +127,7 @@ def _apportioned(weights: NDArray[np.float64], originals: int) -> NDArray[np.int
     return counts
 
 
-def _newspaper_ranks(kanjidic: Path) -> dict[str, int]:
+def _newspaper_frequency_ranks(kanjidic: Path) -> dict[str, int]:
     """Read ranks of kanji from field F of a kanjidic file; empty if there is no file."""
     if not kanjidic.exists():
         return {}
@@ -163,7 +163,7 @@ def _files(folder: Path) -> Iterable[Path]:
     return sorted(path for path in folder.glob("**/*.gz") if path.is_file()) if folder.is_dir() else ()
 
 
-def commonest(counts: NDArray[np.int64], share: float) -> NDArray[np.int64]:
+def most_frequent(counts: NDArray[np.int64], share: float) -> NDArray[np.int64]:
     """Return the smallest set of classes that makes up ``share`` of the originals.
 
     For 0.4, that is the paper's "40 % of the data which contained the most examples of individual

@@ -23,11 +23,11 @@ from cotswold.data.datasets.japanese_ocr import MANIFEST, families, frequencies,
 from cotswold.data.datasets.japanese_ocr.characters import classes
 from cotswold.data.datasets.japanese_ocr.families import Family
 from cotswold.data.datasets.japanese_ocr.japanese_set import FORMAT, JapaneseSet, array_file
-from cotswold.data.datasets.japanese_ocr.plan import PARTS, Plan, Request, planned
-from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, Degradation, printed
+from cotswold.data.datasets.japanese_ocr.plan import PARTS, Plan, Request, make_plan
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, Degradation, print_scan
 from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face
 from cotswold.data.store.manifest import chunk_of, disk_full_named
-from cotswold.data.store.store_folder import claimed
+from cotswold.data.store.store_folder import lock_store
 from cotswold.data.store.worker_pool import Workers
 from cotswold.errors import SourceError, UserError
 from cotswold.files import expanded, real_folder, replace_file, writing_whole
@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 
 FAMILIES_WANTED = 8
 _UNFINISHED = "unfinished"
-_TOGETHER = 2048
+_SCANS_PER_FILE = 2048
 """Scans in one file of an unfinished set: about a second's work."""
 
 
@@ -74,10 +74,10 @@ def make(
         raise UserError(f"jobs must be at least 1, got {jobs}")
     if not (path / MANIFEST).exists():
         _refuse_other(path)
-        with claimed(path):
+        with lock_store(path):
             if not (path / MANIFEST).exists():
                 _make(path, wanted, fonts, jobs or granted_cores(environ={}), progress)
-    return _as_wanted(path, wanted)
+    return _open_if_equal(path, wanted)
 
 
 def _make(path: Path, wanted: Request, fonts: Sequence[Path], jobs: int, progress: Progress | None) -> None:
@@ -86,9 +86,9 @@ def _make(path: Path, wanted: Request, fonts: Sequence[Path], jobs: int, progres
     _require_two(len({each.design for each in faces}), missing)
     found = families.grouped(tuple(faces))
     _require_two(len(found), missing)
-    held = _held(wanted, found)
+    held = _held_out_families(wanted, found)
     ranking = frequencies.ranking(wanted.seed)
-    plan = planned(wanted, found, held, ranking)
+    plan = make_plan(wanted, found, held, ranking)
     printer = Printer(tuple(face for each in found for face in each.faces), wanted.seed)
     described = [_described(each, held) for each in found]
     tasks = _tasks(path, plan, _digest([wanted.state(), described, ranking.order, _software()]))
@@ -127,7 +127,7 @@ class Printer:
             number = task.start + at
             random = np.random.default_rng([self.seed, 1000 + task.part, number])
             kind = task.kinds[number % len(task.kinds)]
-            found[at] = printed(self.faces[face], classes()[label], kind, random)
+            found[at] = print_scan(self.faces[face], classes()[label], kind, random)
         return found
 
 
@@ -150,12 +150,12 @@ def _tasks(path: Path, plan: Plan, origin: str) -> list[Task]:
             path / _UNFINISHED / f"{origin}-{part.part}-{start}.npy",
             number,
             start,
-            part.labels[start : start + _TOGETHER],
-            part.faces[start : start + _TOGETHER],
+            part.labels[start : start + _SCANS_PER_FILE],
+            part.faces[start : start + _SCANS_PER_FILE],
             part.kinds,
         )
         for number, part in enumerate(plan.parts)
-        for start in range(0, len(part.labels), _TOGETHER)
+        for start in range(0, len(part.labels), _SCANS_PER_FILE)
     ]
 
 
@@ -166,7 +166,7 @@ def _print_all(printer: Printer, tasks: list[Task], jobs: int, progress: Progres
     with disk_full_named(tasks[0].file):
         real_folder(tasks[0].file.parent)
     with Workers(printer, min(jobs, len(left) or 1)) as workers:
-        for task, _ in workers.each(_print, left):
+        for task, _ in workers.map(_print, left):
             done += len(task.labels)
             if progress is not None:
                 progress(done, total)
@@ -194,7 +194,7 @@ def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
             save(path / array_file(part.part, name), array)
 
 
-def _as_wanted(path: Path, wanted: Request) -> JapaneseSet:
+def _open_if_equal(path: Path, wanted: Request) -> JapaneseSet:
     there = JapaneseSet(path)
     if there.request != wanted:
         new, old = wanted.state(), there.request.state()
@@ -225,8 +225,8 @@ def install_words(missing: Sequence[Design]) -> str:
     return f"apt install {' '.join(dict.fromkeys(each.package for each in missing))}"
 
 
-def _held(wanted: Request, found: Sequence[Family]) -> list[str]:
-    held = list(wanted.held_families) or families.held_out(found)
+def _held_out_families(wanted: Request, found: Sequence[Family]) -> list[str]:
+    held = list(wanted.held_families) or families.held_out_families(found)
     names = [each.name for each in found]
     for name in held:
         if name not in names:
@@ -240,7 +240,7 @@ def _described(family: Family, held: Sequence[str]) -> dict[str, object]:
     return {
         "name": family.name,
         "held_out": family.name in held,
-        "lacks": "".join(family.lacks),
+        "lacks": "".join(family.missing_classes),
         "faces": [
             {"design": each.design, "file": each.file.name, "digest": _digest_file(each.file)}
             for each in family.faces
@@ -263,11 +263,12 @@ def _notes(
         named = ", ".join(f"{each.name} ({each.package})" for each in missing)
         notes.append(f"typefaces not installed: {named}")
     notes += [
-        f"{family.name} lacks characters ({len(family.lacks)}): {''.join(family.lacks[:20])}"
+        f"{family.name} lacks characters ({len(family.missing_classes)}): "
+        f"{''.join(family.missing_classes[:20])}"
         for family in found
-        if family.lacks
+        if family.missing_classes
     ]
-    for what, lacking in (("trained on", plan.untrained), ("held out", plan.untested)):
+    for what, lacking in (("trained on", plan.untrained), ("held out", plan.untested_classes)):
         if lacking:
             notes.append(
                 f"{len(lacking)} characters are in no family {what}, so they are missing there: "

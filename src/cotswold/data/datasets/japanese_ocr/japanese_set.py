@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cotswold.data.datasets.japanese_ocr import MANIFEST, frequencies
 from cotswold.data.datasets.japanese_ocr.characters import classes
-from cotswold.data.datasets.japanese_ocr.patterns import Patterns, patterns, plain
+from cotswold.data.datasets.japanese_ocr.patterns import GreySamples, downscale, generate_samples
 from cotswold.data.datasets.japanese_ocr.plan import PARTS, Part, Request
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits
 from cotswold.data.store.manifest import chunk_of
@@ -92,7 +92,7 @@ class JapaneseSet:
         """Number of originals of each class (class,)."""
         return np.bincount(self._labels("originals"), minlength=len(classes())).astype(np.int64)
 
-    def commonest(self, share: float = 0.4) -> NDArray[np.int64]:
+    def most_frequent(self, share: float = 0.4) -> NDArray[np.int64]:
         """Return the smallest set of classes that makes up ``share`` of the originals.
 
         The paper reports its error on 0.4 separately.
@@ -100,15 +100,15 @@ class JapaneseSet:
         Args:
             share: Fraction of the originals.
         """
-        return frequencies.commonest(self.frequencies, share)
+        return frequencies.most_frequent(self.frequencies, share)
 
-    def patterns(self, indices: NDArray[np.int64]) -> Patterns:
+    def samples(self, indices: NDArray[np.int64]) -> GreySamples:
         """Return training samples by number: uint8 (n, 400), 255 is ink.
 
         Args:
             indices: Numbers from 0, in any order; sample i is a function of (seed, i).
         """
-        return patterns(self.scans("originals"), np.asarray(indices, np.int64), self.request.seed)
+        return generate_samples(self.scans("originals"), np.asarray(indices, np.int64), self.request.seed)
 
     def labels(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the classes of training samples by number, (n,).
@@ -119,13 +119,13 @@ class JapaneseSet:
         labels = self._labels("originals")
         return labels[np.asarray(indices, np.int64) % len(labels)].astype(np.int64)
 
-    def held_out(self, part: Part) -> tuple[Patterns, NDArray[np.int64]]:
+    def held_out(self, part: Part) -> tuple[GreySamples, NDArray[np.int64]]:
         """Return the samples, uint8 (n, 400), and classes (n,) of a held-out part.
 
         Args:
             part: `validation`, `degradations` or `families`.
         """
-        return plain(self.scans(part)), self.held_out_labels(part)
+        return downscale(self.scans(part)), self.held_out_labels(part)
 
     def held_out_labels(self, part: Part) -> NDArray[np.int64]:
         """Return the classes of a held-out part, (n,).

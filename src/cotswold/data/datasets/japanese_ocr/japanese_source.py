@@ -17,7 +17,7 @@ from cotswold.data.datasets.japanese_ocr import MANIFEST
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.file_names import Labels
 from cotswold.data.sources.labels import LabelArray
-from cotswold.data.sources.vectors import ByNumber, VectorArray, VectorSource
+from cotswold.data.sources.vectors import RowAccess, VectorArray, VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
 
@@ -54,19 +54,19 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
     if what in _HELD_OUT:
         parts = [_Part(folder, what, None)]
     else:
-        count = _patterns(text, what) or found.request.patterns
+        count = _parse_count(text, what) or found.request.patterns
         parts = [_Part(folder, _TRAIN, count), *(_Part(folder, part, None) for part in (_VALIDATION, _TEST))]
     known = [each.labels(found) for each in parts]
     arrays = [
-        VectorArray(each.part, (len(these), _FEATURES), each.split(len(parts)), partial(_opened, each))
+        VectorArray(each.part, (len(these), _FEATURES), each.split(len(parts)), partial(_open_part, each))
         for each, these in zip(parts, known, strict=True)
     ]
     identity = hashed(["japanese-ocr", found.identity, *(f"{each.part} {each.count}" for each in parts)])
     labelling = LabelArray(np.concatenate(known), found.classes) if labels == "file" else None
-    return PatternSource(arrays, identity, labelling)
+    return GeneratedSource(arrays, identity, labelling)
 
 
-class PatternSource(VectorSource):
+class GeneratedSource(VectorSource):
     """Samples that are generated on access; all values are finite."""
 
     def settle(self) -> tuple[str, ...]:
@@ -105,11 +105,11 @@ class _Ink:
         self._held = None if part.count is not None else self._set.held_out(cast(Any, part.part))[0]
 
     def __getitem__(self, indices: NDArray[np.int64]) -> NDArray[Any]:
-        grey = self._set.patterns(indices) if self._held is None else self._held[indices]
+        grey = self._set.samples(indices) if self._held is None else self._held[indices]
         return grey.astype(np.float32) / np.float32(255)
 
 
-def _opened(part: _Part) -> ByNumber:
+def _open_part(part: _Part) -> RowAccess:
     return _Ink(part)
 
 
@@ -123,7 +123,7 @@ def _split(text: str) -> tuple[Path, str]:
     return expanded(folder), what
 
 
-def _patterns(text: str, what: str) -> int:
+def _parse_count(text: str, what: str) -> int:
     """Return the number after the colon; 0 if missing."""
     if what and not (what.isascii() and what.isdigit() and 0 < int(what) <= 1 << 40):
         raise SourceError(

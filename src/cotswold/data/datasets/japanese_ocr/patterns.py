@@ -23,7 +23,7 @@ from scipy.special import ndtr
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, unpacked
 from cotswold.errors import UserError
 
-Patterns = NDArray[np.uint8]
+GreySamples = NDArray[np.uint8]
 """(sample, 400): rows of 20 x 20, 255 is ink."""
 Numbers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -58,7 +58,7 @@ class Draws:
     noise: Words
 
 
-def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
+def generate_samples(originals: Bits, indices: Numbers, seed: int) -> GreySamples:
     """Return samples by number, in any order, from originals (original, 64) of bits.
 
     Raises UserError for a negative number.
@@ -68,21 +68,21 @@ def patterns(originals: Bits, indices: Numbers, seed: int) -> Patterns:
     found = np.empty((len(indices), FEATURES), np.uint8)
     for start in range(0, len(indices), _BLOCK):
         some = indices[start : start + _BLOCK]
-        found[start : start + _BLOCK] = _made(originals[some % len(originals)], some, len(originals), seed)
+        found[start : start + _BLOCK] = _render(originals[some % len(originals)], some, len(originals), seed)
     return found
 
 
-def plain(bits: Bits) -> Patterns:
+def downscale(bits: Bits) -> GreySamples:
     """Return unchanged scans (scan, 64) at 20 x 20."""
     found = np.empty((len(bits), FEATURES), np.uint8)
     for start in range(0, len(bits), _BLOCK):
         some = bits[start : start + _BLOCK]
         middle = np.full(len(some), _SHIFTS // 2, np.uint64)
-        found[start : start + _BLOCK] = _reduced(some, middle, middle, np.zeros(len(some), np.uint64))
+        found[start : start + _BLOCK] = _reduce(some, middle, middle, np.zeros(len(some), np.uint64))
     return found
 
 
-def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
+def dilate(bits: Bits, along_y: bool, along_x: bool) -> Bits:
     """Ink the neighbours of every ink pixel along the axes."""
     if along_x:
         bits = bits | bits << np.uint64(1) | bits >> np.uint64(1)
@@ -94,18 +94,18 @@ def thicker(bits: Bits, along_y: bool, along_x: bool) -> Bits:
     return bits
 
 
-def thinner(bits: Bits, along_y: bool, along_x: bool) -> Bits:
+def erode(bits: Bits, along_y: bool, along_x: bool) -> Bits:
     """Clear the neighbours of every paper pixel along the axes; ink lies beyond the edge."""
-    return ~thicker(~bits, along_y, along_x)
+    return ~dilate(~bits, along_y, along_x)
 
 
-def _made(bits: Bits, indices: Numbers, originals: int, seed: int) -> Patterns:
-    draws = _drawn(indices, seed)
+def _render(bits: Bits, indices: Numbers, originals: int, seed: int) -> GreySamples:
+    draws = _draw(indices, seed)
     changed = indices >= originals
     bits = _weighted(bits.copy(), np.where(changed, draws.weight, np.uint64(7)))
-    bits = _specked(bits, np.where(changed, draws.specks, np.uint64(0)), indices, seed)
+    bits = _add_specks(bits, np.where(changed, draws.specks, np.uint64(0)), indices, seed)
     middle = np.uint64(_SHIFTS // 2)
-    grey = _reduced(
+    grey = _reduce(
         bits,
         np.where(changed, draws.shift_y, middle),
         np.where(changed, draws.shift_x, middle),
@@ -114,14 +114,14 @@ def _made(bits: Bits, indices: Numbers, originals: int, seed: int) -> Patterns:
     return _noised(grey, np.where(changed, draws.noise, np.uint64(0)), indices, seed)
 
 
-def _places(indices: Numbers, words: int) -> Words:
+def _distinct_indices(indices: Numbers, words: int) -> Words:
     """Return distinct numbers for ``words`` words of each sample (sample, word)."""
     first = (indices * words).astype(np.uint64)
     places: Words = np.add.outer(first, np.arange(words, dtype=np.uint64))
     return places
 
 
-def _drawn(indices: Numbers, seed: int) -> Draws:
+def _draw(indices: Numbers, seed: int) -> Draws:
     word = _hash(indices.astype(np.uint64), seed, 0)
     fields = [(word >> np.uint64(8 * at)) & np.uint64(255) for at in range(6)]
     scaled = [
@@ -136,20 +136,20 @@ def _weighted(bits: Bits, weight: Words) -> Bits:
     """
     for number, along_y, along_x in ((0, True, True), (1, True, False), (2, False, True)):
         chosen = weight == number
-        thin = thinner(bits[chosen], along_y, along_x)
+        thin = erode(bits[chosen], along_y, along_x)
         before, after = np.bitwise_count(bits[chosen]).sum(1), np.bitwise_count(thin).sum(1)
         bits[chosen] = np.where((2 * after >= before)[:, None], thin, bits[chosen])
     for number, along_y, along_x in ((3, True, True), (4, True, False), (5, False, True)):
         chosen = weight == number
-        bits[chosen] = thicker(bits[chosen], along_y, along_x)
+        bits[chosen] = dilate(bits[chosen], along_y, along_x)
     return bits
 
 
-def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
+def _add_specks(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
     """Flip random pixels: of 4096 none, or on average 4, 16 or 64."""
     for level, ands in ((1, 10), (2, 8), (3, 6)):
         chosen = np.flatnonzero(amount == level)
-        place = _places(indices[chosen], SIDE)
+        place = _distinct_indices(indices[chosen], SIDE)
         flips = _hash(place, seed, 1)
         for each in range(1, ands):
             flips &= _hash(place, seed, 1 + each)
@@ -157,7 +157,7 @@ def _specked(bits: Bits, amount: Words, indices: Numbers, seed: int) -> Bits:
     return bits
 
 
-def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Patterns:
+def _reduce(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> GreySamples:
     """Reduce 64 x 64 bits to 20 x 20 grey, shifted and blurred, by two products of integers."""
     weights = _weights()
     pixels = unpacked(bits).astype(np.float32)
@@ -165,15 +165,15 @@ def _reduced(bits: Bits, shift_y: Words, shift_x: Words, blur: Words) -> Pattern
     across = weights[blur, shift_x].transpose(0, 2, 1)
     sums = np.matmul(np.matmul(down, pixels), across)
     whole = sums.reshape(len(bits), FEATURES).astype(np.int64)
-    grey: Patterns = ((whole + _WEIGHT // 2) // _WEIGHT).astype(np.uint8)
+    grey: GreySamples = ((whole + _WEIGHT // 2) // _WEIGHT).astype(np.uint8)
     return grey
 
 
-def _noised(grey: Patterns, amount: Words, indices: Numbers, seed: int) -> Patterns:
+def _noised(grey: GreySamples, amount: Words, indices: Numbers, seed: int) -> GreySamples:
     """Add normal noise with a deviation of 0, 8, 16 or 24."""
     chosen = np.flatnonzero(amount > 0)
     words = -(-FEATURES // 8)
-    place = _places(indices[chosen], words)
+    place = _distinct_indices(indices[chosen], words)
     chance = _hash(place, seed, 20).astype("<u8").view(np.uint8)[:, :FEATURES]
     tables = _normal()[amount[chosen].astype(np.int64)]
     noise = np.take_along_axis(tables, chance.astype(np.int64), 1)
@@ -194,10 +194,10 @@ def _weights() -> NDArray[np.float32]:
             away = cells - (places + (s - _SHIFTS // 2) * _SHIFT_STEP)
             before = ndtr(away / deviation) if deviation else np.heaviside(away, 1.0)
             found[b, s] = np.diff(before, axis=0).reshape(GRID, SIDE, _FINE).mean(2)
-    return _whole(np.round(found * (_WEIGHT * GRID / SIDE), 6))
+    return _round_weights(np.round(found * (_WEIGHT * GRID / SIDE), 6))
 
 
-def _whole(weights: NDArray[np.float64]) -> NDArray[np.float32]:
+def _round_weights(weights: NDArray[np.float64]) -> NDArray[np.float32]:
     """Round so that each row keeps its sum (largest remainders; the first of equal ones)."""
     floors = np.floor(weights)
     left = np.rint(weights.sum(-1) - floors.sum(-1)).astype(np.int64)

@@ -94,11 +94,11 @@ class Plan:
     parts: tuple[PartPlan, ...]
     untrained: tuple[str, ...]
     """Classes that no family for training draws."""
-    untested: tuple[str, ...]
+    untested_classes: tuple[str, ...]
     """Classes that no held-out family draws."""
 
 
-def planned(
+def make_plan(
     request: Request, families: Sequence[Family], held: Sequence[str], ranking: frequencies.Ranking
 ) -> Plan:
     """Return the samples of every part."""
@@ -114,7 +114,7 @@ def planned(
     parts = [_part("originals", labels, training, _KINDS[:1], random)]
     for number, part in enumerate(PARTS[1:], 1):
         chances = testing if part == "families" else training
-        drawn = frequencies.drawn(
+        drawn = frequencies.draw_classes(
             np.where(chances.sum(1) > 0, counts, 0), request.held_out, 2 * request.seed + number
         )
         random = np.random.default_rng([request.seed, number])
@@ -147,7 +147,7 @@ def _chances(families: Sequence[Family], chosen: Sequence[bool]) -> NDArray[np.f
     """
     columns = []
     for family, wanted in zip(families, chosen, strict=True):
-        covers = family.covers.T.astype(np.float64) * wanted
+        covers = family.drawn_glyphs.T.astype(np.float64) * wanted
         columns.append(covers / np.maximum(1, covers.sum(1, keepdims=True)))
     found: NDArray[np.float64] = np.concatenate(columns, 1)
     found /= np.maximum(found.sum(1, keepdims=True), 1e-300)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
-from cotswold.data.datasets.japanese_ocr.typefaces import Face, opened, spelling
+from cotswold.data.datasets.japanese_ocr.typefaces import Face, open_face, spelling
 
 Bits = NDArray[np.uint64]
 """Rows of an image, (..., 64): the leftmost pixel is the highest bit; 1 is ink."""
@@ -44,7 +44,7 @@ class Strengths:
     """Relative, each axis independently."""
     shift: float = 0.035
     """Fraction of the side of the image, each axis."""
-    spread: tuple[float, float] = (0.5, 1.7)
+    blur_radius: tuple[float, float] = (0.5, 1.7)
     """Radius of the ink's blur, pixels of an em of 80."""
     darkness: tuple[float, float] = (0.26, 0.58)
     """Threshold between paper and the darkest ink; a low one prints bold."""
@@ -52,27 +52,27 @@ class Strengths:
     """Pixels of the scanner across the image: 10 points at 200 to 400 dots per inch, and smaller."""
     noise: float = 0.16
     """Maximum deviation of the scanner's noise; ink is 1."""
-    fading: float = 0.22
+    uneven_inking: float = 0.22
     """Maximum unevenness of inking across a character."""
     specks: float = 1.6
     """Expected specks per image, of dirt and of lost ink."""
 
 
-def printed(face: Face, character: str, kind: Degradation, random: np.random.Generator) -> Bits:
+def print_scan(face: Face, character: str, kind: Degradation, random: np.random.Generator) -> Bits:
     """Return one scan, (64,) rows; ``random`` decides everything except ``kind``.
 
     A scan that lost all its ink is repeated without noise.
     """
-    bits = _scanned(face, character, kind, random, Strengths())
+    bits = _scan(face, character, kind, random, Strengths())
     if not bits.any():
-        bits = _scanned(face, character, "print", random, Strengths(noise=0, fading=0, specks=0))
+        bits = _scan(face, character, "print", random, Strengths(noise=0, uneven_inking=0, specks=0))
     return bits
 
 
-def clean(face: Face, character: str) -> Bits:
+def print_clean(face: Face, character: str) -> Bits:
     """Return the glyph without degradation, (64,) rows, for viewing typefaces."""
     still = Strengths(0, 0, 0, (0.5, 0.5), (0.5, 0.5), (SIDE, SIDE), 0, 0, 0)
-    return _scanned(face, character, "print", np.random.default_rng(0), still)
+    return _scan(face, character, "print", np.random.default_rng(0), still)
 
 
 def packed(ink: NDArray[np.bool_]) -> Bits:
@@ -86,21 +86,21 @@ def unpacked(bits: Bits) -> NDArray[np.uint8]:
     return np.unpackbits(bits.astype(">u8")[..., None].view(np.uint8), axis=-1)
 
 
-def _scanned(
+def _scan(
     face: Face, character: str, kind: Degradation, random: np.random.Generator, most: Strengths
 ) -> Bits:
-    sheet = _set(face, character).filter(ImageFilter.GaussianBlur(random.uniform(*most.spread)))
+    sheet = _set(face, character).filter(ImageFilter.GaussianBlur(random.uniform(*most.blur_radius)))
     low, high = most.resolution
     side = int(random.integers(low, high, endpoint=True))
     across, down = (side, max(12, side // 2)) if kind == "fax" else (side, side)
     grey = _sampled(sheet, (across, down), random, most)
     if kind == "bent":
-        grey = _bent(grey, random)
+        grey = _bend(grey, random)
     if kind == "photocopy":
         grey = _copied(grey, random)
     ink = _thresholded(grey, random, most)
     if kind == "streaks":
-        ink = _streaked(ink, random)
+        ink = _add_streaks(ink, random)
     rows, columns = (np.arange(SIDE) * down) // SIDE, (np.arange(SIDE) * across) // SIDE
     return packed(ink[rows[:, None], columns[None]])
 
@@ -109,7 +109,7 @@ def _set(face: Face, character: str) -> Image.Image:
     """Centre the glyph on a sheet by its body instead of its ink, so that small kana and signs keep their
     place.
     """
-    font = opened(face.file, _EM)
+    font = open_face(face.file, _EM)
     text = spelling(font, character)
     assert text is not None, f"{face.name} does not draw {character}"
     sheet = Image.new("L", (_CANVAS, _CANVAS))
@@ -161,7 +161,7 @@ def _thresholded(
 ) -> NDArray[np.bool_]:
     """Apply noise, uneven ink, the threshold, and specks."""
     height, width = grey.shape
-    slope_y, slope_x, level = random.uniform(-most.fading, most.fading, 3) / np.array([1, 1, 2])
+    slope_y, slope_x, level = random.uniform(-most.uneven_inking, most.uneven_inking, 3) / np.array([1, 1, 2])
     fading = 1 + slope_y * np.linspace(-1, 1, height)[:, None] + slope_x * np.linspace(-1, 1, width) + level
     noise = random.normal(0, 1, grey.shape) * (most.noise * random.random() ** 2)
     ink: NDArray[np.bool_] = grey * fading + noise > random.uniform(*most.darkness) * _darkest(grey)
@@ -186,7 +186,7 @@ def _copied(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[n
     return grey
 
 
-def _streaked(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np.bool_]:
+def _add_streaks(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np.bool_]:
     """Add lost or black scanner lines, and an edge of a neighbouring character or rule."""
     height, width = ink.shape
     for _ in range(int(random.integers(1, 4))):
@@ -203,7 +203,7 @@ def _streaked(ink: NDArray[np.bool_], random: np.random.Generator) -> NDArray[np
     return ink
 
 
-def _bent(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
+def _bend(grey: NDArray[np.float32], random: np.random.Generator) -> NDArray[np.float32]:
     """Simulate curled paper: rows are shifted along a wave, and the whole is rotated by up to 6 degrees."""
     height, width = grey.shape
     angle = random.uniform(2.5, 6.0) * random.choice([-1, 1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.datasets.japanese_ocr import japanese_source
-from cotswold.data.datasets.japanese_ocr.patterns import GRID, Patterns, patterns, plain
+from cotswold.data.datasets.japanese_ocr.patterns import GRID, GreySamples, downscale, generate_samples
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, unpacked
 from cotswold.files import real_folder, writing_whole
 
@@ -23,7 +23,7 @@ _COLUMNS, _ROWS = 40, 24
 _VARIANTS = 14
 
 
-def contact_sheet(samples: Patterns, columns: int = _COLUMNS, scale: int = 2) -> Image.Image:
+def contact_sheet(samples: GreySamples, columns: int = _COLUMNS, scale: int = 2) -> Image.Image:
     """Arrange samples, uint8 (n, 400), 255 is ink, in rows; black on white, enlarged ``scale`` times."""
     side = round(samples.shape[1] ** 0.5)
     return _sheet(samples.reshape(-1, side, side), columns, scale)
@@ -54,12 +54,12 @@ def _sheets(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Image.Image]
     some = min(_COLUMNS, len(originals))
     variants = np.arange(some) + len(originals) * np.arange(_VARIANTS)[:, None]
     found = {
-        f"{part}-patterns": contact_sheet(plain(scans(part)[:shown]))
+        f"{part}-patterns": contact_sheet(downscale(scans(part)[:shown]))
         for part in ("originals", "validation", "degradations", "families")
     }
     found["originals-scans"] = _sheet(255 * unpacked(originals[: shown // 4]), _COLUMNS // 2, 1)
     seed = int(manifest["request"]["seed"])
-    found["transformed"] = contact_sheet(patterns(originals, variants.reshape(-1), seed), some)
+    found["transformed"] = contact_sheet(generate_samples(originals, variants.reshape(-1), seed), some)
     found["faces"] = _by_face(folder, manifest["families"])
     return found
 

@@ -101,7 +101,7 @@ def installed(folders: Sequence[Path] = ()) -> tuple[list[Face], list[Design]]:
 
 
 @lru_cache(maxsize=64)
-def opened(file: Path, size: int) -> ImageFont.FreeTypeFont:
+def open_face(file: Path, size: int) -> ImageFont.FreeTypeFont:
     """Open a face at ``size`` pixels per em; for a collection, its first face, which is Japanese in these
     files.
 
@@ -118,11 +118,11 @@ def has_ink(font: ImageFont.FreeTypeFont, text: str) -> bool:
     mask, _ = font.getmask2(text)
     if mask.getbbox() is None:
         return False
-    return (mask.size, bytes(mask)) != _lacking(font)
+    return (mask.size, bytes(mask)) != _missing_glyph(font)
 
 
 @lru_cache(maxsize=64)
-def _lacking(font: ImageFont.FreeTypeFont) -> tuple[tuple[int, int], bytes]:
+def _missing_glyph(font: ImageFont.FreeTypeFont) -> tuple[tuple[int, int], bytes]:
     """Return the drawing of a missing character, for an unassigned code point."""
     mask, _ = font.getmask2("\U0010fffd")
     return mask.size, bytes(mask)

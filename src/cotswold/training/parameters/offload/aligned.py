@@ -29,7 +29,7 @@ class AlignedFile:
     """
 
     def __init__(self, plain: int, direct: int | None) -> None:
-        self._plain, self._direct = plain, direct
+        self._buffered, self._direct = plain, direct
 
     def write(self, content: memoryview, offset: int) -> None:
         """Write all of the content."""
@@ -43,11 +43,11 @@ class AlignedFile:
         for first, stop, whole in self._parts(offset, content.nbytes):
             left = content[first:stop]
             while left.nbytes:
-                count = self._moved(move, left, offset + first, whole)
+                count = self._transfer(move, left, offset + first, whole)
                 left, first = left[count:], first + count
                 whole = whole and count % PAGE == 0
 
-    def _moved(
+    def _transfer(
         self, move: Callable[[int, memoryview, int], int], content: memoryview, offset: int, whole: bool
     ) -> int:
         """Return the bytes transferred; whole pages bypass the cache unless the file system has rejected
@@ -61,7 +61,7 @@ class AlignedFile:
                 if error.errno != errno.EINVAL:
                     raise
                 self._direct = None
-        return move(self._plain, content, offset)
+        return move(self._buffered, content, offset)
 
     def _parts(self, offset: int, count: int) -> Iterator[tuple[int, int, bool]]:
         """Yield ``(first, stop, whole)``: whole pages, which bypass the cache, and the remainders."""
@@ -84,7 +84,7 @@ def _read(file: int, target: memoryview, offset: int) -> int:
 
 
 @contextmanager
-def opened(path: Path, flags: int) -> Iterator[AlignedFile]:
+def open_aligned(path: Path, flags: int) -> Iterator[AlignedFile]:
     """Open an existing file."""
     plain = open_file(path, flags)
     try:

@@ -16,16 +16,16 @@ MOMENTUM_ROOM = 3
 """Rows of momentum in memory: one being read, one in use, one being written."""
 SPARE_ROOM = 2
 """Rows of filters beyond those of a strip: one being read, one being written."""
-TAKEN = 0.75
+ROWS_FRACTION = 0.75
 """The fraction of free memory for rows and maps; the rest serves prefetching and other processes."""
-BESIDE_BYTES = 512 << 20
+OTHER_BYTES = 512 << 20
 """Bytes of a process apart from rows and maps: prefetched images, freed memory kept by the C library,
 kernels (measured: 0.4 to 0.6 GB on the paper's first stack).
 """
 FLOAT_BYTES = 4
 
 
-def least_room(layer: BlockLocal) -> int:
+def min_rows(layer: BlockLocal) -> int:
     """Return the minimum number of filter rows in memory."""
     return min(window(layer) + SPARE_ROOM, layer.grid[0])
 
@@ -42,17 +42,17 @@ def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
     """
     layers = [geometry.filters for geometry in geometries]
     momenta = [min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers]
-    filters = sum(least_room(layer) * row_bytes(layer) for layer in layers)
+    filters = sum(min_rows(layer) * row_bytes(layer) for layer in layers)
     return filters + (sum(momenta) if together else max(momenta))
 
 
-def rooms(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) -> list[int]:
+def row_capacities(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) -> list[int]:
     """Return the number of filter rows that each stack may keep in a memory of ``rows_bytes``.
 
     Each stack gets its minimum; the rest is divided by size, because all stacks are read equally often.
     """
     layers = [geometry.filters for geometry in geometries]
-    least = [least_room(layer) for layer in layers]
+    least = [min_rows(layer) for layer in layers]
     more = [(layer.grid[0] - one) * row_bytes(layer) for layer, one in zip(layers, least, strict=True)]
     share = min(max(rows_bytes - least_bytes(geometries, together), 0) / max(sum(more), 1), 1.0)
     return [one + int(share * (layer.grid[0] - one)) for layer, one in zip(layers, least, strict=True)]

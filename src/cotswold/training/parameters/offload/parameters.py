@@ -23,7 +23,12 @@ from cotswold.recipe.schema import JointTraining
 from cotswold.training.jobs.memory_estimate import maps_bytes
 from cotswold.training.models import network_tensors
 from cotswold.training.parameters.base import Momenta
-from cotswold.training.parameters.offload.memory_plan import BESIDE_BYTES, TAKEN, disk_bytes, rooms
+from cotswold.training.parameters.offload.memory_plan import (
+    OTHER_BYTES,
+    ROWS_FRACTION,
+    disk_bytes,
+    row_capacities,
+)
 from cotswold.training.parameters.offload.row_cache import RowThreads
 from cotswold.training.parameters.offload.stack import FilterFiles, MomentumFiles, OffloadedStack
 
@@ -50,8 +55,8 @@ class OffloadedParameters:
         self._folder, self._threads = folder, RowThreads()
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch_size)
-        rows_bytes = int(TAKEN * (available_bytes() - BESIDE_BYTES - reading)) - maps
-        room_of = rooms(geometries, rows_bytes, together=isinstance(recipe.training, JointTraining))
+        rows_bytes = int(ROWS_FRACTION * (available_bytes() - OTHER_BYTES - reading)) - maps
+        room_of = row_capacities(geometries, rows_bytes, together=isinstance(recipe.training, JointTraining))
         self._stacks = [
             OffloadedStack(
                 geometry,
@@ -67,11 +72,11 @@ class OffloadedParameters:
             for index, (geometry, room) in enumerate(zip(geometries, room_of, strict=True))
         ]
         self.network = StackNetwork(self._stacks)
-        self._fresh = fresh
+        self._initial = fresh
 
     def __enter__(self) -> OffloadedParameters:
         try:
-            for stack in self._stacks if self._fresh else ():
+            for stack in self._stacks if self._initial else ():
                 stack.reset_parameters()
         except BaseException as error:  # free the disk again
             self.__exit__(type(error), error, error.__traceback__)

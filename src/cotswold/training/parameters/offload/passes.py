@@ -33,7 +33,7 @@ class Streamed:
         """Measure the norms of the filters."""
         for visit in self.stream.sweep():
             self._part(visit.row).measure()
-            self.stream.filters.put_back(visit.row, changed=False)
+            self.stream.filters.release(visit.row, changed=False)
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``αWx`` and ``W'αWx``; each row is read once for both."""
@@ -43,8 +43,8 @@ class Streamed:
             part, seen = self._part(visit.row), self._seen(visit.row)
             z[:, :, self._written(visit.row)] = respond(part.state, batch[:, :, seen], part.layer)
             self._decode_strip(visit.strip, z, decoded)
-            for row in visit.done:
-                self.stream.filters.put_back(row, changed=False)
+            for row in visit.finished:
+                self.stream.filters.release(row, changed=False)
         return z, decoded
 
     def move(
@@ -66,13 +66,13 @@ class Streamed:
             self._part(visit.row).add_residual(to_z[:, :, written], residual[:, :, seen])
             if encoded is not None:
                 self._decode_strip(visit.strip, to_z, encoded)
-            for row in visit.done if encode else (visit.row,):
+            for row in visit.finished if encode else (visit.row,):
                 sweep.take(row)
                 seen, written = self._seen(row), self._written(row)
                 self._part(row).step(
                     (z[:, :, written], residual[:, :, seen]), (to_z[:, :, written], batch[:, :, seen]), rule
                 )
-                sweep.put_back(row)
+                sweep.release(row)
         return encoded
 
     def _decode_strip(self, strip: Strip | None, z: Tensor, into: Tensor) -> None:

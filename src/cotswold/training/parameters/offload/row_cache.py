@@ -39,16 +39,16 @@ class RowCache:
     """A cache for a limited number of rows; a released row stays until its space is needed."""
 
     def __init__(self, files: RowFiles, room: int, threads: RowThreads) -> None:
-        self.files, self.room, self._threads = files, room, threads
+        self.files, self.capacity, self._threads = files, room, threads
         self._loads: dict[int, Future[None]] = {}
         self._writes: dict[int, Future[None]] = {}
         self._idle: dict[int, None] = {}
         """Unused rows, least recently released first."""
 
-    def ask(self, row: int) -> bool:
+    def request(self, row: int) -> bool:
         """Begin to read a row and hold it; return False if no space is free yet."""
         if row not in self._loads:
-            if len(self._loads) >= self.room and not self._make_room():
+            if len(self._loads) >= self.capacity and not self._make_room():
                 return False
             self._loads[row] = self._threads.readers.submit(self.files.read, row)
         self._idle.pop(row, None)
@@ -56,7 +56,7 @@ class RowCache:
 
     def take(self, row: int) -> None:
         """Wait until a row is in memory and hold it until it is released; raises the error of the reader."""
-        while not self.ask(row):
+        while not self.request(row):
             self._wait_for_room()
         self._loads[row].result()
 
@@ -66,7 +66,7 @@ class RowCache:
         if write is not None:
             write.result()
 
-    def put_back(self, row: int, *, changed: bool) -> None:
+    def release(self, row: int, *, changed: bool) -> None:
         """Release a row; a changed row is written in the background."""
         self._idle[row] = None
         if changed:
@@ -75,14 +75,14 @@ class RowCache:
     def fill(self, row: int) -> None:
         """Hold a row that will be overwritten entirely, without reading it."""
         self.settle(row)
-        while row not in self._loads and len(self._loads) >= self.room and not self._make_room():
+        while row not in self._loads and len(self._loads) >= self.capacity and not self._make_room():
             self._wait_for_room()
         done: Future[None] = Future()
         done.set_result(None)
         self._loads[row] = done
         self._idle.pop(row, None)
 
-    def put_back_all(self) -> None:
+    def release_unused(self) -> None:
         """Release rows that were requested and not used; they stay until their space is needed."""
         for row in self._loads:
             self._idle.setdefault(row)
@@ -115,5 +115,5 @@ class RowCache:
     def _wait_for_room(self) -> None:
         coming = [future for row in self._idle for future in (self._loads[row], self._writes.get(row))]
         under_way = [future for future in coming if future is not None and not future.done()]
-        assert under_way or self._idle, f"no room for a row: all {self.room} are held"
+        assert under_way or self._idle, f"no room for a row: all {self.capacity} are held"
         wait(under_way, return_when="FIRST_COMPLETED")

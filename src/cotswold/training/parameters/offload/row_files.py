@@ -44,7 +44,7 @@ class RowFiles:
         return self.arena.row_bytes
 
     @property
-    def written(self) -> int:
+    def rows_on_disk(self) -> int:
         """The number of rows on disk."""
         return len(self._records)
 
@@ -53,7 +53,7 @@ class RowFiles:
         path, values = self._path(row), self.arena.values(row)
         prefix = bytearray(len(self._prefix(row)))
         try:
-            with aligned.opened(path, os.O_RDONLY) as file:
+            with aligned.open_aligned(path, os.O_RDONLY) as file:
                 file.read(memoryview(prefix), 0)
                 checksum = crc32(prefix)
                 for first in range(0, values.nbytes, aligned.CHUNK_BYTES):
@@ -73,7 +73,7 @@ class RowFiles:
             if not _is_own(path):
                 path.unlink(missing_ok=True)
                 aligned.create(path, prefix, len(prefix) + values.nbytes)
-            with aligned.opened(path, os.O_WRONLY) as file:
+            with aligned.open_aligned(path, os.O_WRONLY) as file:
                 for first in range(0, values.nbytes, aligned.CHUNK_BYTES):
                     chunk = values[first : first + aligned.CHUNK_BYTES]
                     checksum = crc32(chunk, checksum)
@@ -124,7 +124,7 @@ class RowFiles:
 
     def _prefix(self, row: int) -> bytes:
         shape = (1, *self.arena.tensor.shape[1:])
-        return chunk_header(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.place(row))
+        return chunk_header(self.name, self.arena.tensor.dtype, shape, PAGE, self.arena.row_offset(row))
 
     def _size(self, row: int) -> int:
         return len(self._prefix(row)) + self.arena.row_bytes

@@ -31,22 +31,22 @@ class Visit:
 
     row: int
     strip: Strip | None
-    done: tuple[int, ...]
+    finished: tuple[int, ...]
 
 
 def window(layer: BlockLocal) -> int:
     """Return the maximum number of block rows that a walk needs at once."""
     held, most = 0, 0
     for descending in (False, True):
-        for visit in walk(layer, descending):
+        for visit in block_rows(layer, descending):
             held += 1
             most = max(most, held)
-            held -= len(visit.done)
+            held -= len(visit.finished)
     return most
 
 
 @lru_cache(maxsize=64)
-def walk(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
+def block_rows(layer: BlockLocal, descending: bool) -> tuple[Visit, ...]:
     """Return all block rows in ascending or descending order."""
     down, height = layer.grid[0], layer.input.height
     begin = [row * layer.y.stride - layer.y.pad_before for row in range(down)]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cotswold.geometry import BlockLocal
-from cotswold.training.parameters.offload.memory_plan import MOMENTUM_ROOM, least_room
+from cotswold.training.parameters.offload.memory_plan import MOMENTUM_ROOM, min_rows
 from cotswold.training.parameters.offload.row_cache import RowCache, RowThreads
 from cotswold.training.parameters.offload.row_files import RowFiles
-from cotswold.training.parameters.offload.row_order import Visit, walk
+from cotswold.training.parameters.offload.row_order import Visit, block_rows
 
 
 class RowStream:
@@ -23,7 +23,7 @@ class RowStream:
         self, layer: BlockLocal, filters: RowFiles, momentum: RowFiles, room: int, threads: RowThreads
     ) -> None:
         self.layer = layer
-        self.filters = RowCache(filters, max(room, least_room(layer)), threads)
+        self.filters = RowCache(filters, max(room, min_rows(layer)), threads)
         self.momentum = RowCache(momentum, MOMENTUM_ROOM, threads)
         self._descending = False
 
@@ -34,12 +34,12 @@ class RowStream:
         """
         visits = self._turn()
         rows = [visit.row for visit in visits]
-        moving = rows[::-1] if before_move and self.momentum.files.written else []
-        filters, momentum = _Ahead(self.filters, rows), _Ahead(self.momentum, moving)
+        moving = rows[::-1] if before_move and self.momentum.files.rows_on_disk else []
+        filters, momentum = _PrefetchPosition(self.filters, rows), _PrefetchPosition(self.momentum, moving)
         for visit in visits:
-            while filters.ask():
+            while filters.request_next():
                 pass
-            while filters.all_asked and momentum.ask():
+            while filters.is_exhausted and momentum.request_next():
                 pass
             filters.take(visit.row)
             yield visit
@@ -55,8 +55,8 @@ class RowStream:
 
     def _turn(self) -> tuple[Visit, ...]:
         for cache in (self.filters, self.momentum):
-            cache.put_back_all()
-        visits = walk(self.layer, self._descending)
+            cache.release_unused()
+        visits = block_rows(self.layer, self._descending)
         self._descending = not self._descending
         return visits
 
@@ -67,11 +67,14 @@ class Move:
     def __init__(self, stream: RowStream, visits: tuple[Visit, ...], lag: int) -> None:
         rows = [visit.row for visit in visits]
         self._visits, self._lag = visits, lag
-        self._filters, self._momentum = _Ahead(stream.filters, rows), _Ahead(stream.momentum, rows)
+        self._filters, self._momentum = (
+            _PrefetchPosition(stream.filters, rows),
+            _PrefetchPosition(stream.momentum, rows),
+        )
 
     def __iter__(self) -> Iterator[Visit]:
         for visit in self._visits:
-            self._look_ahead()
+            self._prefetch()
             self._filters.take(visit.row)
             yield visit
 
@@ -81,38 +84,38 @@ class Move:
         for ahead in (self._momentum, self._filters):
             ahead.cache.settle(row)
 
-    def put_back(self, row: int) -> None:
+    def release(self, row: int) -> None:
         """Release a row that has changed."""
         for ahead in (self._filters, self._momentum):
-            ahead.cache.put_back(row, changed=True)
+            ahead.cache.release(row, changed=True)
 
-    def _look_ahead(self) -> None:
+    def _prefetch(self) -> None:
         """Prefetch both tensors alternately: readers serve requests in order."""
         filters, momentum = self._filters, self._momentum
         going = True
         while going:
-            going = filters.asked <= momentum.asked + self._lag and filters.ask()
-            going = (momentum.asked < filters.asked and momentum.ask()) or going
+            going = filters.requested <= momentum.requested + self._lag and filters.request_next()
+            going = (momentum.requested < filters.requested and momentum.request_next()) or going
 
 
-class _Ahead:
+class _PrefetchPosition:
     """The prefetch position of a sweep in the rows of a cache."""
 
     def __init__(self, cache: RowCache, rows: Sequence[int]) -> None:
-        self.cache, self.asked, self._rows = cache, 0, rows
+        self.cache, self.requested, self._rows = cache, 0, rows
 
     @property
-    def all_asked(self) -> bool:
-        return self.asked == len(self._rows)
+    def is_exhausted(self) -> bool:
+        return self.requested == len(self._rows)
 
-    def ask(self) -> bool:
+    def request_next(self) -> bool:
         """Request the next row; return False if there is none, or no space."""
-        if self.all_asked or not self.cache.ask(self._rows[self.asked]):
+        if self.is_exhausted or not self.cache.request(self._rows[self.requested]):
             return False
-        self.asked += 1
+        self.requested += 1
         return True
 
     def take(self, row: int) -> None:
         """Wait for a row; rows are used in order."""
         self.cache.take(row)
-        self.asked = max(self.asked, self._rows.index(row) + 1)
+        self.requested = max(self.requested, self._rows.index(row) + 1)

@@ -32,7 +32,7 @@ class Arena:
         """The number of rows."""
         return self.tensor.shape[0]
 
-    def place(self, row: int) -> int:
+    def row_offset(self, row: int) -> int:
         """Return the offset of a row within its page."""
         return row * self.row_bytes % PAGE
 

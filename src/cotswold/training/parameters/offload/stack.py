@@ -66,14 +66,14 @@ class OffloadedStack(SparseAutoencoderStack):
             self.stream.filters.fill(row)
             blocks = Box((row, 0), (row + 1, layer.grid[1]))
             self.filters[row] = ops.random_filters(layer, self.seed, self.index, blocks=blocks)[0]
-            self.stream.filters.put_back(row, changed=True)
+            self.stream.filters.release(row, changed=True)
         for ones in (self.alpha, self.norms, self.gain):
             ones.fill_(1)
 
     @property
     def has_momentum(self) -> bool:
         """True if momentum exists, even if it is zero."""
-        return bool(self.momentum_rows.written)
+        return bool(self.momentum_rows.rows_on_disk)
 
     def zero_momentum(self) -> None:
         """Write a momentum of zeros."""
@@ -82,7 +82,7 @@ class OffloadedStack(SparseAutoencoderStack):
         for row in range(self.geometry.filters.grid[0]):
             cache.fill(row)
             self.momentum_rows.arena.tensor[row].zero_()
-            cache.put_back(row, changed=True)
+            cache.release(row, changed=True)
 
     def free_momentum(self) -> None:
         """Delete the momentum, in memory and on disk."""
@@ -141,7 +141,7 @@ class OffloadedStack(SparseAutoencoderStack):
         for visit in self.stream.sweep():
             self._respond(visit.row, x, norms, responses)
             self._decode(visit.strip, responses, norms, decoded)
-            self._done(visit.done)
+            self._done(visit.finished)
         return responses, decoded
 
     def _responses(self, x: Tensor, norms: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ class OffloadedStack(SparseAutoencoderStack):
         decoded = empty_map(responses, responses.shape[0], self.geometry.input)
         for visit in self.stream.sweep():
             self._decode(visit.strip, responses, norms, decoded)
-            self._done(visit.done)
+            self._done(visit.finished)
         return decoded
 
     @torch.no_grad()
@@ -181,7 +181,7 @@ class OffloadedStack(SparseAutoencoderStack):
 
     def _done(self, rows: Iterable[int]) -> None:
         for row in rows:
-            self.stream.filters.put_back(row, changed=False)
+            self.stream.filters.release(row, changed=False)
 
     def _written(self, blocks: slice) -> slice:
         high = self.geometry.filters.rows
@@ -201,7 +201,7 @@ class FilterFiles:
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""
-        self._stack.rows.load(checkpoint, self._stack.stream.filters.room)
+        self._stack.rows.load(checkpoint, self._stack.stream.filters.capacity)
 
 
 class MomentumFiles:
@@ -219,4 +219,4 @@ class MomentumFiles:
 
     def load(self, checkpoint: Checkpoint) -> None:
         """Take all rows from a checkpoint."""
-        self._stack.momentum_rows.load(checkpoint, self._stack.stream.filters.room)
+        self._stack.momentum_rows.load(checkpoint, self._stack.stream.filters.capacity)
