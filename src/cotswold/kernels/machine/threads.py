@@ -25,7 +25,7 @@ _is_forked = False
 
 
 def _note_fork() -> None:
-    global _forked
+    global _is_forked
     _is_forked = True
     _thread_pool.cache_clear()
 
