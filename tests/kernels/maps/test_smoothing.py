@@ -17,7 +17,7 @@ from cotswold import ops
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels import available
 from cotswold.kernels.machine import processor
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.maps import normalisation, tasks
 from cotswold.kernels.maps import pooling as pool_kernels
 from cotswold.kernels.maps.pooling import pool

@@ -18,7 +18,7 @@ from tests.support.kernels.guarded import Guard
 from tests.support.kernels.operations import processors
 
 from cotswold.data.augment import warp
-from cotswold.kernels.machine.prepared import LINE
+from cotswold.kernels.machine.execution import LINE
 from cotswold.kernels.products.problem import Overrides
 from cotswold.kernels.warp import PADDING_MODES, Field, Images, run
 

@@ -18,7 +18,7 @@ from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import CURVES, ROUNDING, Array
 from cotswold.kernels.dense.write import CHAINS, GROUP, PARTIALS, DenseJob, Operation, write_pass
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, cached_kernel, prepare_kernel
 from cotswold.kernels.operands import pointer_of

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel, tasks
 from cotswold.kernels.microkernels.transpose import transposed

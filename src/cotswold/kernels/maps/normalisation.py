@@ -16,7 +16,7 @@ from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import Array
-from cotswold.kernels.machine.prepared import LINE, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_backward import write_backward
 from cotswold.kernels.maps.normalisation_forward import write_forward

@@ -20,7 +20,7 @@ from llvmlite import ir
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import FunctionBuilder, Lanes, integer, loop
 from cotswold.kernels.compile.self_test_reference import ROUNDING
-from cotswold.kernels.machine.prepared import LINE, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.normalisation_rows import stream
 from cotswold.kernels.maps.tasks import BYTES, JobHead, Strip, cached_kernel, prepare_kernel, strips, tasks

@@ -23,7 +23,7 @@ from functools import partial
 from llvmlite import ir
 
 from cotswold.kernels.compile.emit import I32, I64, Lanes, integer, loop
-from cotswold.kernels.machine.prepared import LINE
+from cotswold.kernels.machine.execution import LINE
 from cotswold.kernels.maps.pooling_any_window import PoolKind, part_of
 from cotswold.kernels.maps.pooling_small_window_block import (
     SmallWindowBlock,

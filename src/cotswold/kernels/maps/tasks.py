@@ -17,7 +17,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I32, POINTER, VOID, FunctionBuilder, Lanes, declare, integer, loop
-from cotswold.kernels.machine.prepared import LINE, FifoCache, PreparedKernel
+from cotswold.kernels.machine.execution import LINE, FifoCache, PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import MapStrides
 

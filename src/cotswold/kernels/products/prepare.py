@@ -11,7 +11,7 @@ from math import ceil
 from torch import Tensor
 
 from cotswold.kernels.compile.emit import BYTES
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import half_driver
 from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task

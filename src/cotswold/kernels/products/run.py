@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Region
-from cotswold.kernels.machine.prepared import FifoCache
+from cotswold.kernels.machine.execution import FifoCache
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels.driver import (
     ADJOINT,

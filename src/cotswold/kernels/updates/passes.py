@@ -18,7 +18,7 @@ from torch import Tensor
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import ROUNDING, Array
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of

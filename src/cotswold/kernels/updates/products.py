@@ -19,7 +19,7 @@ from torch import Tensor
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
 from cotswold.kernels.compile.self_test_reference import ROUNDING
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import BYTES, JobHead, bits, prepare_kernel
 from cotswold.kernels.operands import pointer_of

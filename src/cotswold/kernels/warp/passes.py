@@ -15,7 +15,7 @@ import numpy as np
 
 from cotswold.kernels.compile import library, self_test_reference
 from cotswold.kernels.compile.emit import Lanes
-from cotswold.kernels.machine.prepared import PreparedKernel
+from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.maps.tasks import JobHead, cached_kernel, prepare_kernel
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of

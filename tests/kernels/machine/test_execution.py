@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.kernels.compile import engine, library
-from cotswold.kernels.machine import threads
+from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import this_processor
 from cotswold.kernels.microkernels.driver import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
@@ -41,8 +41,8 @@ pytestmark = pytest.mark.usefixtures("any_work_is_worth_threads")
 def pool_entered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     name: str = request.param
     if request.param == "Python's threads":
-        monkeypatch.setattr(threads, "_openmp", lambda: None)
-    elif threads._openmp() is None:
+        monkeypatch.setattr(execution, "_openmp", lambda: None)
+    elif execution._openmp() is None:
         pytest.skip("torch's OpenMP has no GOMP_parallel here")
     return name
 
@@ -51,13 +51,13 @@ def pool_entered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def entered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the number of threads that worked on each job."""
     found: list[int] = []
-    usual = threads.run
+    usual = execution.run_in_threads
 
     def counted(address: int, job: int, count: int) -> None:
         usual(address, job, count)
         found.append((ctypes.c_int64 * ProductJob.FIELDS).from_address(job)[ProductJob.SLOTS])
 
-    monkeypatch.setattr(threads, "run", counted)
+    monkeypatch.setattr(execution, "run_in_threads", counted)
     return found
 
 
@@ -114,7 +114,7 @@ def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     pair = operands("product", WIDE, 1, torch.float32)
     run("product", WIDE, pair, Overrides(threads=3))  # the kernel's trial is behind it
     called: list[int] = []
-    monkeypatch.setattr(threads, "run", lambda address, job, count: called.append(count))
+    monkeypatch.setattr(execution, "run_in_threads", lambda address, job, count: called.append(count))
     run("product", WIDE, pair, Overrides(threads=3))
     assert called == [1]
 
@@ -166,20 +166,20 @@ class Slow:
 @pytest.mark.parametrize("more", [0, 2], ids=["once", "and twice more while it is waited for"])
 def test_no_thread_is_inside_a_kernel_after_ctrl_c(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Slow(more)
-    monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(threads, "_member", lambda address, job: kernel)
+    monkeypatch.setattr(execution, "_openmp", lambda: None)
+    monkeypatch.setattr(execution, "_member", lambda address, job: kernel)
     with pytest.raises(KeyboardInterrupt):
-        threads.run(0, 0, 2)
+        execution.run_in_threads(0, 0, 2)
     assert kernel.left.is_set()
 
 
 def test_who_comes_when_the_work_is_done_does_not_enter_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     late: list[Callable[[], None]] = []
     inside: list[int] = []
-    monkeypatch.setattr(threads, "_openmp", lambda: None)
-    monkeypatch.setattr(threads, "_member", lambda address, job: inside.append)
-    monkeypatch.setattr(threads, "_thread_pool", lambda: SimpleNamespace(submit=late.append))
-    threads.run(0, 7, 3)
+    monkeypatch.setattr(execution, "_openmp", lambda: None)
+    monkeypatch.setattr(execution, "_member", lambda address, job: inside.append)
+    monkeypatch.setattr(execution, "_thread_pool", lambda: SimpleNamespace(submit=late.append))
+    execution.run_in_threads(0, 7, 3)
     for one in late:
         one()
     assert inside == [7] and len(late) == 2
@@ -197,8 +197,8 @@ cases = [(kind, few, operands(kind, WIDE, 33, torch.float32)) for kind, few in K
 def results():
     return [run(kind, WIDE, pair, forced(5, 3, 2, few=few)) for kind, few, pair in cases]
 if sys.argv[1] == "own":
-    from cotswold.kernels.machine import threads
-    threads._openmp = lambda: None
+    from cotswold.kernels.machine import execution
+    execution._openmp = lambda: None
 torch.ones(1 << 20).exp()
 expected = results()
 child = os.fork()

@@ -1,10 +1,12 @@
-"""Threads: the OpenMP pool of torch, so that no second pool competes with it.
+"""Execution of compiled kernels: a prepared kernel, and the threads that run it.
 
-Knows: how to enter torch's pool. Does not know: the work of the threads.
+Knows: that a job is a table of integers, scratch memory, torch's OpenMP pool. Does not know: what a kernel
+computes.
 
-A forked process must not enter the pool of its parent, because it does not have those threads. There, or if
-the OpenMP library has no `GOMP_parallel`, Python threads run the work; ctypes releases the GIL during a
-kernel. With either pool, no thread is inside a job when `run` returns or raises, so its memory can be freed.
+Kernels use torch's pool, so that no second pool competes with it. A forked process must not enter the pool
+of its parent, because it does not have those threads. There, or if the OpenMP library has no
+`GOMP_parallel`, Python threads run the work; ctypes releases the GIL during a kernel. With either pool, no
+thread is inside a job when `run_in_threads` returns or raises, so its memory can be freed.
 """
 
 from __future__ import annotations
@@ -13,13 +15,17 @@ import ctypes
 import importlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 _is_forked = False
 
@@ -79,7 +85,7 @@ def _member(address: int, job: int) -> Callable[[int], None]:
     return found
 
 
-def run(address: int, job: int, threads: int) -> None:
+def run_in_threads(address: int, job: int, threads: int) -> None:
     """Call ``work(job)`` on ``threads`` threads at once; return when all have finished.
 
     All threads round as the calling thread does, including flushed denormal numbers.
@@ -133,3 +139,57 @@ class _SharedWork:
                 interrupt = error
         if interrupt is not None:
             raise interrupt
+
+
+LINE = 64
+"""Bytes of a cache line; scratch starts at one."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedKernel:
+    """Compiled code, its job except the addresses of operands, and the number of threads to use."""
+
+    code: int
+    """Address of ``work(job)``."""
+    job: NDArray[np.int64]
+    operand_slots: tuple[int, ...]
+    """Fields of the job for the operands' addresses, in the order in which `run` takes them."""
+    scratch_slot: int
+    """Field of the job for the address of scratch."""
+    scratch_bytes: int
+    """Bytes of scratch of all threads."""
+    threads: int
+    keepalive: object = None
+    """Objects that the job points to, kept alive."""
+
+    def run(self, *addresses: int) -> None:
+        """Run the kernel on operands at these addresses; the caller keeps them alive during the call."""
+        size = len(self.job)
+        # each call has its own job: several Python threads may run one kernel at a time
+        job = (ctypes.c_int64 * size).from_buffer_copy(self.job.data)
+        for place, address in zip(self.operand_slots, addresses, strict=True):
+            job[place] = address
+        scratch = None
+        if self.scratch_bytes:
+            scratch = torch.empty(self.scratch_bytes + LINE, dtype=torch.uint8, device="cpu")
+            job[self.scratch_slot] = -(-scratch.data_ptr() // LINE) * LINE
+        run_in_threads(self.code, ctypes.addressof(job), self.threads)
+        del scratch  # the kernel has used it until here
+
+
+class FifoCache(dict[K, V]):
+    """A cache of at most ``capacity`` values by key, in the order of their creation."""
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self._capacity = capacity
+
+    def put(self, key: K, make: Callable[[], V]) -> V:
+        """Create the value of a key and store it; if there are too many values, remove the oldest."""
+        found = self[key] = make()
+        for oldest in list(self)[: -self._capacity]:
+            self.pop(oldest, None)
+        return found

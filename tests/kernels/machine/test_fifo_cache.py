@@ -9,7 +9,7 @@ from tests.support.ops.layers import WIDE
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal, MapShape, Smoothing, StackGeometry, Window
-from cotswold.kernels.machine.prepared import FifoCache
+from cotswold.kernels.machine.execution import FifoCache
 from cotswold.kernels.maps import tasks
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.prepare import PreparedProduct
