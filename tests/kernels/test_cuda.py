@@ -30,7 +30,7 @@ from cotswold.kernels import cuda
 from cotswold.kernels.cuda import launch, tiles
 from cotswold.kernels.cuda.launch import is_interpreted
 from cotswold.ops import images_last
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 
 FULL = BlockLocal(MapShape(2, 5, 4), Window(5), Window(4), rows=1, columns=1, depth=11)
 """A fully connected layer."""

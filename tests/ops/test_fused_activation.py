@@ -17,7 +17,7 @@ from cotswold.errors import ForwardModeError, GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.operands import map_strides
 from cotswold.ops.fused_activation import Activation
-from cotswold.ops.layout import neurons_to_map
+from cotswold.ops.memory_format import neurons_to_map
 
 APPLIED: dict[Activation, Callable[[Tensor], Tensor]] = {
     "identity": lambda x: x,

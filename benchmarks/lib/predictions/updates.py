@@ -14,7 +14,7 @@ from cotswold.geometry import Grid, MapShape
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks.stack import TrainedStack
 from cotswold.ops import StepRule
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.simulate.workloads.stacks import StackWork
 
 RULE = StepRule(rate=1e-3)

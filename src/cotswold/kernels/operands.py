@@ -63,6 +63,11 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of sums: float32 for shorter floats, otherwise the same dtype."""
+    return torch.float32 if dtype.is_floating_point and dtype.itemsize < torch.float32.itemsize else dtype
+
+
 def pointer_of(x: Tensor) -> int:
     """Return the address of a tensor's first element, for a kernel on this processor.
 

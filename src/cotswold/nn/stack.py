@@ -26,7 +26,7 @@ from cotswold.nn.layer_base import (
     traced_as_leaf,
     unsharded,
 )
-from cotswold.ops.layout import neurons_to_map
+from cotswold.ops.memory_format import neurons_to_map
 from cotswold.ops.reverse_mode import is_traced
 
 

@@ -13,20 +13,14 @@ import torch
 from torch import Tensor
 
 from cotswold.geometry import BlockLocal
-from cotswold.kernels.operands import map_strides
-from cotswold.ops.layout import empty_map
-from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.kernels.operands import accumulation_dtype, map_strides
+from cotswold.ops.memory_format import empty_map, images_last_no_grad
 from cotswold.ops.runs import BlockRun, all_runs
 
 WIDE_ENOUGH = 32
 """Inputs of a field row (columns times channels) from which its product alone is efficient."""
 SCRATCH_ELEMENTS = 1 << 20
 """Elements of merged field rows: 4 MiB of float32 (measured: up to twice as fast on narrow fields)."""
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Accumulation dtype of products of a dtype."""
-    return torch.float32 if dtype in (torch.bfloat16, torch.float16) else dtype
 
 
 class FieldViews:

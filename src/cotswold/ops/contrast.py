@@ -17,9 +17,8 @@ from torch import Tensor
 
 from cotswold.geometry import MapShape, Smoothing, Window
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
-from cotswold.ops.batched import accumulation_dtype
-from cotswold.ops.layout import empty_map
-from cotswold.ops.memory_format import images_last, images_last_no_grad
+from cotswold.kernels.operands import accumulation_dtype
+from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
 from cotswold.ops.pooling import check_range, merge_vmap_dim, positive_range, split_vmap_dim, workers
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 

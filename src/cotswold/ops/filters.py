@@ -13,8 +13,7 @@ from torch import Tensor
 
 from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
-from cotswold.kernels.operands import name_of, pointer_of
-from cotswold.ops.batched import accumulation_dtype
+from cotswold.kernels.operands import accumulation_dtype, name_of, pointer_of
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 from cotswold.ops.updates import Update, apply_pushes
 

@@ -16,7 +16,6 @@ from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import map_strides
 from cotswold.ops import flops, products
-from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import (
     Code,
     adjoint_of,
@@ -28,6 +27,7 @@ from cotswold.ops.local import (
     local_product,
     outer_of,
 )
+from cotswold.ops.memory_format import empty_map, neurons_to_map
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Activation = Literal["identity", "tanh", "sigmoid", "relu"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.ops import flops, products
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 Code = tuple[int, ...]

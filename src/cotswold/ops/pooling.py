@@ -15,10 +15,8 @@ from torch.nn.functional import avg_pool2d, pad
 from cotswold.errors import UserError
 from cotswold.geometry import MapShape, Smoothing
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
-from cotswold.kernels.operands import name_of
-from cotswold.ops.batched import accumulation_dtype
-from cotswold.ops.layout import empty_map
-from cotswold.ops.memory_format import images_last, images_last_no_grad
+from cotswold.kernels.operands import accumulation_dtype, name_of
+from cotswold.ops.memory_format import empty_map, images_last, images_last_no_grad
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
 
 if TYPE_CHECKING:

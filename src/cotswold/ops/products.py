@@ -19,8 +19,7 @@ from cotswold.kernels import cuda
 from cotswold.kernels.available import fallback_to_torch, has_cuda_kernel, has_product_kernel
 from cotswold.kernels.operands import map_strides
 from cotswold.ops import batched
-from cotswold.ops.layout import empty_map, neurons_to_map
-from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
 
 BANDS_MOST = 4
 LEAST_BLOCK_ROWS = 6

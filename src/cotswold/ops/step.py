@@ -18,14 +18,13 @@ from torch import Tensor
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import BlockLocal, MapShape, StackGeometry
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
-from cotswold.kernels.operands import map_strides
+from cotswold.kernels.operands import accumulation_dtype, map_strides
 from cotswold.ops import sgd_rule as rules
-from cotswold.ops.batched import accumulation_dtype, block_filters, outer_run
+from cotswold.ops.batched import block_filters, outer_run
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import neurons_to_map
 from cotswold.ops.local import check_map, check_same_dtype_and_device
-from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.memory_format import images_last_no_grad, neurons_to_map
 from cotswold.ops.pooling import box_sum_adjoint, pooled_values
 from cotswold.ops.products import adjoint, product
 from cotswold.ops.runs import BlockRun, row_runs

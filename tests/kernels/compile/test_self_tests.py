@@ -24,7 +24,7 @@ from cotswold.kernels.microkernels.driver import KINDS, ProductJob
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import filters
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.products import adjoint_at, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")

@@ -22,7 +22,7 @@ from cotswold.kernels.maps import normalisation, tasks
 from cotswold.kernels.maps import pooling as pool_kernels
 from cotswold.kernels.maps.pooling import pool
 from cotswold.ops import contrast, pooling
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.pooling import pool_backward, workers
 
 pytestmark = pytest.mark.skipif(available.compile_error() is not None, reason="no kernels here")

@@ -14,7 +14,7 @@ from cotswold.kernels.microkernels.driver import ADJOINT, PRODUCT
 from cotswold.kernels.operands import required_map_strides
 from cotswold.kernels.products import autotune
 from cotswold.kernels.products.problem import Problem
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 
 pytestmark = pytest.mark.skipif(not processors(), reason="kernels have no code for this processor")

@@ -32,7 +32,7 @@ from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.products import problem
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import memory_format
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 
 WHOLE = BlockLocal(MapShape(3, 8, 7), Window(4, 2), Window(3, 2), rows=2, columns=2, depth=5)
 """A layer that reads every number of its map."""

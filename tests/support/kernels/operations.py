@@ -20,7 +20,7 @@ from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import run as kernels
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides
 from cotswold.ops import images_last
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 
 OPERATIONS = ["product", "adjoint", "outer"]
 KERNELS: list[tuple[str, bool | None]] = [

@@ -16,7 +16,7 @@ from cotswold.bench.measure import rounded
 from cotswold.errors import UserError
 from cotswold.geometry import BlockLocal, MapShape, Window
 from cotswold.kernels import available
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 
 LAYER_WORDS = "C,H,W,FIELD,STRIDE,ROWS,COLUMNS,DEPTH"
 

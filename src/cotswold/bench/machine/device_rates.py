@@ -17,7 +17,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Smoothing, StackGeometry
 from cotswold.ops.contrast import contrast_norm_backward
 from cotswold.ops.filters import filter_norms
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.pooling import pool_backward
 from cotswold.ops.products import adjoint_at, product_of
 from cotswold.ops.step import InMemoryFilterAccess, dot

@@ -19,12 +19,12 @@ from torch import Tensor
 from cotswold.errors import GeometryError
 from cotswold.geometry import Box, ExchangePlan, MapShape
 from cotswold.geometry.box import EMPTY_BOX
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.transport.in_flight import InFlightExchange
 from cotswold.mesh.transport.transport import Expected, Transport
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 
 
 def part_of_map(x: Tensor, box: Box, origin: Box) -> Tensor:

@@ -16,9 +16,8 @@ from cotswold.geometry import BlockLocal, Box, Region
 from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.exchange import Exchange
 from cotswold.ops.fused_activation import bias_gradient
-from cotswold.ops.layout import empty_map, neurons_to_map
 from cotswold.ops.local import encode
-from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
 from cotswold.ops.products import adjoint, outer, product_of, supports_biases
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import accumulation_dtype
 
 
 class _AllReduceForward(torch.autograd.Function):

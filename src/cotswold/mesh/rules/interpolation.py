@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.rules.operands import pair
 from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.windows import windowed

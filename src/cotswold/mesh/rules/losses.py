@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.errors import UserError
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.rules.operands import local_operand, only_maps
 from cotswold.mesh.rules.registry import rule
 

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.rules.operands import only_maps
 from cotswold.mesh.rules.registry import rule
 

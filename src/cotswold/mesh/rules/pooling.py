@@ -14,8 +14,8 @@ from torch.nn import functional as F
 
 from cotswold.errors import GeometryError, UserError
 from cotswold.geometry import Box
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.rules.operands import pair
 from cotswold.mesh.rules.registry import rule
 from cotswold.mesh.rules.windows import Padding, plane_of, spanned, windowed

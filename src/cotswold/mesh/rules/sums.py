@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cotswold.errors import UserError
+from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import (
     all_reduce_backward,
@@ -22,7 +23,6 @@ from cotswold.mesh.ranks.collectives import (
     connected_zeros,
 )
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.ranks.precision import accumulation_dtype
 from cotswold.mesh.rules.operands import undistributed_dim
 from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule

@@ -22,8 +22,7 @@ from cotswold.geometry.box import EMPTY_BOX
 from cotswold.mesh.maps.crop import crop
 from cotswold.mesh.maps.exchange import Exchange, ExchangeHandle
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.ops.layout import empty_map, neurons_to_map
-from cotswold.ops.memory_format import images_last_no_grad
+from cotswold.ops.memory_format import empty_map, images_last_no_grad, neurons_to_map
 from cotswold.ops.products import adjoint, adjoint_at, has_regions, product, product_of
 from cotswold.ops.sgd_rule import reciprocal
 

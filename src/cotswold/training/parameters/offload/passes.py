@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cotswold import ops
 from cotswold.geometry import BlockLocal
-from cotswold.ops.layout import empty_map
+from cotswold.ops.memory_format import empty_map
 from cotswold.ops.step import InMemoryFilterAccess, decode, respond
 from cotswold.training.parameters.offload.row_order import Strip, window
 from cotswold.training.parameters.offload.row_stream import RowStream

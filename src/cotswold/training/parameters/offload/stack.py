@@ -15,7 +15,7 @@ from cotswold import ops
 from cotswold.checkpoint import Checkpoint, SealedChunk
 from cotswold.geometry import Box, StackGeometry
 from cotswold.nn import SparseAutoencoderStack
-from cotswold.ops.layout import empty_map, neurons_to_map
+from cotswold.ops.memory_format import empty_map, neurons_to_map
 from cotswold.ops.products import adjoint, product
 from cotswold.training.parameters.offload.passes import Streamed
 from cotswold.training.parameters.offload.row_cache import RowThreads
