@@ -48,7 +48,7 @@ MODULES = (
     "cotswold.api.servers.cluster_host",
     "cotswold.kernels.products.run",
     "cotswold.launch.rendezvous",
-    "cotswold.recipe.reader",
+    "cotswold.recipe.toml",
     "cotswold.training.jobs.job",
     "cotswold.training.jobs.create",
     "cotswold.training.jobs.extend",

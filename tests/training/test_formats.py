@@ -12,7 +12,7 @@ from tests.support.training.runs import finish, last, resumed, started, stop_aft
 from tests.support.training.small_recipes import greedy
 
 from cotswold.errors import FormatError, MachineError, RunError
-from cotswold.recipe import migration, reader
+from cotswold.recipe import migration, toml
 from cotswold.recipe.schema import GreedyTraining, Recipe, SupervisedTraining
 from cotswold.run import EventLog, RunDirectory, read_events
 from cotswold.training import Resume, load_stacks, open_job
@@ -48,7 +48,7 @@ def test_a_new_field_with_a_default_leaves_runs_usable(
     class Later(Recipe):
         training: Annotated[Greedy | SupervisedTraining, Field(discriminator="strategy")]
 
-    monkeypatch.setattr(reader, "Recipe", Later)
+    monkeypatch.setattr(toml, "Recipe", Later)
     load_stacks(RunDirectory.open(run))
     found = finish(resumed(run, stores))
     assert last(found.checkpoints).state["recipe"]["training"]["shine"] == 3  # type: ignore[index]  # JSON
@@ -60,7 +60,7 @@ def test_a_migration_step_renames_a_field_of_an_older_run(
 ) -> None:
     run = finish(started(greedy(images), tmp_path / "run", stores))
     written = run.recipe.read_text()
-    monkeypatch.setattr(reader, "Recipe", LaterRecipe)
+    monkeypatch.setattr(toml, "Recipe", LaterRecipe)
     monkeypatch.setattr(migration, "FORMAT", 2)
     job = resumed(run.path, stores)
     assert job.recipe.training.inertia == 0.5  # type: ignore[union-attr]  # the default, without a step
@@ -116,7 +116,7 @@ def test_what_a_newer_version_wrote_is_refused_by_name(images: Path, stores: Pat
 )
 def test_a_format_that_is_none_is_refused(format: str, words: str) -> None:
     with pytest.raises(FormatError, match=f"here {words}"):
-        reader.parse(f'format = {format}\nname = "x"', "here")
+        toml.parse(f'format = {format}\nname = "x"', "here")
 
 
 def test_a_checkpoint_of_another_run_of_the_same_recipe_is_refused(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from cotswold.api.run import Run
 from cotswold.errors import UserError
 from cotswold.recipe import Recipe
-from cotswold.recipe.writer import value_text
+from cotswold.recipe.toml import value_text
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid

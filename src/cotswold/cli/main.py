@@ -20,8 +20,7 @@ from rich.console import Console
 from cotswold import __version__
 from cotswold.api.threads import own_environment
 from cotswold.cli.support import usage
-from cotswold.cli.support.streams import prepare_streams, unprintable
-from cotswold.cli.support.working_directory import check_working_directory
+from cotswold.cli.support.startup import check_working_directory, prepare_streams, unprintable
 from cotswold.errors import CotswoldError, describe_exception
 from cotswold.files import is_full
 from cotswold.host.open_files import raise_descriptor_limit

@@ -12,7 +12,7 @@ from typing import Any, get_origin
 from cotswold.recipe.field_types import bare, kind, sections_in
 from cotswold.recipe.migration import FORMAT
 from cotswold.recipe.schema import Recipe, Section
-from cotswold.recipe.writer import value_text
+from cotswold.recipe.toml import value_text
 
 _HEAD = """\
 # Every field of the recipe with its meaning. Unset fields begin with # and state what they take: fill one in

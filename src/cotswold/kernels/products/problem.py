@@ -28,9 +28,13 @@ from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, MapStrides, name_of
 from cotswold.kernels.products.plan import Blocking, Plan
-from cotswold.kernels.products.plan_adjoint import adjoint_plan
-from cotswold.kernels.products.plan_outer import outer_plan, step_plan
-from cotswold.kernels.products.plan_product import product_plan, small_batch_plan
+from cotswold.kernels.products.plans import (
+    adjoint_plan,
+    outer_plan,
+    product_plan,
+    small_batch_plan,
+    step_plan,
+)
 
 SMALL_BATCH_GAIN = 1.15
 """Least saving of work for neurons in the lanes, whose results must be transposed."""

@@ -1,7 +1,8 @@
-"""Read a recipe from a file, a shipped name or a text, and validate it.
+"""Recipes as TOML text: read from a file, a shipped name or a text, validate, and write with every default.
 
-Knows: the order of checks. Does not know: what a valid recipe is (schema), upper bounds (limits), error
-messages (error_messages). Nothing in a recipe is executed.
+Knows: the order of checks, that TOML cannot express unset values. Does not know: what a valid recipe is
+(schema), upper bounds (limits), error messages (error_messages), the meaning of fields. Nothing in a recipe
+is executed. What is written reads back as the same recipe.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from tomllib import TOMLDecodeError
 
+import tomlkit
 from pydantic import ValidationError
 
 from cotswold.errors import GeometryError, RecipeError, UnknownStrategyError
@@ -17,7 +19,7 @@ from cotswold.recipe import bounds as limits
 from cotswold.recipe.bounds import shortened
 from cotswold.recipe.error_messages import describe_error
 from cotswold.recipe.files import ShippedFiles
-from cotswold.recipe.migration import Values, migrate
+from cotswold.recipe.migration import FORMAT, Values, migrate
 from cotswold.recipe.overrides import override_all
 from cotswold.recipe.plugins import join_strategies
 from cotswold.recipe.schema import Recipe
@@ -129,3 +131,17 @@ def _checked(
         except GeometryError as error:
             raise RecipeError(f"{origin}: {error}") from error
     return recipe
+
+
+def dump(recipe: Recipe) -> str:
+    """Return the whole recipe as TOML, with its format; fields without a value are omitted.
+
+    Args:
+        recipe: the recipe.
+    """
+    return tomlkit.dumps({"format": FORMAT, **recipe.model_dump(exclude_none=True)})
+
+
+def value_text(value: object) -> str:
+    """Return a value as TOML; raises ValueError for a value that TOML cannot express."""
+    return tomlkit.item(value).as_string()

@@ -1,6 +1,6 @@
-"""Make the standard streams accept all output of a command.
+"""The start of a command: standard streams that accept all output, and a working directory that exists.
 
-Knows: closed streams, encodings that lack a character. Does not know: what is printed.
+Knows: closed streams, encodings that lack a character, removed folders. Does not know: what the command does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import codecs
 import io
 import os
 import sys
+from pathlib import Path
+
+from cotswold.errors import UserError
 
 _ERRORS = "cotswold.escaped"
 
@@ -53,3 +56,11 @@ def _open_standard_streams() -> None:
             )  # it gets the smallest free number, which is this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", closefd=False))
+
+
+def check_working_directory() -> None:
+    """Raise UserError if the working directory was removed, before a library fails obscurely."""
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UserError("the working directory was removed; change to another one (cd) and repeat") from error

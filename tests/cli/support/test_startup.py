@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli.command import cotswold
 
 from cotswold.cli.main import main
-from cotswold.cli.support.streams import prepare_streams, unprintable
+from cotswold.cli.support.startup import prepare_streams, unprintable
 
 
 def printed(encoding: str, *words: str) -> bytes:
