@@ -237,15 +237,15 @@ class Site:
     def _station_words(self, host: int) -> list[str]:
         named: Mapping[str, object] = {
             "listen": self.hosts.address(host, ADMINISTRATION),
-            "updates": self.hosts.address(host, UPDATES),
-            "replication": self.hosts.address(host, REPLICATION),
+            "client-address": self.hosts.address(host, UPDATES),
+            "replication-address": self.hosts.address(host, REPLICATION),
             "controllers": self.controllers,
             "etcd": ",".join(self.etcd.endpoints),
             "etcd-ca": self._shown[host].authority,
             "etcd-cert": self._shown[host].certificate,
             "etcd-key": self._shown[host].key,
             "servers": self.plan.servers,
-            "copies": self.plan.copies,
+            "replication-factor": self.plan.copies,
             "folder": self.station_folder(host),
             "token-file": self._token,
         }

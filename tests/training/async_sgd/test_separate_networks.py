@@ -78,8 +78,8 @@ def started(hosts: Hosts, folder: Path, environ: dict[str, str]) -> list[subproc
     for host in SERVERS:
         given = {
             "listen": hosts.address(host, ADMINISTRATION),
-            "updates": hosts.address(host, UPDATES),
-            "replication": hosts.address(host, REPLICATION),
+            "client-address": hosts.address(host, UPDATES),
+            "replication-address": hosts.address(host, REPLICATION),
             "controllers": hosts.address(0, ADMINISTRATION),
             "servers": "1",
             "folder": str(folder / f"station-{host}"),
