@@ -58,9 +58,9 @@ def test_tensorboard_has_the_curves_of_replicas(tmp_path: Path) -> None:
         "queued_bytes",
         "samples_counted",
     )
-    assert {f"stack layers step/{name}" for name in names} <= set(found.Tags()["scalars"])
-    assert {"stack layers validation/loss", "stack layers validation/accuracy"} <= set(
+    assert {f"phase layers step/{name}" for name in names} <= set(found.Tags()["scalars"])
+    assert {"phase layers validation/loss", "phase layers validation/accuracy"} <= set(
         found.Tags()["scalars"]
     )
-    (last,) = [each.value for each in found.Scalars("stack layers step/counted")][-1:]
+    (last,) = [each.value for each in found.Scalars("phase layers step/samples_counted")][-1:]
     assert last == events(run, "phase_end")[0]["samples_counted"]

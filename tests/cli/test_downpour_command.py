@@ -102,7 +102,7 @@ def test_a_run_is_looked_at_stopped_and_goes_on_and_leaves_nothing_when_killed(
     said = cotswold("why", first.run, "--stacks").out
     for name in ("main", "replica-1", "replica-2", "server-0", "server-1"):
         assert f"\n{name} (process" in said
-    assert "roles/replica.py" in said and "runners/replicas.py" in said
+    assert "replicas/replica_process.py" in said and "trainers/async_sgd.py" in said
     assert "most recent call first" in (first.run / "logs" / "replica-1.log").read_text()
     # metrics
     (url,) = re.findall(
