@@ -75,7 +75,7 @@ def _describe_activity(doing: str, row: Row, alone: Mapping[str, str] = _ALONE, 
 def readable_name(name: str) -> str:
     """Return a readable name for a process or bucket; replicated buckets are named RUN/NUMBER.
 
-    >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
+    >>> readable_name("coordinator"), readable_name("16e5810f153a94ed/0010"), readable_name("server-1")
     ('the coordinator', 'bucket 10', 'server-1')
     """
     _, slash, number = name.rpartition("/")
@@ -87,7 +87,7 @@ def readable_name(name: str) -> str:
 def describe_evaluator(row: Row) -> str:
     """Describe an evaluator's activity.
 
-    >>> evaluator_does({"doing": "judging", "judges": 12000})
+    >>> describe_evaluator({"doing": "judging", "judges": 12000})
     'judges the parameters of sample 12,000'
     """
     silent = is_silent(row)
@@ -106,7 +106,7 @@ def since_seconds(row: Row) -> float:
 def describe_duration(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
-    >>> since({"doing": "idle", "for_seconds": 0.3}), since({"doing": "idle", "silent_seconds": 7.8})
+    >>> describe_duration({"doing": "idle", "for_seconds": 0.3}), describe_duration({"doing": "idle", "silent_seconds": 7.8})
     ('for 0.3 s', '7.8 s ago')
     """
     if is_silent(row):
@@ -132,7 +132,7 @@ def is_copied(row: Row) -> bool:
 def describe_unsaved(row: Row) -> str:
     """Describe the state of a parameter server that is not on its disk.
 
-    >>> unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
+    >>> describe_unsaved({"dirty_bytes": 3000000, "window_seconds": 0.72})
     '3.0 MB not on disk, since 0.7 s'
     """
     if not has_disk(row):
