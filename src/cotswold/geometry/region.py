@@ -20,7 +20,8 @@ class Region:
         box: Box ``(y, x)``.
         is_outside: True for the points outside the box.
 
-    >>> Region(Box((1, 1), (3, 3))).contains(2, 2), Region(Box((1, 1), (3, 3)), is_outside=True).contains(2, 2)
+    >>> box = Box((1, 1), (3, 3))
+    >>> Region(box).contains(2, 2), Region(box, is_outside=True).contains(2, 2)
     (True, False)
     """
 

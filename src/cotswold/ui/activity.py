@@ -106,8 +106,10 @@ def since_seconds(row: Row) -> float:
 def describe_duration(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
-    >>> describe_duration({"doing": "idle", "for_seconds": 0.3}), describe_duration({"doing": "idle", "silent_seconds": 7.8})
-    ('for 0.3 s', '7.8 s ago')
+    >>> describe_duration({"doing": "idle", "for_seconds": 0.3})
+    'for 0.3 s'
+    >>> describe_duration({"doing": "idle", "silent_seconds": 7.8})
+    '7.8 s ago'
     """
     if is_silent(row):
         return f"{seconds_in_words(figure(row, 'silent_seconds'))} ago"

@@ -101,8 +101,8 @@ class ModuleUpdates:
         self.flat.set_grad_views(target)
         try:
             with (
-                capture_factors(new, skip_first=False) as first,
-                capture_factors(chosen, skip_first=True) as found,
+                capture_factors(new, skip_weights=False) as first,
+                capture_factors(chosen, skip_weights=True) as found,
             ):
                 value = loss()
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
