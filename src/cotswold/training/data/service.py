@@ -38,9 +38,9 @@ _LOGS = "data-servers"
 """The folder of a run for the output of its data servers."""
 
 
-def build_served_store(store: str, cache_bytes: int, augmentation_json: str) -> ServedStore:
+def build_served_store(store: str, cache_bytes: int, varying: str) -> ServedStore:
     """Return the work of a data server: a store with a cache limit and an augmentation."""
-    return ServedStore(Store(store), cache_bytes, augmentation_json)
+    return ServedStore(Store(store), cache_bytes, varying)
 
 
 def batch_source_of(context: TrainContext, varying: str, box: Box | None = None) -> ServedFeed | None:
