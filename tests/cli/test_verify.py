@@ -108,7 +108,7 @@ def test_every_damage_has_a_line_of_its_own(run: Path) -> None:
     assert len(files) > 2
     spoilt_events(run)
     found = json.loads(cotswold("verify", run, "--json").out)
-    assert found["sound"] is False and found["kind"] == "run"
+    assert found["is_valid"] is False and found["kind"] == "run"
     assert len(found["findings"]) == len(files) + 1
     for file in files:
         assert any(finding.startswith(f"{file} is damaged") for finding in found["findings"])

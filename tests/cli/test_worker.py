@@ -43,7 +43,7 @@ def test_a_machine_that_cannot_join_is_told_why(
     }
     address = given.pop("address", None)
     with pytest.raises(UserError, match=said):
-        run_worker_host(address, say=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
+        run_worker_host(address, show=lambda line: None, **given)  # type: ignore[arg-type]  # one word after the other
 
 
 @pytest.fixture

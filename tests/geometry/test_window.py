@@ -54,7 +54,7 @@ def test_a_same_window_keeps_the_extent(size: int, extent: int) -> None:
 def test_a_same_window_has_an_output_for_every_stride_with_no_more_zeros_than_that_takes(
     size: int, stride: int, extent: int
 ) -> None:
-    window = Window.same_padding(size, stride, over=extent)
+    window = Window.same_padding(size, stride, extent=extent)
     assert window.outputs(extent) == -(-extent // stride)
     assert window.pad_after - window.pad_before in (0, 1)
     fewer = window.pad_before + window.pad_after - 1

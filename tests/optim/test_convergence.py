@@ -92,7 +92,7 @@ def test_at_rounding_level_it_has_converged(name: str) -> None:
     [
         lambda number: {"value": 1.0 - 2e-7 * number},
         lambda number: {"gradient_norm": 1e-3 / (number + 2)},
-        lambda number: {"promised": 1e-9},
+        lambda number: {"predicted_decrease": 1e-9},
     ],
 )
 def test_each_kind_of_progress_is_enough(progress: Callable[[int], dict[str, float]]) -> None:

@@ -141,7 +141,7 @@ class Experiment:
         given = arguments(recipe, self._store, self._rows)
         try:
             with open_cluster(
-                settings_of(recipe), f"{work}:in_worker", given, processes=processes
+                settings_of(recipe), f"{work}:build_objective", given, processes=processes
             ) as cluster:
                 cluster.write("x", warm)
                 method = method_of(recipe.training, cluster, cluster)

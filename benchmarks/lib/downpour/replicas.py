@@ -50,7 +50,11 @@ def opened(
     given = arguments(recipe, store, rows)
     try:
         with open_replicas(
-            settings_of(recipe, run=run), f"{WORK}:in_replica", given, vectors=vectors, processes=processes
+            settings_of(recipe, run=run),
+            f"{WORK}:build_replica_task",
+            given,
+            vectors=vectors,
+            processes=processes,
         ) as replicas:
             replicas.pause()
             while replicas.status().connected_replicas < recipe.cluster.workers and not replicas.is_over:

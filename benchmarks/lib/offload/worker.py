@@ -52,7 +52,7 @@ def streamed(case: OffloadCase, folder: Path) -> Document:
     geometry, layer = case.geometry, case.geometry.filters
     free = available_bytes() if case.limit_bytes is None else min(available_bytes(), case.limit_bytes)
     maps_bytes = stack_budget(geometry, case.batch).activation_bytes
-    room = row_capacities([geometry], int(ROWS_FRACTION * free) - maps_bytes, together=False)[0]
+    room = row_capacities([geometry], int(ROWS_FRACTION * free) - maps_bytes, is_joint=False)[0]
     with RowThreads() as pool:
         stack = OffloadedStack(
             geometry,

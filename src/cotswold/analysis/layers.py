@@ -28,7 +28,7 @@ class Layer:
         stack: index of the stack, from 0.
         part: "filters", "pooled" or "output".
 
-    >>> Layer.named("2.pooled") == Layer(1, "pooled"), str(Layer(1, "pooled"))
+    >>> Layer.parse("2.pooled") == Layer(1, "pooled"), str(Layer(1, "pooled"))
     (True, '2.pooled')
     """
 

@@ -131,7 +131,7 @@ def draw(
 def tick_label(value: float) -> str:
     """Return a number as a tick label, with k for thousands and M for millions.
 
-    >>> short(500), short(15_000), short(2_500_000)
+    >>> tick_label(500), tick_label(15_000), tick_label(2_500_000)
     ('500', '15k', '2.5M')
     """
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):

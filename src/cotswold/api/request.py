@@ -50,7 +50,7 @@ class RecipeLaunch:
     module = "cotswold.cli.main"
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
         """Return the arguments of a rank; with ``again`` it resumes the started run."""
         request = self.request
         words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
@@ -61,7 +61,7 @@ class RecipeLaunch:
             words += ["--stores", str(request.stores)]
         if quiet:
             words += ["--quiet"]
-        if again or request.resume == "if_started":
+        if is_restart or request.resume == "if_started":
             return [*words, "--resume-if-started"]
         return [*words, "--resume"] if request.resume else words
 

@@ -88,27 +88,29 @@ class LaunchSpec(Protocol):
         """Additional environment variables of the processes."""
         ...
 
-    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
         """Return the arguments of a process; ``again`` after a restart, ``quiet`` without progress."""
         ...
 
 
 def run_job(
-    job: Job, rank_context: RankContext, place: Path | None, display: Display, hearing: RunObservers
+    job: Job, rank_context: RankContext, place: Path | None, display: Display, observers: RunObservers
 ) -> Outcome:
     """Train an open job; ``place`` is its directory as the caller wrote it."""
     words = stop_message(job.recipe.training.strategy)
-    with hearing.stop_listener(hearing.stop, words), display.training() as shown:
-        warned = _WarningObserver(hearing.watch(shown))
-        finished = job.train(watch=warned, stop=hearing.stop)
+    with observers.stop_listener(observers.stop, words), display.training() as shown:
+        warned = _WarningObserver(observers.watch(shown))
+        finished = job.train(watch=warned, stop=observers.stop)
     if warned.warning and rank_context.is_main:
         display.show(f"warning: {warned.warning}")
-    limit = job.recipe.price.limit if not finished and hearing.stop.is_limited else None
-    code = 0 if finished or limit is not None else 128 + (hearing.stop.signal or signal.SIGINT)
+    limit = job.recipe.price.limit if not finished and observers.stop.is_limited else None
+    code = 0 if finished or limit is not None else 128 + (observers.stop.signal or signal.SIGINT)
     return Outcome(place or job.run.path, code, rank_context.is_main, limit=limit)
 
 
-def train_on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hearing: RunObservers) -> Outcome:
+def train_on_ranks(
+    launch: LaunchSpec, run: Path, grid: Grid, restarts: int, observers: RunObservers
+) -> Outcome:
     """Train on ranks of this machine, started by ``words``, and supervise them."""
     from cotswold.api.ranks import RANKS_A_CORE, cores
     from cotswold.launch import run_local
@@ -129,20 +131,20 @@ def train_on_ranks(words: LaunchSpec, run: Path, grid: Grid, restarts: int, hear
             pass  # fails at once, and only once, if another process trains it
     said: list[str | None] = []
     with ExitStack() as open_things:
-        notebook = isinstance(hearing.display, Notebook)
-        if notebook or hearing.on_event is not None:
-            shown = open_things.enter_context(hearing.display.training()) if notebook else None
-            open_things.enter_context(Follower(run / "events.jsonl", hearing.watch(shown), hearing.stop))
-        quiet = notebook or isinstance(hearing.display, LoggingDisplay)
+        notebook = isinstance(observers.display, Notebook)
+        if notebook or observers.on_event is not None:
+            shown = open_things.enter_context(observers.display.training()) if notebook else None
+            open_things.enter_context(Follower(run / "events.jsonl", observers.watch(shown), observers.stop))
+        quiet = notebook or isinstance(observers.display, LoggingDisplay)
         code = run_local(
-            words.arguments(again=False, quiet=quiet),
+            launch.arguments(is_restart=False, quiet=quiet),
             grid.size,
             run / "logs",
             cores=cores(),
             restarts=restarts,
-            restart_words=words.arguments(again=True, quiet=quiet),
-            program=(sys.executable, "-m", words.module),
-            environ={**os.environ, **words.environment},
+            restart_words=launch.arguments(is_restart=True, quiet=quiet),
+            program=(sys.executable, "-m", launch.module),
+            environ={**os.environ, **launch.environment},
             ended=lambda logs: said.append(last_message(logs)),
         )
     return Outcome(run, code, False, said[-1])

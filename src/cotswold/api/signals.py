@@ -32,7 +32,7 @@ _OF_STRATEGIES = {
 def stop_message(strategy: str) -> str:
     """Return the message for a request to stop: what a strategy does before it stops.
 
-    >>> words_for("supervised")
+    >>> stop_message("supervised")
     'stopping after this step; press again to stop at once without saving'
     """
     return _OF_STRATEGIES.get(strategy, STEP)

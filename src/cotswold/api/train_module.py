@@ -244,7 +244,7 @@ def training_section(
 
 
 def train_module(
-    request: ModuleRequest, hearing: RunObservers, *, grid: str | None, restarts: int
+    request: ModuleRequest, observers: RunObservers, *, grid: str | None, restarts: int
 ) -> Outcome:
     """Train a module as requested, in the existing processes or in new ranks."""
     from cotswold.launch import world_of
@@ -257,13 +257,13 @@ def train_module(
             processes.prepare(world)
             request.make()
             with join_ranks(world, request, grid) as members:
-                return _train(request, members, hearing)
+                return _train(request, members, observers)
     gangs = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
     shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleLaunch.from_request(request, shape)
         return train_on_ranks(
-            words, Path(str(words.arguments_by_name["directory"])), shape, restarts, hearing
+            words, Path(str(words.arguments_by_name["directory"])), shape, restarts, observers
         )
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
@@ -271,7 +271,7 @@ def train_module(
         from cotswold.training.distributed import SINGLE_PROCESS
 
         request.make()
-        return _train(request, SINGLE_PROCESS, hearing)
+        return _train(request, SINGLE_PROCESS, observers)
 
 
 def _device_of(request: ModuleRequest) -> str:
@@ -281,7 +281,7 @@ def _device_of(request: ModuleRequest) -> str:
     return str(next((each.device for each in request.module.parameters()), "cpu"))
 
 
-def _train(request: ModuleRequest, rank_context: RankContext, hearing: RunObservers) -> Outcome:
+def _train(request: ModuleRequest, rank_context: RankContext, observers: RunObservers) -> Outcome:
     from cotswold import training
     from cotswold.training.jobs.factories import imported
 
@@ -300,12 +300,12 @@ def _train(request: ModuleRequest, rank_context: RankContext, hearing: RunObserv
         resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
         rank_context=rank_context,
     )
-    display = hearing.display if rank_context.is_main else LoggingDisplay()
+    display = observers.display if rank_context.is_main else LoggingDisplay()
     if rank_context.is_main and job.resume_note is not None:
         display.show(job.resume_note)
     try:
         with preserve_random_states():
-            return run_job(job, rank_context, request.directory, display, hearing)
+            return run_job(job, rank_context, request.directory, display, observers)
     finally:
         request.module.eval()
 
@@ -358,9 +358,9 @@ class ModuleLaunch:
             }
         )
 
-    def arguments(self, *, again: bool, quiet: bool) -> list[str]:
+    def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
         """Return the argument of each rank."""
-        resume = "if_started" if again else self.arguments_by_name["resume"]
+        resume = "if_started" if is_restart else self.arguments_by_name["resume"]
         return [json.dumps({**self.arguments_by_name, "resume": resume, "quiet": quiet})]
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotswold.training.distributed import RankContext
 
 
-def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, restarts: int) -> Outcome:
+def train_recipe(request: Request, observers: RunObservers, *, grid: str | None, restarts: int) -> Outcome:
     """Train as requested, in the existing processes or in new ranks."""
     from cotswold.api import ranks as processes
     from cotswold.launch import world_of
@@ -37,7 +37,7 @@ def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, r
         raise UserError(f"restarts must be at least 0, got {restarts}")
     if grid is not None:
         request = replace(request, overrides=[*request.overrides, processes.override(grid)])
-    display = hearing.display
+    display = observers.display
     named = request.recipe, request.directory, request.overrides
     world = world_of(os.environ)
     if world is not None and world.size > 1:
@@ -50,28 +50,28 @@ def train_recipe(request: Request, hearing: RunObservers, *, grid: str | None, r
         with own_environment(), own_threads(), training_modes():
             processes.prepare(world)
             with processes.join_ranks(world, *named, display.show) as rank_context:
-                return _train(request, rank_context, hearing)
+                return _train(request, rank_context, observers)
     wanted = None
     if any(word is not None for word in (grid, request.recipe, request.directory)):
         wanted = processes.requested_recipe(*named, display.show)
         shape = processes.local_grid(wanted, display.show)
         if shape.size > 1:
             place = request.directory or Path("runs") / wanted.name
-            return train_on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, hearing)
+            return train_on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, observers)
     if restarts:
         raise UserError("restarts needs several ranks; give a grid, such as 1x2")
     with compute_threads(None, wanted):
         from cotswold.training.distributed import SINGLE_PROCESS
 
-        return _train(request, SINGLE_PROCESS, hearing)
+        return _train(request, SINGLE_PROCESS, observers)
 
 
-def _train(request: Request, rank_context: RankContext, hearing: RunObservers) -> Outcome:
+def _train(request: Request, rank_context: RankContext, observers: RunObservers) -> Outcome:
     """Train in this process, alone or as a rank."""
     from cotswold import training
     from cotswold.training.data import stores
 
-    display = hearing.display if rank_context.is_main else LoggingDisplay()
+    display = observers.display if rank_context.is_main else LoggingDisplay()
     resume = training.Resume.ALWAYS if request.resume else training.Resume.NEVER
     with display.count("preparing", "samples") as advance:
         job = training.open_job(
@@ -82,7 +82,7 @@ def _train(request: Request, rank_context: RankContext, hearing: RunObservers) -
             resume=training.Resume.IF_STARTED if request.resume == "if_started" else resume,
             progress=advance,
             rank_context=rank_context,
-            began=request.start_time,
+            start_time=request.start_time,
         )
     if rank_context.is_main and not job.resumed:
         for note in job.store.notes:
@@ -94,4 +94,4 @@ def _train(request: Request, rank_context: RankContext, hearing: RunObservers) -
         if changed is not None:
             display.show(changed)
     with preserve_random_states():
-        return run_job(job, rank_context, request.directory, display, hearing)
+        return run_job(job, rank_context, request.directory, display, observers)

@@ -44,12 +44,12 @@ def groups_of(only: Sequence[str], known: Sequence[str]) -> set[str]:
 
 
 def select_cases(
-    every: Sequence[Case[Any]], only: Sequence[str], match: str, known: Sequence[str]
+    cases: Sequence[Case[Any]], only: Sequence[str], match: str, known: Sequence[str]
 ) -> list[Case[Any]]:
     """The cases of these groups whose names contain the text; raise UserError if none is left."""
     groups = groups_of(only, known)
-    found = [one for one in every if one.group in groups and match.lower() in one.name.lower()]
+    found = [one for one in cases if one.group in groups and match.lower() in one.name.lower()]
     if not found:
-        names = "; ".join(dict.fromkeys(one.name for one in every if one.group in groups))
+        names = "; ".join(dict.fromkeys(one.name for one in cases if one.group in groups))
         raise UserError(f"no measurement of {names or 'these groups'} matches; give another --match")
     return found

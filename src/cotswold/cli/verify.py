@@ -42,7 +42,7 @@ def verify(
 
     found = cotswold.verify(path, progress=True)
     if json_:
-        told = {"kind": found.kind, "sound": found.is_valid, "findings": found.findings}
+        told = {"kind": found.kind, "is_valid": found.is_valid, "findings": found.findings}
         print(json.dumps({"path": str(path), **told}))
     else:
         for finding in found.findings or [f"{path}: the {found.kind} is intact ({', '.join(found.checked)})"]:

@@ -62,5 +62,5 @@ def worker(
     from cotswold.ui.terminal import write_message
 
     return run_worker_host(
-        address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, say=write_message
+        address, head=head, port=port, cores=cores, ports=ports, token_file=token_file, show=write_message
     )

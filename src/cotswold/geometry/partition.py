@@ -29,7 +29,7 @@ class Grid:
     Raises:
         GeometryError: An extent below 1.
 
-    >>> Grid.parse("3x2").size, Grid(3, 2).place(3)
+    >>> Grid.parse("3x2").size, Grid(3, 2).position(3)
     (6, (1, 1))
     """
 

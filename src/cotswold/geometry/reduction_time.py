@@ -377,9 +377,9 @@ def _multi_switch_plan(
     return reduction(count, hierarchy(upper, [across_lanes(way, shares), star]), leaves(upper))
 
 
-def remove_ranks(network: Network, lost: Sequence[int]) -> tuple[Network, list[int]]:
+def remove_ranks(network: Network, removed: Sequence[int]) -> tuple[Network, list[int]]:
     """Return the network without some ranks, the others renumbered, and the old number of each."""
-    left = [rank for rank in range(network.ranks) if rank not in set(lost)]
+    left = [rank for rank in range(network.ranks) if rank not in set(removed)]
     numbers = {old: new for new, old in enumerate(left)}
     hosts = tuple(
         replace(host, ranks=tuple(numbers[rank] for rank in host.ranks if rank in numbers))

@@ -18,9 +18,10 @@ class Region:
 
     Args:
         box: Box ``(y, x)``.
-        outside: True for the points outside the box.
+        is_outside: True for the points outside the box.
 
-    >>> Region(Box((1, 1), (3, 3))).holds(2, 2), Region(Box((1, 1), (3, 3)), outside=True).holds(2, 2)
+    >>> box = Box((1, 1), (3, 3))
+    >>> Region(box).contains(2, 2), Region(box, is_outside=True).contains(2, 2)
     (True, False)
     """
 

@@ -49,22 +49,22 @@ class Window:
             )
 
     @classmethod
-    def same_padding(cls, size: int, stride: int = 1, *, over: int = 1) -> Window:
-        """Return a window with ceil(over / stride) outputs on an axis of extent ``over``.
+    def same_padding(cls, size: int, stride: int = 1, *, extent: int = 1) -> Window:
+        """Return a window with ceil(extent / stride) outputs on an axis of extent ``extent``.
 
         The odd zero goes after the axis, as in TensorFlow and PyTorch.
 
         Args:
             size: Inputs in the window.
             stride: Distance of neighbouring windows.
-            over: Extent of the axis; at stride 1 any value gives the same window.
+            extent: Extent of the axis; at stride 1 any value gives the same window.
 
-        >>> Window.same(2)
+        >>> Window.same_padding(2)
         Window(size=2, stride=1, pad_before=0, pad_after=1)
-        >>> Window.same(5, 2, over=8)
+        >>> Window.same_padding(5, 2, extent=8)
         Window(size=5, stride=2, pad_before=1, pad_after=2)
         """
-        zeros = max((-(-over // stride) - 1) * stride + size - over, 0)
+        zeros = max((-(-extent // stride) - 1) * stride + size - extent, 0)
         return cls(size, stride, pad_before=zeros // 2, pad_after=zeros - zeros // 2)
 
     def outputs(self, extent: int) -> int:

@@ -228,7 +228,7 @@ def _per_axis(name: str, value: Extent, axes: int, least: int) -> tuple[int, ...
 def _windows(layer: _LocallyConnected) -> tuple[Window, ...]:
     if layer.padding == "same":
         axes = zip(layer.kernel_size, layer.stride, layer.input_size, strict=True)
-        return tuple(Window.same_padding(size, step, over=extent) for size, step, extent in axes)
+        return tuple(Window.same_padding(size, step, extent=extent) for size, step, extent in axes)
     if isinstance(layer.padding, str) and layer.padding != "valid":
         raise GeometryError(f"padding must be integers, 'same' or 'valid', got {layer.padding!r}")
     sides = (0,) * layer.axes if isinstance(layer.padding, str) else layer.padding

@@ -198,7 +198,7 @@ def fused_linear(x: Tensor, weights: Tensor, biases: Tensor, activation: Activat
     """
     if x.dim() != 2 or weights.dim() != 2 or x.shape[1] != weights.shape[0] or 0 in weights.shape:
         raise GeometryError(
-            "fully_connected needs inputs (image, in) and weights (in, out), "
+            "fused_linear needs inputs (image, in) and weights (in, out), "
             f"got {tuple(x.shape)} and {tuple(weights.shape)}"
         )
     inputs, outputs = weights.shape

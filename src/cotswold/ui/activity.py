@@ -77,7 +77,7 @@ def _describe_activity(
 def readable_name(name: str) -> str:
     """Return a readable name for a process or bucket; replicated buckets are named RUN/NUMBER.
 
-    >>> named("coordinator"), named("16e5810f153a94ed/0010"), named("server-1")
+    >>> readable_name("coordinator"), readable_name("16e5810f153a94ed/0010"), readable_name("server-1")
     ('the coordinator', 'bucket 10', 'server-1')
     """
     _, slash, number = name.rpartition("/")
@@ -89,7 +89,7 @@ def readable_name(name: str) -> str:
 def describe_evaluator(row: Row) -> str:
     """Describe an evaluator's activity.
 
-    >>> evaluator_does({"activity": "evaluating", "evaluated_samples": 12000})
+    >>> describe_evaluator({"activity": "evaluating", "evaluated_samples": 12000})
     'evaluates the parameters of sample 12,000'
     """
     silent = is_silent(row)
@@ -109,9 +109,9 @@ def since_seconds(row: Row) -> float:
 def describe_duration(row: Row) -> str:
     """Return the duration of a process's activity, or the time since a silent process's last message.
 
-    >>> since({"activity": "idle", "activity_seconds": 0.3})
+    >>> describe_duration({"activity": "idle", "activity_seconds": 0.3})
     'for 0.3 s'
-    >>> since({"activity": "idle", "silent_seconds": 7.8})
+    >>> describe_duration({"activity": "idle", "silent_seconds": 7.8})
     '7.8 s ago'
     """
     if is_silent(row):
@@ -137,7 +137,7 @@ def is_copied(row: Row) -> bool:
 def describe_unsaved(row: Row) -> str:
     """Describe the state of a parameter server that is not on its disk.
 
-    >>> unsaved({"dirty_bytes": 3000000, "dirty_seconds": 0.72})
+    >>> describe_unsaved({"dirty_bytes": 3000000, "dirty_seconds": 0.72})
     '3.0 MB not on disk, since 0.7 s'
     """
     if not has_disk(row):

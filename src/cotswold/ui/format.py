@@ -29,7 +29,7 @@ def scaled(value: float, unit: str) -> str:
 def three_figures(value: float) -> str:
     """Return three significant figures, without an exponent if that is readable.
 
-    >>> plain(0.0123), plain(8.17e35), plain(float("inf"))
+    >>> three_figures(0.0123), three_figures(8.17e35), three_figures(float("inf"))
     ('0.0123', '8.2e+35', 'inf')
     """
     if not isfinite(value) or abs(value) >= 1e15:

@@ -45,7 +45,7 @@ class Screen:
         """Return how many of ``lines``, from the first on, fit if ``taken`` rows are in use.
 
         >>> lines = ["a" * 10, "", "a" * 11, ""]
-        >>> Screen(4, 10).fitting(lines), Screen(4, 10).fitting(lines, 1), Screen().fitting(lines)
+        >>> Screen(4, 10).fit(lines), Screen(4, 10).fit(lines, 1), Screen().fit(lines)
         (3, 2, 4)
         """
         rows = self.rows

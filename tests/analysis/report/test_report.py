@@ -63,7 +63,7 @@ def evaluated(network: StackNetwork, images: torch.Tensor) -> Evaluation:
         SelectivitySettings(
             top_layers(network), random_stimuli=4, exemplars=2, ascent=Ascent(steps=2, starts=1)
         ),
-        look=lambda index: (f"image {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
+        original_of=lambda index: (f"image {index}", Image.fromarray(np.zeros((9, 12, 3), np.uint8))),
     )
     return Evaluation(7).with_object(row)
 

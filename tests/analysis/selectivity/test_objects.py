@@ -59,7 +59,7 @@ def test_an_evaluation_is_kept_even_where_a_image_bears_a_name_that_is_no_text(
         SelectivitySettings(
             top_layers(network), profiles=1, exemplars=1, random_stimuli=1, ascent=Ascent(steps=1)
         ),
-        look=lambda _: ("caf\udce9.png", Image.new("L", (4, 4))),
+        original_of=lambda _: ("caf\udce9.png", Image.new("L", (4, 4))),
     )
     again = Evaluation.from_json(Evaluation(0).with_object(row).to_json())
     assert again.objects[0].profiles[0].highest[0].name == "caf?.png"

@@ -123,11 +123,11 @@ def test_silent_servers_are_counted_and_attached_ones_omit_trainers() -> None:
     status = ServedDataStatus(
         (), lines, WorkTotals.from_reports(lines), 0.0, {"data-server-3": "was killed"}, 1, {}, (), ()
     )
-    found = parsed(exposition(families(status, "0123456789abcdef", is_lent=True)))
+    found = parsed(exposition(families(status, "0123456789abcdef", is_attached=True)))
     assert values(found, "silent_servers") == {(): 1}
     assert values(found, "samples_total") == {(): 120} and values(found, "queued_requests") == {(): 4}
     assert values(found, "info") == {(("store", "0123456789ab"),): 1}
     assert "cotswold_data_trainers" not in found
-    assert values(parsed(exposition(families(status, "0123456789abcdef", is_lent=False))), "trainers") == {
-        (): 0
-    }
+    assert values(
+        parsed(exposition(families(status, "0123456789abcdef", is_attached=False))), "trainers"
+    ) == {(): 0}

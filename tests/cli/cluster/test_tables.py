@@ -197,7 +197,7 @@ def test_addresses_are_host_and_port_in_json() -> None:
     road = NetworkTraffic("updates", text, 5, 7)
     report = replace(reported("a"), roads=(road,))
     told = json.loads(json.dumps(to_plain_values(Overview(looked(servers=(server,)), {"a": report}))))
-    assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"
+    assert told["status"]["servers"][0]["address"] == "10.0.0.1:30001"
     assert told["reports"]["a"]["roads"] == [
         {"road": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
     ]

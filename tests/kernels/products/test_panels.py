@@ -74,7 +74,7 @@ def test_an_outer_product_can_be_added_to_what_is_there(dtype: torch.dtype, imag
     alone = run("outer", layer, (delta, x), forced(8, 3))
     before = torch.randn(layer.filters_shape, dtype=dtype)
     added = before.clone()
-    kernels.outer(delta, x, layer, added, forced(8, 3), adding=True)
+    kernels.outer(delta, x, layer, added, forced(8, 3), accumulates=True)
     torch.testing.assert_close(added, before + alone)
     if images <= 384:  # one section, which is one chain
         assert torch.equal(added, before + alone)
@@ -88,6 +88,6 @@ def test_measuring_tiles_adds_nothing_to_a_gradient(monkeypatch: pytest.MonkeyPa
     layer = dense(64, 96)
     delta, x = operands("outer", layer, 32, torch.float32)
     added = torch.zeros(layer.filters_shape)
-    kernels.outer(delta, x, layer, added, adding=True)
+    kernels.outer(delta, x, layer, added, accumulates=True)
     assert autotune._CHOICES, "nothing was measured"
     assert torch.equal(added, run("outer", layer, (delta, x), forced(8, 3)))

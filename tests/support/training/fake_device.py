@@ -43,13 +43,13 @@ def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = Non
     return road.work(way=way, decay=decay, clip=clip)
 
 
-def in_replica(recipe: str, store: str, rows: str) -> ReplicaTask:
+def build_replica_task(recipe: str, store: str, rows: str) -> ReplicaTask:
     """Return `replica_task.build_replica_task` after patching."""
     pretend()
     return learning_works.build_replica_task(recipe, store, rows)
 
 
-def in_evaluator(recipe: str, store: str) -> Validation:
+def build_evaluation(recipe: str, store: str) -> Validation:
     """Return `evaluation.build_evaluation` after patching."""
     pretend()
     return judging.build_evaluation(recipe, store)

@@ -397,7 +397,7 @@ def test_the_papers_network_pushes_its_large_layers_as_factors() -> None:
 def test_inputs_that_are_changed_in_place_later_do_not_change_factors() -> None:
     layer = nn.Linear(3, 2)
     x = torch.ones(1, 3)
-    with capture_factors({"layer": layer}, skip=True) as found:
+    with capture_factors({"layer": layer}, skip_weights=True) as found:
         y = layer(x)
         x.zero_()
         y.sum().backward()
@@ -408,7 +408,7 @@ def test_inputs_that_are_changed_in_place_later_do_not_change_factors() -> None:
 
 def test_a_local_layer_is_captured_by_the_name_of_its_argument() -> None:
     layer = LocallyConnected2d(1, 1, (4, 4), 3)
-    with capture_factors({"layer": layer}, skip=True) as found:
+    with capture_factors({"layer": layer}, skip_weights=True) as found:
         layer(x=torch.ones(2, 1, 4, 4)).sum().backward()
     factors = found["layer"].factors
     assert isinstance(factors, LocalFactors) and factors.examples == 2

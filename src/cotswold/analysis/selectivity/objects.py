@@ -110,11 +110,11 @@ def score_object(
     network: StackNetwork,
     baselines: Baselines,
     batches: Batches,
-    examination: SelectivitySettings,
+    settings: SelectivitySettings,
     *,
     unlabelled: Unlabelled | None = None,
     transform: Transform | None = None,
-    look: OriginalLookup | None = None,
+    original_of: OriginalLookup | None = None,
     progress: Progress | None = None,
 ) -> ObjectSelectivity:
     """Test a network and its baselines on one object, and make profiles of the best neurons.
@@ -124,11 +124,11 @@ def score_object(
         network: the network.
         baselines: networks to compare with.
         batches: starts a pass over prepared images (image, channel, y, x), with True for positives.
-        examination: settings of the test.
+        settings: settings of the test.
         unlabelled: starts a pass over training images; optimal stimuli are then searched from the mean of the
             images with the largest responses.
         transform: the preprocessing, to undo whitening in stimuli.
-        look: returns name and original of an image, for profiles.
+        original_of: returns name and original of an image, for profiles.
         progress: called with the current activity and the number of images done.
 
     Returns:
@@ -139,16 +139,16 @@ def score_object(
         DivergedError: if a response is not finite.
     """
     entries = {
-        THIS_NETWORK: (network, examination.layers, batches),
-        "random filters": (baselines.random, examination.layers, batches),
-        "k-means": (baselines.dictionary, _layers_of_last_stack(network, examination), batches),
+        THIS_NETWORK: (network, settings.layers, batches),
+        "random filters": (baselines.random, settings.layers, batches),
+        "k-means": (baselines.dictionary, _layers_of_last_stack(network, settings), batches),
     }
     control = baselines.control
     if control is not None:
-        there = [layer for layer in examination.layers if layer.stack < len(control.network.stacks)]
+        there = [layer for layer in settings.layers if layer.stack < len(control.network.stacks)]
         entries["control"] = (control.network, there, control.batches)
     found = {
-        what: _test(StackLayers(each.eval(), layers), own, examination, _named_progress(progress, what))
+        what: _test(StackLayers(each.eval(), layers), own, settings, _named_progress(progress, what))
         for what, (each, layers, own) in entries.items()
         if each is not None and layers
     }
@@ -164,11 +164,11 @@ def score_object(
         random=found["random filters"].layers if "random filters" in found else (),
         dictionary=found["k-means"].layers if "k-means" in found else (),
         control=found["control"].layers if "control" in found else (),
-        oracle=_oracle(mean, batches(), examination),
+        oracle=_oracle(mean, batches(), settings),
         mean_positive=_to_data_uri(mean.image, transform),
         passes=ours.passes,
     )
-    view = _View(mean, batches, examination, transform, look, unlabelled)
+    view = _View(mean, batches, settings, transform, original_of, unlabelled)
     return replace(row, profiles=_profiles(row, network, baselines.random, view))
 
 

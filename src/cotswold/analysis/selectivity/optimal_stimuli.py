@@ -45,7 +45,7 @@ class Stimuli:
 
 
 def optimal_stimuli(
-    answer: ResponseFunction,
+    respond: ResponseFunction,
     shape: Sequence[int],
     neurons: Sequence[Position],
     *,
@@ -59,7 +59,7 @@ def optimal_stimuli(
     gets a random sign.
 
     Args:
-        answer: maps images (image, channel, y, x) to responses (image, ...) of a layer, differentiably.
+        respond: maps images (image, channel, y, x) to responses (image, ...) of a layer, differentiably.
         shape: shape of an image, (channel, y, x).
         neurons: positions of the neurons in the layer.
         starts: images to start from, (neuron, channel, y, x) (default: noise, several times).
@@ -81,11 +81,11 @@ def optimal_stimuli(
             start = torch.randn(len(some), *shape, generator=generator)
         else:
             start = starts[first : first + each].float().cpu()
-        found, values = _ascend(answer, start, some, ascent)
+        found, values = _ascend(respond, start, some, ascent)
         best = values.view(-1, ascent.starts).argmax(1) + torch.arange(0, len(some), ascent.starts)
         images.append(found[best])
         responses.append(values[best])
-    return Stimuli(torch.cat(images), torch.cat(responses), _is_even(answer, shape, generator))
+    return Stimuli(torch.cat(images), torch.cat(responses), _is_even(respond, shape, generator))
 
 
 def _ascend(

@@ -172,14 +172,14 @@ class Evaluation:
             return Evaluation(self.step, tuple(found if o.name == found.name else o for o in self.objects))
         return Evaluation(self.step, (*self.objects, found))
 
-    def has_result(self, name: str, asked: str) -> bool:
+    def has_result(self, name: str, test_key: str) -> bool:
         """Return True if it contains the result of a test.
 
         Args:
             name: name of the object.
-            asked: key of the test's settings.
+            test_key: key of the test's settings.
         """
-        return any(each.name == name and each.test_key == asked for each in self.objects)
+        return any(each.name == name and each.test_key == test_key for each in self.objects)
 
     def to_json(self) -> str:
         """Return JSON text for `from_json`.

@@ -89,12 +89,12 @@ class _TestContext:
 
 
 def score_objects(
-    directory: RunDirectory, tests: Sequence[Test], wishes: EvaluationOptions
+    directory: RunDirectory, tests: Sequence[Test], options: EvaluationOptions
 ) -> analysis.Evaluation:
     """Test the run on each object, writing each result at once; return all results of this step."""
-    field = _open_context(directory, wishes)
+    field = _open_context(directory, options)
     if untrained := training.untrained_phases(field.recipe, field.trained.state):
-        wishes.display.show(
+        options.display.show(
             f"the last {untrained} of the {len(field.recipe.network.stacks)} stacks are untrained, so their "
             "results are those of random filters; train them first: cotswold train "
             f"--run {directory.path} --resume"
@@ -104,8 +104,8 @@ def score_objects(
     for test in tests:
         sources = open_source(expand(test.positives)), open_source(expand(test.negatives))
         asked = field.test_key(*sources)
-        if not wishes.repeat and evaluation.has_result(test.name, asked):
-            wishes.display.show(
+        if not options.repeat and evaluation.has_result(test.name, asked):
+            options.display.show(
                 f"{test.name}: reusing the result of the same earlier test (--repeat, Python: "
                 "repeat=True, tests again)"
             )
@@ -113,7 +113,7 @@ def score_objects(
             waiting.append((test.name, sources, asked))
     if not waiting:
         return evaluation
-    with wishes.display.stages() as told:
+    with options.display.stages() as told:
         baselines, clustering = _baselines(field, told)
         for name, sources, asked in waiting:
             found = _tested(field, baselines, name, sources, told)
@@ -124,28 +124,28 @@ def score_objects(
     return evaluation
 
 
-def _open_context(directory: RunDirectory, wishes: EvaluationOptions) -> _TestContext:
+def _open_context(directory: RunDirectory, options: EvaluationOptions) -> _TestContext:
     recipe = load(directory.recipe)
     own = training.trained_stacks(directory)
     control = None
-    if wishes.control is not None:
-        control = training.trained_stacks(RunDirectory.open(wishes.control))
-    chosen = [analysis.Layer.parse(layer) for layer in wishes.layers]
+    if options.control is not None:
+        control = training.trained_stacks(RunDirectory.open(options.control))
+    chosen = [analysis.Layer.parse(layer) for layer in options.layers]
     chosen = chosen or list(analysis.top_layers(own.network, "output"))
     analysis.StackLayers(own.network, chosen)  # refuses a missing layer before any computation
     as_image_transform(own.prepared.transform)  # refuses other kinds of data before sources are read
-    examination = analysis.SelectivitySettings(chosen, splits=wishes.splits, weights=wishes.weights)
-    store = _training_store(directory, wishes)
-    return _TestContext(recipe, own, control, store, examination, wishes.display)
+    examination = analysis.SelectivitySettings(chosen, splits=options.splits, weights=options.weights)
+    store = _training_store(directory, options)
+    return _TestContext(recipe, own, control, store, examination, options.display)
 
 
-def _training_store(directory: RunDirectory, wishes: EvaluationOptions) -> Store | None:
+def _training_store(directory: RunDirectory, options: EvaluationOptions) -> Store | None:
     """Return the store of the run's training images; None if missing, as in a copied run."""
     try:
-        with wishes.display.count("preparing", "images") as advance:
-            return training.store_of(directory, stores=wishes.stores, progress=advance)
+        with options.display.count("preparing", "images") as advance:
+            return training.store_of(directory, stores=options.stores, progress=advance)
     except (SourceError, StoreError, RecipeError) as error:
-        wishes.display.show(
+        options.display.show(
             f"the run's training images are not available ({error}), so k-means is skipped, random filters "
             "are scaled by the test images, and stimuli start from noise"
         )
@@ -220,7 +220,7 @@ def _tested(
         field.settings,
         unlabelled=partial(field.unlabelled, _UNLABELLED) if field.store is not None else None,
         transform=as_image_transform(field.trained.prepared.transform),
-        look=test_set.original_of,
+        original_of=test_set.original_of,
         progress=lambda doing, done: told(f"{name}, {doing}", done),
     )
     for reason in test_set.broken:

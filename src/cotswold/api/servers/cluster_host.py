@@ -73,37 +73,37 @@ def serve_host(
     settings: HostSettings,
     token: Token | KeyringFile,
     stop: Stop,
-    say: Callable[[str], None] = lambda sentence: None,
+    show: Callable[[str], None] = lambda sentence: None,
 ) -> None:
     """Serve on this host until ``stop``; report events by ``say`` and in the host's folder."""
     from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with EventFile(settings.folder / EVENTS, say) as file:
+    with EventFile(settings.folder / EVENTS, show) as file:
 
         def hear(kind: str, name: str, sentence: str) -> None:
             if kind != GATHERED:
                 file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
             if kind not in _QUIET or (kind == "serving" and settings.own_controller is None):
-                say(sentence)
+                show(sentence)
 
         controller = "" if settings.own_controller is None else ", and a controller"
         servers = counted(settings.servers, "server")
-        say(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
+        show(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
         if little := low_disk_warning(settings, shutil.disk_usage(settings.folder).free):
-            say(f"warning: {little}")
+            show(f"warning: {little}")
         if few := few_servers(settings):
-            say(few)
+            show(few)
         with HostSupervisor(settings, token, hear) as station:
             if processes := ", ".join(station.processes):
-                say(f"serving on {settings.at}: {processes}")
+                show(f"serving on {settings.at}: {processes}")
             else:
-                say(f"serving on {settings.at}; requesting names of its servers from a controller")
-            say(next_commands(settings, token))
+                show(f"serving on {settings.at}; requesting names of its servers from a controller")
+            show(next_commands(settings, token))
             while stop.signal is None:
                 station.step(_POLL_SECONDS)
             if stop.signal == signal.SIGTERM:  # notice of a spot machine
-                say(
+                show(
                     _undrained_note(
                         station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None
                     )

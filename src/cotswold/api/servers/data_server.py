@@ -178,7 +178,7 @@ class ServedData(BackgroundService):
     def __init__(
         self,
         settings: PoolSettings,
-        supply: _Samples,
+        samples: _Samples,
         token: Token,
         on_event: OnEvent,
         scraped: tuple[str, int] | None = None,
@@ -189,7 +189,7 @@ class ServedData(BackgroundService):
         ``scraped`` is the host and port for Prometheus; ``head`` is the pool to join, None for a new pool.
         """
         self._head, self._scraped, self._metrics_url = head, scraped, ""
-        self._settings, self._supply, self._token, self._on_event = settings, supply, token, on_event
+        self._settings, self._supply, self._token, self._on_event = settings, samples, token, on_event
         self._address = ""
         self._status: ServedDataStatus | None = None
         super().__init__("cotswold-serving-data")
@@ -269,7 +269,11 @@ class ServedData(BackgroundService):
         from cotswold.api.servers.data_server_metrics import families
 
         status = self._status
-        return [] if status is None else families(status, self.store.identity, is_lent=self._head is not None)
+        return (
+            []
+            if status is None
+            else families(status, self.store.identity, is_attached=self._head is not None)
+        )
 
     def _proceed(self, pool: DataPool | RemoteServers, is_over: Callable[[], bool]) -> None:
         rate = _Rate()

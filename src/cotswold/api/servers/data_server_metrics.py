@@ -43,7 +43,7 @@ _OF_A_SERVER: Sequence[tuple[str, str, Callable[[ServerLine], float]]] = (
 )
 
 
-def families(status: ServedDataStatus, store: str, *, is_lent: bool) -> Iterator[Family]:
+def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iterator[Family]:
     """Yield the metrics of a status.
 
     ``store`` is the identity of the served store. Trainers and streams are unknown if the servers joined
@@ -68,7 +68,7 @@ def families(status: ServedDataStatus, store: str, *, is_lent: bool) -> Iterator
     for name, about, told in _OF_A_SERVER:
         values: Values = [({"server": each.name}, told(each)) for each in status.servers]
         yield (counter if name.endswith("_total") else gauge)(f"data_server_{name}", about, values)
-    if not is_lent:
+    if not is_attached:
         yield from _trainers(status)
         yield from _streams(status.streams)
 

@@ -33,7 +33,7 @@ def run_worker_host(
     cores: int | None,
     ports: str | None,
     token_file: Path | None,
-    say: Callable[[str], None],
+    show: Callable[[str], None],
 ) -> int:
     """Join the machines at an address, or become their head, until SIGINT or SIGTERM; return the exit code.
 
@@ -81,19 +81,19 @@ def run_worker_host(
         for attempt in range(_ATTEMPTS):
             child = start(printed.fileno(), {**os.environ, **notice.environ()})
             try:
-                if _wait(child, woken, lambda: _UP_MESSAGE in _text(printed), lambda: say(ready)):
-                    _leave_cluster(child, woken, notice, say)
+                if _wait(child, woken, lambda: _UP_MESSAGE in _text(printed), lambda: show(ready)):
+                    _leave_cluster(child, woken, notice, show)
                     return 0
                 why = child.why()
             finally:
                 child.end()
             if _EARLY_MESSAGE not in _text(printed) or attempt == _ATTEMPTS - 1:
                 break
-            say("the head is not ready; retrying")
+            show("the head is not ready; retrying")
             printed.truncate(0)
         for line in _text(printed).splitlines()[-_LINES:]:
-            say(f"Ray: {line}")
-        say(f"Ray {why}")
+            show(f"Ray: {line}")
+        show(f"Ray {why}")
         return 1
 
 
@@ -115,11 +115,11 @@ def _wait(
 
 
 def _leave_cluster(
-    child: Child, woken: socket.socket, notice: ShutdownNotice, say: Callable[[str], None]
+    child: Child, woken: socket.socket, notice: ShutdownNotice, show: Callable[[str], None]
 ) -> None:
     """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
-    say("leaving: running processes hand over their work")
+    show("leaving: running processes hand over their work")
     notice.give(_NOTICE_SECONDS, woken)
     child.send(signal.SIGTERM)
     with selectors.DefaultSelector() as selector:

@@ -41,7 +41,7 @@ def measure_kernels(
     quick: bool = False,
     command: str = "cotswold.bench.measure_kernels",
     say: Say = ignore_message,
-    leave: Leave = ignore_message,
+    write: Leave = ignore_message,
 ) -> Document:
     """Measure every operation with its peak and baselines, as `cotswold bench kernels` does.
 
@@ -67,7 +67,7 @@ def measure_kernels(
 
     chosen = select_cases(quick_cases() if quick else cases(), only, match, GROUPS)
     counts = list(threads) or [granted_cores(environ={})]
-    return kernels(chosen, counts, QUICK_EFFORT if quick else Effort(), command, say, leave)
+    return kernels(chosen, counts, QUICK_EFFORT if quick else Effort(), command, say, write)
 
 
 def kernels(

@@ -190,7 +190,7 @@ class _ClientProcesses:
                 "folder": str(crowd.folder),
             }
             process = forked().start(
-                LinkedHosts(hosts, token).call_on(host, name, f"{__name__}:take_turns", told)
+                LinkedHosts(hosts, token).call_on(host, name, f"{__name__}:run_client", told)
             )
             held.callback(process.end)
             crowd.processes.append(process)

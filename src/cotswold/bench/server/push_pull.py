@@ -128,12 +128,12 @@ def install(client: Client, served: UnreplicatedServers, place: Array) -> None:
             place[shard.start : shard.stop] = np.frombuffer(buffer, place.dtype)
 
 
-def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Transport]) -> list[Exchange]:
+def exchanges(shards: Sequence[int], vector_bytes: int, transports: Sequence[Transport]) -> list[Exchange]:
     """Every transport with every length of shard."""
     return [
         Exchange(verb, road, shard, vector_bytes)
         for verb in ("push", "pull")
-        for road in roads
+        for road in transports
         for shard in shards
     ]
 

@@ -34,7 +34,7 @@ def measure_server(
     copies: Sequence[int] = (),
     command: str = "cotswold.bench.measure_server",
     say: Say = ignore_message,
-    leave: Leave = ignore_message,
+    write: Leave = ignore_message,
 ) -> Document:
     """Measure a server against its limits, as `cotswold bench server` does.
 
@@ -67,7 +67,7 @@ def measure_server(
         chosen += replay.cases(trace, _QUICK_REPLAY_SECONDS if quick else _SECONDS)
     counts, effort = list(threads) or [granted_cores(environ={})], QUICK_EFFORT if quick else Effort()
     head = document("server", command, dense_size=effort.dense_size, allocator=ALLOCATOR)
-    return run_in_processes(head, chosen, counts, effort, say, leave)
+    return run_in_processes(head, chosen, counts, effort, say, write)
 
 
 def groups_of(only: Sequence[str], copies: Sequence[int]) -> list[str]:

@@ -107,7 +107,7 @@ class LinkedHosts:
         """The call of a function on a host."""
         namespace = str(self.hosts.namespace(host))
         told = {"namespace": namespace, "function": function, "arguments": dict(arguments)}
-        return Call(name, f"{__name__}:on_host", told, {VARIABLE: self.token.text})
+        return Call(name, f"{__name__}:call_in_namespace", told, {VARIABLE: self.token.text})
 
 
 def call_in_namespace(*, namespace: str, function: str, arguments: Mapping[str, Any]) -> int:

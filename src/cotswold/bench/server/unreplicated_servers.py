@@ -63,22 +63,22 @@ def forked() -> ForkServer:
     return processes
 
 
-def reach_of(road: Transport) -> EndpointSettings:
+def reach_of(transport: Transport) -> EndpointSettings:
     """Endpoint settings of a transport: on one host, or as if each process had a separate host."""
-    if road.startswith("TCP"):
-        return EndpointSettings(LOOPBACK, encrypt="CURVE" in road, apart=True)
+    if transport.startswith("TCP"):
+        return EndpointSettings(LOOPBACK, encrypt="CURVE" in transport, apart=True)
     return EndpointSettings()
 
 
-def environ_of(road: Transport, token: Token) -> dict[str, str]:
+def environ_of(transport: Transport, token: Token) -> dict[str, str]:
     """Environment variables of processes on a transport."""
-    return {VARIABLE: token.text, _MEMORY: "1" if road == "shared memory" else "0"}
+    return {VARIABLE: token.text, _MEMORY: "1" if transport == "shared memory" else "0"}
 
 
 @contextmanager
-def endpoints_on(road: Transport, token: Token) -> Iterator[None]:
+def endpoints_on(transport: Transport, token: Token) -> Iterator[None]:
     """Create endpoints on this transport within the block."""
-    told = environ_of(road, token)
+    told = environ_of(transport, token)
     before = {name: os.environ.get(name) for name in told}
     os.environ.update(told)
     try:
@@ -91,10 +91,10 @@ def endpoints_on(road: Transport, token: Token) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def endpoint_on(road: Transport, token: Token, name: str) -> Endpoint:
+def endpoint_on(transport: Transport, token: Token, name: str) -> Endpoint:
     """An endpoint of this process on a transport."""
-    reach = reach_of(road)
-    with endpoints_on(road, token):
+    reach = reach_of(transport)
+    with endpoints_on(transport, token):
         return Endpoint(token, name, host=reach.towards, encrypt=reach.encrypt, apart=reach.apart)
 
 

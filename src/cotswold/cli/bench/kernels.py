@@ -117,7 +117,7 @@ def kernels(
         quick=quick,
         command=command(),
         say=write_message,
-        leave=lambda so_far: write(so_far, "kernels", out),
+        write=lambda so_far: write(so_far, "kernels", out),
     )
     write_result(found, "kernels", out, json_)
     if out is not None:

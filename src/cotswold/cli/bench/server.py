@@ -99,7 +99,7 @@ def server(
         copies=numbers_of(copies),
         command=command(),
         say=write_message,
-        leave=lambda so_far: write(so_far, file, out),
+        write=lambda so_far: write(so_far, file, out),
     )
     write_result(found, file, out, json_)
     if out is not None:

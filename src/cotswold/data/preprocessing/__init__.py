@@ -32,7 +32,7 @@ def transform_from_state(state: dict[str, Any]) -> AnyTransform:
     return (VectorTransform if "features" in preparation else Transform).from_state(state)
 
 
-def differing_fields(there: AnyPreparation, here: AnyPreparation) -> list[tuple[str, object, object]]:
+def differing_fields(old: AnyPreparation, new: AnyPreparation) -> list[tuple[str, object, object]]:
     """Return the fields of `[data]` in which two preparations differ for a network, with both values.
 
     The dtype of a store does not count, nor do parameters of a disabled whitening.
@@ -44,13 +44,13 @@ def differing_fields(there: AnyPreparation, here: AnyPreparation) -> list[tuple[
     Returns:
         (field, value in ``there``, value in ``here``) for each difference.
     """
-    if there.kind != here.kind:
-        return [("type", there.kind, here.kind)]
+    if old.kind != new.kind:
+        return [("type", old.kind, new.kind)]
     unread = {"dtype", "kind"} | (
-        {"whiten_cutoff"} if isinstance(there, Preparation) and not there.whiten else set()
+        {"whiten_cutoff"} if isinstance(old, Preparation) and not old.whiten else set()
     )
-    names = [field.name for field in fields(there) if field.name not in unread]
-    pairs = [(name, getattr(there, name), getattr(here, name)) for name in names]
+    names = [field.name for field in fields(old) if field.name not in unread]
+    pairs = [(name, getattr(old, name), getattr(new, name)) for name in names]
     return [(name, one, other) for name, one, other in pairs if one != other]
 
 

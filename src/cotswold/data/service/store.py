@@ -135,7 +135,7 @@ class DatasetInfo:
                 (int(channels), int(height), int(width)),
                 take(said, "outputs", int),
                 splits,
-                take(said, "varying", str),
+                take(said, "augmentation_json", str),
             )
         except (ValueError, TypeError, LookupError, MalformedError) as error:
             raise UserError(

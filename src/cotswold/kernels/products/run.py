@@ -104,14 +104,14 @@ def outer(
     layer: BlockLocal,
     out: Tensor,
     overrides: Overrides = NO_OVERRIDES,
-    adding: bool = False,
+    accumulates: bool = False,
 ) -> None:
     """Write ``δx'`` to ``out``, shaped as filters; weights that read only padding stay unchanged.
 
     ``adding``: add to ``out`` instead; float32 and float64 only.
     """
-    assert not adding or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
-    ready = _prepare_tuned(OUTER, layer, x, delta, out, overrides, adding=adding)
+    assert not accumulates or out.dtype in (torch.float32, torch.float64), "half precision cannot be added to"
+    ready = _prepare_tuned(OUTER, layer, x, delta, out, overrides, adding=accumulates)
     ready.run(pointer_of(x), pointer_of(delta), pointer_of(out))
 
 

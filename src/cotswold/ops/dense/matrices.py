@@ -68,7 +68,7 @@ def backward(delta: Matrix, weights: Tensor, gradient: Matrix) -> None:
 def add_outer(delta: Matrix, x: Matrix, gradient: Tensor) -> None:
     """Add ``δ x'`` to the gradient of weights ``(out, in)``."""
     layer = _layer(x.rows, delta.rows)
-    products.outer(x.map, delta.map, layer, gradient[None, None, None], adding=True)
+    products.outer(x.map, delta.map, layer, gradient[None, None, None], accumulates=True)
 
 
 def add_row_sums(delta: Matrix, gradient: Tensor) -> None:

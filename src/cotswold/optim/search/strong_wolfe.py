@@ -124,9 +124,9 @@ class Interval:
     is_bracket: bool = False
     """True if a minimum is known to lie between the ends."""
 
-    def tilted(self, by: float) -> Interval:
-        """Return the same ends of φ + by · α."""
-        return replace(self, best=tilt(self.best, by), other=tilt(self.other, by))
+    def tilted(self, slope: float) -> Interval:
+        """Return the same ends of φ + slope · α."""
+        return replace(self, best=tilt(self.best, slope), other=tilt(self.other, slope))
 
 
 def tilt(trial: Trial, by: float) -> Trial:

@@ -39,7 +39,7 @@ def windows(
     """
     axes = zip(pair(size), pair(stride), (below.height, below.width), strict=True)
     if padding == "same":
-        y, x = (Window.same_padding(extent, step, over=over) for extent, step, over in axes)
+        y, x = (Window.same_padding(extent, step, extent=over) for extent, step, over in axes)
     else:
         y, x = (Window(extent, step, padding, padding) for extent, step, _ in axes)
     return y, x

@@ -71,19 +71,19 @@ class SharedState:
 
     def execute(
         self,
-        who: str,
-        wish: StateRequest,
-        answered: Callable[[StateRequest, dict[str, str] | bool | None], None],
+        caller: str,
+        request: StateRequest,
+        on_result: Callable[[StateRequest, dict[str, str] | bool | None], None],
     ) -> None:
         """Execute a request after some time, then report the result."""
         is_lost = self._random.random() < self._lost
 
         def arrive() -> None:
-            if who in self.is_cut:
-                self._loop.schedule(0.5, lambda: answered(wish, None))
+            if caller in self.is_cut:
+                self._loop.schedule(0.5, lambda: on_result(request, None))
                 return
-            outcome = self._do(wish)
-            self._loop.schedule(self._seconds(), lambda: answered(wish, None if is_lost else outcome))
+            outcome = self._do(request)
+            self._loop.schedule(self._seconds(), lambda: on_result(request, None if is_lost else outcome))
 
         is_late = self._latency > 0 and self._random.random() < self._latency
         self._loop.schedule(

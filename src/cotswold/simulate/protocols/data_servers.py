@@ -123,7 +123,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         network: SimulatedNetwork,
         machine: Trainer,
         seconds: Callable[[], float],
-        hear: BatchCallback,
+        on_answer: BatchCallback,
         *,
         asks: list[BatchRequest] | None = None,
         drawing: SharedEpochSettings | None = None,
@@ -133,7 +133,7 @@ class SimulatedDataTrainer(SimulatedProcess):
         """Create the trainer; ``breaks`` returns True if the loop leaves an epoch after a batch."""
         super().__init__(network, machine.name)
         self.machine, self.error, self.error_time = machine, "", 0.0
-        self._seconds, self._on_answer, self._break_indices = seconds, hear, breaks
+        self._seconds, self._on_answer, self._break_indices = seconds, on_answer, breaks
         self._asks, self._outstanding = list(asks or ()), len(asks or ())
         self._drawing, self._epochs = drawing, list(epochs)
         self._is_in_epoch = self._has_started = self._is_busy = False

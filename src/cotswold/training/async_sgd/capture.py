@@ -106,13 +106,13 @@ def _with_autograd_root(output: Tensor) -> Tensor:
 
 
 @contextmanager
-def capture_factors(layers: Mapping[str, Layer], *, skip: bool) -> Iterator[Mapping[str, Captured]]:
+def capture_factors(layers: Mapping[str, Layer], *, skip_weights: bool) -> Iterator[Mapping[str, Captured]]:
     """Capture the inputs and output errors of layers while the context is open.
 
-    With ``skip`` their weights get no gradient, and the product for it is not computed.
+    With ``skip_weights`` their weights get no gradient, and the product for it is not computed.
     """
     found = {name: Captured(layer) for name, layer in layers.items()}
-    learning = [layer.weight for layer in layers.values() if skip and layer.weight.requires_grad]
+    learning = [layer.weight for layer in layers.values() if skip_weights and layer.weight.requires_grad]
     with ExitStack() as hooks:
         for one in found.values():
             hooks.callback(one.layer.register_forward_hook(_hook(one), with_kwargs=True).remove)

@@ -49,7 +49,7 @@ class Cost:
 class ModuleUpdates:
     """The gradients of one module, whose parameters are one vector in ``flat``."""
 
-    def __init__(self, flat: FlatParameters, ways: Mapping[str, PushFormat] | None = None) -> None:
+    def __init__(self, flat: FlatParameters, push_formats: Mapping[str, PushFormat] | None = None) -> None:
         """``ways`` sets the push format of layers by name, instead of the choice by cost.
 
         Raises UserError for the name of a layer without factors.
@@ -58,7 +58,7 @@ class ModuleUpdates:
         self.costs: dict[str, Cost] = {}
         """The cost by layer, after the first batch in which the loss depended on it."""
         self._layers = layers_of(flat.module)
-        self._wished = dict(ways or {})
+        self._wished = dict(push_formats or {})
         for name in self._wished:
             if name not in self._layers:
                 raise UserError(
@@ -100,7 +100,10 @@ class ModuleUpdates:
         self._newest = {}
         self.flat.set_grad_views(target)
         try:
-            with capture_factors(new, skip=False) as first, capture_factors(chosen, skip=True) as found:
+            with (
+                capture_factors(new, skip_weights=False) as first,
+                capture_factors(chosen, skip_weights=True) as found,
+            ):
                 value = loss()
                 value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         finally:

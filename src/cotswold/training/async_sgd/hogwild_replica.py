@@ -297,7 +297,9 @@ def start_hogwild(
         server = ForkServer.of_this_process({_GIVEN: (work, shared, theirs)})
         held.callback(server.close)
         started = [
-            server.start(Call(f"process {number}", f"{__name__}:_live", {"number": number, "core": core}))
+            server.start(
+                Call(f"process {number}", f"{__name__}:_run_process", {"number": number, "core": core})
+            )
             for number, core in enumerate(cores)
         ]
         yield HogwildReplica(work, shared, batch, ours, started, served)

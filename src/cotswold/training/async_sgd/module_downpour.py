@@ -104,7 +104,7 @@ def build(
     }
     opening = ProcessStarter(
         settings_of(recipe, run),
-        f"{__name__}:{'inherited_host' if processes > 1 else 'inherited_work'}",
+        f"{__name__}:{'build_inherited_hogwild' if processes > 1 else 'inherited_task'}",
         {},
         lambda: (cluster_starter(recipe, (), open_things, lambda: live_processes(things)), {}),
         run / "logs",

@@ -51,7 +51,7 @@ class ReplicaTask:
         loss: Loss,
         samples: IndexedSamples,
         flops: tuple[int, int] | None,
-        ways: Mapping[str, PushFormat] | None = None,
+        push_formats: Mapping[str, PushFormat] | None = None,
         decay: float = 0.0,
         clip: float | None = None,
     ) -> None:
@@ -64,7 +64,7 @@ class ReplicaTask:
         self.network, self._flops = network.train(), flops
         self.flat = FlatParameters(network)
         self.decay = decay
-        self._updates = ModuleUpdates(self.flat, ways)
+        self._updates = ModuleUpdates(self.flat, push_formats)
         self._loss, self._samples = loss, samples
         self._fed = samples if isinstance(samples, RemoteSamples) else None
         self._clip = clip

@@ -91,7 +91,7 @@ def work_of(recipe: Recipe) -> str:
         return "cotswold.training.model_parallel.replica:build_model_parallel_replica"
     if recipe.cluster.processes > 1:
         return "cotswold.training.async_sgd.hogwild_replica:build_hogwild_replica"
-    return f"{_WORK}:in_replica"
+    return f"{_WORK}:build_replica_task"
 
 
 def local_steps_of(recipe: Recipe, training: DownpourTraining) -> OwnSteps:
@@ -173,7 +173,7 @@ def build(context: TrainContext) -> AsyncTrainer:
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
-        judging = EvaluatorTask(f"{_EVALUATION_MODULE}:in_evaluator", where)
+        judging = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
     run = context.run.path
     rows = rows_folder(run, context.exit_stack)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)

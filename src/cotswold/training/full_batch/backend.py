@@ -47,7 +47,7 @@ class Backend(Protocol):
         """The number of live workers."""
         ...
 
-    def listen(self, look: Callable[[EvaluationProgress], None]) -> None:
+    def listen(self, on_progress: Callable[[EvaluationProgress], None]) -> None:
         """Call ``look`` after every portion; if it raises, the evaluation ends."""
         ...
 

@@ -61,9 +61,9 @@ class ClusterBackend:
         """The number of live workers."""
         return len(self.cluster.workers)
 
-    def listen(self, look: ProgressCallback) -> None:
+    def listen(self, on_progress: ProgressCallback) -> None:
         """Call ``look`` several times a second during an evaluation."""
-        self._look = look
+        self._look = on_progress
 
     def state(self) -> Mapping[str, object]:
         """Return the number of sets of samples drawn."""
@@ -189,27 +189,27 @@ def open_training_cluster(
     work: str,
     arguments: Mapping[str, object],
     recorder: Recorder,
-    open_things: ExitStack,
+    exit_stack: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
-    more: Callable[[ClusterStarter], Mapping[str, object]] = lambda start: {},
+    extra_arguments: Callable[[ClusterStarter], Mapping[str, object]] = lambda start: {},
 ) -> ClusterBackend:
-    """Open a cluster for a recipe; it ends with ``open_things``.
+    """Open a cluster for a recipe; it ends with ``exit_stack``.
 
     ``processes`` starts the processes: by default a fork server of this machine, or Ray if the recipe has an
-    address. ``more`` gives further arguments of the work.
+    address. ``extra_arguments`` gives further arguments of the work.
     """
-    start = cluster_starter(recipe, (*PRELOADED, work.partition(":")[0]), open_things, processes)
+    start = cluster_starter(recipe, (*PRELOADED, work.partition(":")[0]), exit_stack, processes)
     cluster = open_cluster(
         settings_of(recipe),
         work,
-        {**arguments, **more(start)},
+        {**arguments, **extra_arguments(start)},
         processes=start.processes,
         token=start.token,
         host=start.host,
         logs=_made(run / "logs"),
         on_event=lambda kind, more: record_cluster_event(recorder, kind, more),
     )
-    return ClusterBackend(open_things.enter_context(cluster), recorder, recorded_in(recipe))
+    return ClusterBackend(exit_stack.enter_context(cluster), recorder, recorded_in(recipe))
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class ClusterStarter:
 def cluster_starter(
     recipe: Recipe,
     preloaded: Sequence[str],
-    open_things: ExitStack,
+    exit_stack: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
 ) -> ClusterStarter:
     """Return Ray if the recipe has an address, otherwise a fork server; it ends with ``open_things``.
@@ -235,10 +235,10 @@ def cluster_starter(
     if recipe.cluster.ray_address is not None:
         secret = secret_of_machines()
         ray = RayProcesses(recipe.cluster.ray_address, secret, preloaded)
-        open_things.callback(ray.close)
+        exit_stack.callback(ray.close)
         return ClusterStarter(ray, secret, ray.own_address)
     given = processes() if processes is not None else _fork_server(preloaded)
-    open_things.callback(given.close)
+    exit_stack.callback(given.close)
     return ClusterStarter(given, token_of(os.environ) or Token.new(), None)
 
 
@@ -268,9 +268,9 @@ def recorded_in(recipe: Recipe) -> Sequence[str]:
     return [found[number] for number in sorted(found)]
 
 
-def record_cluster_event(recorder: Recorder, kind: str, more: Mapping[str, object]) -> None:
+def record_cluster_event(recorder: Recorder, kind: str, fields: Mapping[str, object]) -> None:
     """Write an event of the cluster to the run's events."""
-    recorder.event(f"cluster_{kind}", **more)
+    recorder.event(f"cluster_{kind}", **fields)
 
 
 def rows_folder(run: Path, open_things: ExitStack) -> Path:

@@ -188,7 +188,7 @@ class LayerObjective(ModuleObjective):
         Source: Aberdeen et al. 2000, section 6.2.
         """
         network = self.network
-        assert isinstance(network, LayerNetwork), "of_recipe makes it"
+        assert isinstance(network, LayerNetwork), "objective_from_recipe makes it"
         return sum(plan.forward_flops for plan in network.plans), network.update_flops
 
 

@@ -166,18 +166,20 @@ def build(context: TrainContext) -> FullBatchTrainer:
         arguments,
         context.recorder,
         context.exit_stack,
-        more=lambda start: pool_argument(pool_of(context, start.token, start.host)),
+        extra_arguments=lambda start: pool_argument(pool_of(context, start.token, start.host)),
     )
     network = supervised_network(recipe, context.store.outputs)
     return cluster_trainer(there, FlatParameters(network), training, context.recorder)
 
 
 def cluster_trainer(
-    there: ClusterBackend,
+    backend: ClusterBackend,
     flat: FlatParameters,
     training: BatchTraining,
     recorder: Recorder,
     kind: type[FullBatchTrainer] = FullBatchTrainer,
 ) -> FullBatchTrainer:
     """Return the trainer of a cluster; ``flat`` is the same network, for checkpoints."""
-    return kind(there, method_of(training, there, there), flat, training, recorder, described(flat.module))
+    return kind(
+        backend, method_of(training, backend, backend), flat, training, recorder, described(flat.module)
+    )

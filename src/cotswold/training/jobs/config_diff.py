@@ -58,11 +58,11 @@ def metadata(recipe: Recipe) -> dict[str, object]:
     return {"format": FORMAT, "recipe": fixed_fields(recipe)}
 
 
-def differences(there: Recipe, here: Recipe) -> str | None:
+def differences(old: Recipe, new: Recipe) -> str | None:
     """Return the fixed fields in which two recipes differ, as text; None if they match. `PLACES` may
     differ.
     """
-    one, other = (dict(_fields(fixed_fields(each))) for each in (there, here))
+    one, other = (dict(_fields(fixed_fields(each))) for each in (old, new))
     differing = [key for key in one | other if one.get(key) != other.get(key) and key not in PLACES]
     if not differing:
         return None

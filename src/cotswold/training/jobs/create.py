@@ -80,7 +80,7 @@ def open_job(
     resume: Resume = Resume.NEVER,
     progress: Progress | None = None,
     rank_context: RankContext = SINGLE_PROCESS,
-    began: float | None = None,
+    start_time: float | None = None,
 ) -> RecipeJob:
     """Return a job for a recipe in a new directory, or for a run that is resumed.
 
@@ -107,7 +107,7 @@ def open_job(
         StoreError: If a store is damaged, or has other samples than the run's.
         MachineError: If the device is missing. Every rank raises the same error.
     """
-    began = time.monotonic() if began is None else began
+    start_time = time.monotonic() if start_time is None else start_time
 
     def opened() -> RecipeJob:
         path = _directory(recipe, directory, overrides)
@@ -131,7 +131,7 @@ def open_job(
             "resume=True)"
         )
     job = open_on_all_ranks(rank_context, opened, tell, lambda found: _attach(found, rank_context))
-    return replace(job, start_time=began)
+    return replace(job, start_time=start_time)
 
 
 def open_on_all_ranks(
@@ -332,9 +332,9 @@ def check_backbone(recipe: Recipe) -> None:
         )
 
 
-def same_recipe(wanted: Recipe, kept: Recipe, path: Path) -> None:
+def same_recipe(requested: Recipe, saved: Recipe, path: Path) -> None:
     """Raise RunError if the run was trained with another recipe, apart from fields that may change."""
-    differing = differences(kept, wanted)
+    differing = differences(saved, requested)
     if differing is not None:
         raise RunError(
             f"the run in {path} has another recipe, which differs in {differing}; resume it "

@@ -44,26 +44,26 @@ def epochs_of(recipe: Recipe) -> Epochs:
     return (general,)
 
 
-def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
+def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
     """Return the recipe with the run's original epochs, and the totals of all extensions, the new one
     included.
 
     If no epochs, or the same total, are requested, the run is unchanged. Raises RunError if fewer epochs are
     requested, MachineError if the record of extensions is damaged.
     """
-    if isinstance(wanted.training, _UNPHASED) or isinstance(kept.training, _UNPHASED):
-        return wanted, ()  # without a schedule, more epochs need no new phase
-    noted, began, asks = read(run), epochs_of(kept), epochs_of(wanted)
+    if isinstance(requested.training, _UNPHASED) or isinstance(saved.training, _UNPHASED):
+        return requested, ()  # without a schedule, more epochs need no new phase
+    noted, began, asks = read(run), epochs_of(saved), epochs_of(requested)
     if any(len(total) != len(began) for total in noted):
         raise _damaged(run, "is of a run with more or fewer stacks")
     last = noted[-1] if noted else began
-    wanted = _with_epochs(wanted, kept)
+    requested = _with_epochs(requested, saved)
     if asks in (began, last) or len(asks) != len(began):  # other stacks raise an error elsewhere
-        return wanted, noted
+        return requested, noted
     if any(new < old for new, old in zip(asks, last, strict=True)):
         goes_on = (
             f"cotswold train --run {run.path} --resume"
-            if kept.network.module is None
+            if saved.network.module is None
             else "resume=True without epochs"
         )
         raise RunError(
@@ -73,7 +73,7 @@ def asked_for(wanted: Recipe, kept: Recipe, run: RunDirectory) -> tuple[Recipe, 
             "changes "
             f"use: {goes_on}"
         )
-    return wanted, (*noted, asks)
+    return requested, (*noted, asks)
 
 
 def read(run: RunDirectory) -> tuple[Epochs, ...]:

@@ -135,8 +135,8 @@ class Rank:
 class ModelParallelWorker:
     """The leader's task, with the interface of a worker (`Work`)."""
 
-    def __init__(self, rank: Rank, led: LeaderGroup) -> None:
-        self._rank, self._followers = rank, led
+    def __init__(self, rank: Rank, group: LeaderGroup) -> None:
+        self._rank, self._followers = rank, group
         self._flops = rank.objective.flops  # of the whole module, before the followers compute
         self._scattered: Tensor | None = None
         self._answered = 0

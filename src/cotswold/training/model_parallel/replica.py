@@ -61,9 +61,9 @@ class ReplicaLayers(LayerObjective):
 class ModelParallelReplica:
     """The leader's task (`RankedWork`)."""
 
-    def __init__(self, rank: Rank, led: LeaderGroup, decay: float) -> None:
+    def __init__(self, rank: Rank, group: LeaderGroup, decay: float) -> None:
         """``decay`` times a weight is added to its gradient."""
-        self._rank, self._followers, self._decay = rank, led, decay
+        self._rank, self._followers, self._decay = rank, group, decay
         self._lead_lock = threading.Lock()
         """Held while the followers receive and execute a command."""
         self.next_samples: Sequence[Sequence[int]] = ()
@@ -141,12 +141,12 @@ class ModelParallelReplica:
         return {number: each.rank for number, each in parts.items()}
 
     @contextmanager
-    def concurrent_step(self, said: StepMessage) -> Iterator[None]:
+    def concurrent_step(self, message: StepMessage) -> Iterator[None]:
         """Make the followers take a step while this process takes it in a thread other than the main one."""
         try:
             with self._lead_lock:
                 self._owing = self._followers.processes
-                _broadcast_step(self._rank, said)
+                _broadcast_step(self._rank, message)
                 yield
                 self._owing = ()
         except Exception as error:
@@ -214,9 +214,9 @@ class ModelParallelSteps:
         return closing
 
 
-def _broadcast_step(rank: Rank, said: StepMessage | None) -> None:
+def _broadcast_step(rank: Rank, message: StepMessage | None) -> None:
     """Broadcast a step to the followers; None ends them."""
-    words = bytearray(json.dumps(None if said is None else asdict(said)).encode())
+    words = bytearray(json.dumps(None if message is None else asdict(message)).encode())
     dist.broadcast(torch.tensor([len(words)]), 0, group=rank.wire)
     dist.broadcast(torch.frombuffer(words, dtype=torch.uint8), 0, group=rank.wire)
 

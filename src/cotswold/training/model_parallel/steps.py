@@ -100,9 +100,9 @@ class RankWork:
 class RankAccumulation(Accumulation, HostVectors):
     """The steps of one rank since the last push."""
 
-    def __init__(self, work: RankWork, own: OwnSteps, push_samples: int) -> None:
+    def __init__(self, work: RankWork, local_steps: OwnSteps, push_samples: int) -> None:
         layout = tuple((slot.name, slot.rows, slot.columns) for slot in work.layout)
-        super().__init__(work, layout, own, push_samples, self)
+        super().__init__(work, layout, local_steps, push_samples, self)
         self._rank = work.rank
         self.closings = 0
         """The number of closed accumulations."""
@@ -160,49 +160,57 @@ class StepMessage:
 class RankSteps:
     """One rank's side of the common steps."""
 
-    def __init__(self, rank: Rank, decay: float, own: OwnSteps, push_samples: int) -> None:
-        self._accumulation = RankAccumulation(RankWork(rank, decay), own, push_samples)
+    def __init__(self, rank: Rank, decay: float, local_steps: OwnSteps, push_samples: int) -> None:
+        self._accumulation = RankAccumulation(RankWork(rank, decay), local_steps, push_samples)
         self._rank, self._number = rank, rank.number
 
-    def step_as_leader(self, said: StepMessage, task: StepTask) -> tuple[PortionSum, PushResult | None]:
+    def step_as_leader(self, message: StepMessage, task: StepTask) -> tuple[PortionSum, PushResult | None]:
         """Take a step on the first rank; return the sums and, if the accumulation closes, the push to each
         server.
 
         After the call nothing refers to pulled buffers.
         """
-        self._settle(said)
+        self._settle(message)
         self._accumulation.begin(task)
-        found = self._accumulation.step(said.samples, said.rate, said.opens_accumulation)
-        return found, self._accumulation.close() if said.closes else None
+        found = self._accumulation.step(message.samples, message.rate, message.opens_accumulation)
+        return found, self._accumulation.close() if message.closes else None
 
-    def step_as_follower(self, said: StepMessage, take: Take, closed: Closed) -> None:
+    def step_as_follower(self, message: StepMessage, take: Take, closed: Closed) -> None:
         """Take the same step on a follower: ``take`` returns pulled shards, ``closed`` receives the push."""
-        self._settle(said)
+        self._settle(message)
         rank_of = {number: each.rank for number, each in self._accumulation.parts.items()}
         own = {
-            number: version for number, version in said.installed_versions if rank_of[number] == self._number
+            number: version
+            for number, version in message.installed_versions
+            if rank_of[number] == self._number
         }
-        taken = take(said.pull[0], own)
+        taken = take(message.pull[0], own)
         newest = [
             (number, version, taken[number] if number in own else RemoteBuffers(rank_of[number]))
-            for number, version in said.installed_versions
+            for number, version in message.installed_versions
         ]
         shards, versions, buffers = zip(*newest, strict=True) if newest else ((), (), ())
-        pulled = PulledNewer(said.pull[0], "", said.pull[1], shards, versions, buffers)
+        pulled = PulledNewer(message.pull[0], "", message.pull[1], shards, versions, buffers)
         task = StepTask(
-            [pulled], (0, 0), said.rate, said.opens_accumulation, said.closes, said.pull, said.behind
+            [pulled],
+            (0, 0),
+            message.rate,
+            message.opens_accumulation,
+            message.closes,
+            message.pull,
+            message.behind,
         )
         del taken, newest, buffers, pulled
         self._accumulation.begin(task)
-        self._accumulation.step(said.samples, said.rate, said.opens_accumulation)
-        if said.closes:
+        self._accumulation.step(message.samples, message.rate, message.opens_accumulation)
+        if message.closes:
             self._accumulation.close()
             closed(self._accumulation.closings, self._accumulation.closed)
 
-    def _settle(self, said: StepMessage) -> None:
-        self._rank.expect([said.samples, *said.next_samples])
-        if said.shards is not None:
-            self._accumulation.settle([Shard(*each) for each in said.shards])  # type: ignore[arg-type]  # as JSON says it
+    def _settle(self, message: StepMessage) -> None:
+        self._rank.expect([message.samples, *message.next_samples])
+        if message.shards is not None:
+            self._accumulation.settle([Shard(*each) for each in message.shards])  # type: ignore[arg-type]  # as JSON says it
 
 
 PushResult = tuple[Mapping[str, ServerUpdate], Pushed]

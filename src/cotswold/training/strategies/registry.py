@@ -118,7 +118,7 @@ ENTRIES = {
     "joint": StrategyEntry(
         f"{_STACKS}:joint_in_memory", offloaded=f"{_STACKS}:joint_on_disk", sharded=f"{_STACKS}:joint_on_mesh"
     ),
-    "supervised": StrategyEntry(f"{_SUPERVISED}:in_memory", sharded=f"{_SUPERVISED}:on_mesh"),
+    "supervised": StrategyEntry(f"{_SUPERVISED}:in_memory", sharded=f"{_SUPERVISED}:build_sharded"),
     "batch": StrategyEntry("cotswold.training.full_batch.strategy:build"),
     "downpour": StrategyEntry("cotswold.training.async_sgd.strategy:build"),
 }

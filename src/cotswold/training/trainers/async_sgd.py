@@ -201,7 +201,7 @@ class AsyncTrainer:
             raise unjudged
         return finished
 
-    def _learn(self, replicas: Replicas, showing: StatusReporter) -> bool:
+    def _learn(self, replicas: Replicas, reporter: StatusReporter) -> bool:
         recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
         recorder.restart_means(0.0)
         while not replicas.is_over:
@@ -219,13 +219,13 @@ class AsyncTrainer:
                 raise recorder.divergence_error(what, f"sample {self.number}")
             if self._validations.is_exhausted:
                 self._ended = f"no better validation {self._validations.patience} times"
-                with showing.activity("ending: validation no longer improves"):
+                with reporter.activity("ending: validation no longer improves"):
                     replicas.pause()
                 break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
                 recorder.stop.is_limited = True
             if recorder.stop.signal is not None or recorder.stop.is_limited:
-                with showing.activity("stopping: finishing samples in flight first"):
+                with reporter.activity("stopping: finishing samples in flight first"):
                     replicas.pause()
                 for learnt in replicas.proceed(POLL_SECONDS):  # reports of the samples in flight
                     self._count(learnt, replicas.flops[1])

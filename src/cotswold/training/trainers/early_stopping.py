@@ -29,26 +29,26 @@ class EarlyStopping:
         return self.patience is not None and self.evaluations_without_gain >= self.patience
 
     def record(
-        self, judged: EvaluateReply | None, evaluator: Evaluator | None, saving: AsyncCheckpointWriter
+        self, reply: EvaluateReply | None, evaluator: Evaluator | None, writer: AsyncCheckpointWriter
     ) -> None:
         """Write the event of an evaluation; if the result is the best, save its parameters."""
-        if judged is None or evaluator is None:
+        if reply is None or evaluator is None:
             return
-        number, means = judged.number, dict(judged.means)
+        number, means = reply.number, dict(reply.means)
         self._recorder.event(
             "validation",
             phase="layers",
             step=number,
             phase_step=number,
             training_seconds=self._recorder.seconds,
-            validation_seconds=judged.seconds,
+            validation_seconds=reply.seconds,
             **means,
         )
         point = evaluator.parameters() if number and means["loss"] < self.best_loss else None
         if means["loss"] < self.best_loss and (point is not None or not number):
             self.best_loss, self.evaluations_without_gain = means["loss"], 0
             if point is not None:
-                saving.save_best(number, point)
+                writer.save_best(number, point)
         else:
             self.evaluations_without_gain += 1
 

@@ -37,20 +37,20 @@ def offloaded(recipe: Recipe, **fields: object) -> Recipe:
 
 
 def test_a_stack_has_room_for_the_rows_that_a_strip_needs_however_little_memory_there_is() -> None:
-    assert row_capacities([stack(101)], 0, together=False) == [min_rows(stack(101).filters)]
+    assert row_capacities([stack(101)], 0, is_joint=False) == [min_rows(stack(101).filters)]
 
 
 def test_with_memory_enough_every_row_has_room() -> None:
     stacks = [stack(101), stack(41)]
-    assert row_capacities(stacks, 1 << 30, together=False) == [
+    assert row_capacities(stacks, 1 << 30, is_joint=False) == [
         geometry.filters.grid[0] for geometry in stacks
     ]
 
 
 def test_what_rows_take_together_is_no_more_than_there_is() -> None:
     stacks = [stack(101), stack(41)]
-    for given in range(least_bytes(stacks, together=False), 100 * row_bytes(stacks[0].filters), 977):
-        found = row_capacities(stacks, given, together=False)
+    for given in range(least_bytes(stacks, is_joint=False), 100 * row_bytes(stacks[0].filters), 977):
+        found = row_capacities(stacks, given, is_joint=False)
         momentum = 3 * row_bytes(stacks[0].filters)
         assert (
             momentum
@@ -68,7 +68,7 @@ def test_training_from_the_disk_needs_memory_for_some_rows_and_the_maps_alone(la
     needed = training_bytes(offloaded(large), batch)
     assert (
         needed
-        == least_bytes(large.stack_geometries(), together=False) + maps_bytes(large, batch) + OTHER_BYTES
+        == least_bytes(large.stack_geometries(), is_joint=False) + maps_bytes(large, batch) + OTHER_BYTES
     )
     assert needed < training_bytes(large, batch) / 3
 

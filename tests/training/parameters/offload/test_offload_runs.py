@@ -139,7 +139,7 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
 
     def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
         given.append(size)
-        return row_capacities(layers, size, together=together)
+        return row_capacities(layers, size, is_joint=together)
 
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
     monkeypatch.setattr(holder, "row_capacities", noted)

@@ -244,7 +244,7 @@ def test_a_row_that_cannot_be_written_stops_the_run_at_the_latest_when_it_is_sav
 
     monkeypatch.setattr(aligned.AlignedFile, "write", full)
     both.streamed.stream.filters.take(0)
-    both.streamed.stream.filters.release(0, changed=True)
+    both.streamed.stream.filters.release(0, is_changed=True)
     with pytest.raises(DiskFullError, match="no room left"):
         both.streamed.stream.settle()
 

@@ -35,7 +35,7 @@ def row_bytes(layer: BlockLocal) -> int:
     return layer.parameters // layer.grid[0] * FLOAT_BYTES
 
 
-def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
+def least_bytes(geometries: Sequence[StackGeometry], is_joint: bool) -> int:
     """Return the minimum bytes of the rows of all stacks in memory.
 
     Momenta of all stacks count if they are trained ``together``, otherwise those of the largest.
@@ -43,10 +43,10 @@ def least_bytes(geometries: Sequence[StackGeometry], together: bool) -> int:
     layers = [geometry.filters for geometry in geometries]
     momenta = [min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers]
     filters = sum(min_rows(layer) * row_bytes(layer) for layer in layers)
-    return filters + (sum(momenta) if together else max(momenta))
+    return filters + (sum(momenta) if is_joint else max(momenta))
 
 
-def row_capacities(geometries: Sequence[StackGeometry], rows_bytes: int, together: bool) -> list[int]:
+def row_capacities(geometries: Sequence[StackGeometry], rows_bytes: int, is_joint: bool) -> list[int]:
     """Return the number of filter rows that each stack may keep in a memory of ``rows_bytes``.
 
     Each stack gets its minimum; the rest is divided by size, because all stacks are read equally often.
@@ -54,7 +54,7 @@ def row_capacities(geometries: Sequence[StackGeometry], rows_bytes: int, togethe
     layers = [geometry.filters for geometry in geometries]
     least = [min_rows(layer) for layer in layers]
     more = [(layer.grid[0] - one) * row_bytes(layer) for layer, one in zip(layers, least, strict=True)]
-    share = min(max(rows_bytes - least_bytes(geometries, together), 0) / max(sum(more), 1), 1.0)
+    share = min(max(rows_bytes - least_bytes(geometries, is_joint), 0) / max(sum(more), 1), 1.0)
     return [one + int(share * (layer.grid[0] - one)) for layer, one in zip(layers, least, strict=True)]
 
 

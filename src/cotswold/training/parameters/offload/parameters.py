@@ -56,7 +56,7 @@ class OffloadedParameters:
         geometries = recipe.stack_geometries()
         maps = maps_bytes(recipe, recipe.training.batch_size)
         rows_bytes = int(ROWS_FRACTION * (available_bytes() - OTHER_BYTES - reading)) - maps
-        room_of = row_capacities(geometries, rows_bytes, together=isinstance(recipe.training, JointTraining))
+        room_of = row_capacities(geometries, rows_bytes, is_joint=isinstance(recipe.training, JointTraining))
         self._stacks = [
             OffloadedStack(
                 geometry,

@@ -33,7 +33,7 @@ class Streamed:
         """Measure the norms of the filters."""
         for visit in self.stream.sweep():
             self._part(visit.row).measure()
-            self.stream.filters.release(visit.row, changed=False)
+            self.stream.filters.release(visit.row, is_changed=False)
 
     def decode(self, batch: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``αWx`` and ``W'αWx``; each row is read once for both."""
@@ -44,7 +44,7 @@ class Streamed:
             z[:, :, self._written(visit.row)] = respond(part.state, batch[:, :, seen], part.layer)
             self._decode_strip(visit.strip, z, decoded)
             for row in visit.finished:
-                self.stream.filters.release(row, changed=False)
+                self.stream.filters.release(row, is_changed=False)
         return z, decoded
 
     def move(

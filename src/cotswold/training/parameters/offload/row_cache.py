@@ -38,8 +38,8 @@ class RowThreads:
 class RowCache:
     """A cache for a limited number of rows; a released row stays until its space is needed."""
 
-    def __init__(self, files: RowFiles, room: int, threads: RowThreads) -> None:
-        self.files, self.capacity, self._threads = files, room, threads
+    def __init__(self, files: RowFiles, capacity: int, threads: RowThreads) -> None:
+        self.files, self.capacity, self._threads = files, capacity, threads
         self._loads: dict[int, Future[None]] = {}
         self._writes: dict[int, Future[None]] = {}
         self._idle: dict[int, None] = {}
@@ -66,10 +66,10 @@ class RowCache:
         if write is not None:
             write.result()
 
-    def release(self, row: int, *, changed: bool) -> None:
+    def release(self, row: int, *, is_changed: bool) -> None:
         """Release a row; a changed row is written in the background."""
         self._idle[row] = None
-        if changed:
+        if is_changed:
             self._writes[row] = self._threads.writers.submit(self.files.write, row)
 
     def fill(self, row: int) -> None:

@@ -87,7 +87,7 @@ class Move:
     def release(self, row: int) -> None:
         """Release a row that has changed."""
         for ahead in (self._filters, self._momentum):
-            ahead.cache.release(row, changed=True)
+            ahead.cache.release(row, is_changed=True)
 
     def _prefetch(self) -> None:
         """Prefetch both tensors alternately: readers serve requests in order."""

@@ -66,7 +66,7 @@ class OffloadedStack(SparseAutoencoderStack):
             self.stream.filters.fill(row)
             blocks = Box((row, 0), (row + 1, layer.grid[1]))
             self.filters[row] = ops.random_filters(layer, self.seed, self.index, blocks=blocks)[0]
-            self.stream.filters.release(row, changed=True)
+            self.stream.filters.release(row, is_changed=True)
         for ones in (self.alpha, self.norms, self.gain):
             ones.fill_(1)
 
@@ -82,7 +82,7 @@ class OffloadedStack(SparseAutoencoderStack):
         for row in range(self.geometry.filters.grid[0]):
             cache.fill(row)
             self.momentum_rows.arena.tensor[row].zero_()
-            cache.release(row, changed=True)
+            cache.release(row, is_changed=True)
 
     def free_momentum(self) -> None:
         """Delete the momentum, in memory and on disk."""
@@ -181,7 +181,7 @@ class OffloadedStack(SparseAutoencoderStack):
 
     def _done(self, rows: Iterable[int]) -> None:
         for row in rows:
-            self.stream.filters.release(row, changed=False)
+            self.stream.filters.release(row, is_changed=False)
 
     def _written(self, blocks: slice) -> slice:
         high = self.geometry.filters.rows
