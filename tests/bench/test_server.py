@@ -121,7 +121,7 @@ def test_slow_links_have_bars_for_three_copies_by_star_and_by_chain(monkeypatch:
 
     class Crowd:
         def rate(self, group: Any, verb: str, _: float) -> float:
-            return 20.0 if verb == "pulls" else rates["1 copy" if group.copies == 1 else group.way]
+            return 20.0 if verb == "pulls" else rates["1 copy" if group.copies == 1 else group.topology]
 
     monkeypatch.setattr(links, "why_not", lambda: None)
     monkeypatch.setattr(links, "Hosts", lambda *_, **__: nullcontext(SimpleNamespace(control_congestion=id)))

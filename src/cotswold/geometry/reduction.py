@@ -110,7 +110,7 @@ class ReductionPlan:
 
         >>> there = ReductionPlan(2, 0, 4, (Step(0, 1, 0, 0, 4),))
         >>> there.mirrored().steps
-        (Step(stage=0, sender=0, receiver=1, begin=0, end=4, adds=False, lane=0),)
+        (Step(stage=0, sender=0, receiver=1, begin=0, end=4, is_sum=False, lane=0),)
         """
         last = self.stages - 1
         back = sorted(

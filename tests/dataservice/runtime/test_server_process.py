@@ -59,7 +59,7 @@ class Work:
     """Makes batches of (1, 1, 1) samples, or runs a given action."""
 
     terms = "{}"
-    cache = SimpleNamespace(hits=0, misses=0, bytes=0, bytes_most=0)
+    cache = SimpleNamespace(hits=0, misses=0, bytes=0, peak_bytes=0)
 
     def __init__(self, make: Callable[[int], tuple[torch.Tensor, torch.Tensor]]) -> None:
         self._make = make

@@ -45,7 +45,7 @@ class Cache(Protocol):
     hits: int
     misses: int
     bytes: int
-    bytes_most: int
+    peak_bytes: int
 
 
 @runtime_checkable
@@ -250,7 +250,7 @@ class DataServer:
             cache.hits,
             cache.misses,
             cache.bytes,
-            cache.bytes_most,
+            cache.peak_bytes,
             self._machine.waiting,
             self._batches,
             self._sent_bytes,
