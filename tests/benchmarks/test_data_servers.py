@@ -66,7 +66,7 @@ def test_cells_are_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_subject_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(data_servers, ["--subject", "cats", "--out", str(tmp_path)])
-    assert left.value.code == 2 and "there is no subject cats" in capsys.readouterr().err
+    assert left.value.code == 2 and "--subject cats is unknown" in capsys.readouterr().err
 
 
 @pytest.mark.soak

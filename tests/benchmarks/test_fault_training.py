@@ -200,7 +200,7 @@ def test_who_is_left_or_ended_otherwise_is_named() -> None:
     left = audit.nobody_left(["host 1: 5 sleep"], {"train": 143}, wanted)
     assert not left.holds and "sleep" in left.words
     failed = audit.nobody_left([], {"train": 1, "station 0": -9}, wanted)
-    assert not failed.holds and failed.words == "train ended with 1; station 0 ended with -9"
+    assert not failed.holds and failed.words == "train exited with 1; station 0 exited with -9"
 
 
 def training(rate: float, right: float, holds: bool = True) -> Document:
@@ -237,7 +237,7 @@ def test_rates_are_of_the_last_seconds() -> None:
 def test_a_time_without_faults_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(fault_training, ["--minutes", "0.2", "--out", str(tmp_path)])
-    assert left.value.code == 2 and "--minutes 0.2 has no time" in capsys.readouterr().err
+    assert left.value.code == 2 and "--minutes 0.2 is too short" in capsys.readouterr().err
 
 
 @pytest.mark.soak

@@ -114,7 +114,7 @@ def test_a_command_that_fails_is_named_and_the_others_run(tmp_path: Path) -> Non
     here = running(tmp_path, machine, 1.0, **sources)
     here.run = run
     here.all([*sources], lambda: None)
-    assert here.problems == {"bad": "bad: bad.py ended with status 1"}
+    assert here.problems == {"bad": "bad: bad.py exited with status 1"}
     assert here.kept("good") and not here.kept("bad")
 
 
@@ -233,7 +233,7 @@ def test_data_servers_are_shown_beside_other_feeders_with_their_cache_and_kills(
     (table,) = found.tables
     assert len(table.rows) == len(rows) and len(found.claims) == 4
     assert f"{rows[0]['subject']} {rows[0]['samples_a_core_second']['median']:,.0f}" in found.claims[0].ours
-    assert "0 came twice and 0 not at all" in found.claims[3].ours
+    assert "0 were duplicated and 0 lost" in found.claims[3].ours
     nothing: dict[str, dict[str, list[object]]] = {
         "summary": {"rows": [], "cache": [], "killed": [], "bars": []}
     }
