@@ -10,7 +10,7 @@ from pathlib import Path
 from cotswold.bench.measure import document
 from cotswold.cli.support.tables import at_least_one, leave
 from cotswold.ui.terminal import progress_bar
-from lib.augmentation import augmenting
+from lib.augmentation import augmentation_rates
 from lib.command import Json, command, main, spreads
 
 
@@ -40,7 +40,9 @@ def augment(
         Print JSON.
     """
     with progress_bar("measuring", "shapes") as advance:
-        measured = augmenting(at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance)
+        measured = augmentation_rates(
+            at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance
+        )
     found = document("augment", command(), images=images, **measured)
     leave(found, "augment", out, json_)
     if not json_:

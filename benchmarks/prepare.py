@@ -12,7 +12,7 @@ from cotswold.cli.support.tables import at_least_one, cores, leave
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
 from lib.command import Json, command, main, spreads
-from lib.preparation import preparing
+from lib.preparation import preparation_rates
 
 
 def prepare(
@@ -49,7 +49,7 @@ def prepare(
         Print JSON.
     """
     with progress_bar("measuring", "rounds") as advance:
-        measured = preparing(
+        measured = preparation_rates(
             open_source(source),
             (at_least_one(size, "--size"),) * 2,
             cores() if jobs is None else at_least_one(jobs, "--jobs"),

@@ -19,7 +19,7 @@ from lib.command import main
 from lib.papers.chilimbi_feeding import feeding
 from lib.papers.page import Given, entries, page, told
 from lib.papers.part import Claim, Found, Paper, Part
-from lib.papers.runner import BENCHMARKS, Running, read, run_here
+from lib.papers.runner import BENCHMARKS, PaperRunner, read, run_here
 from lib.papers.sources import SIZES, SOURCES, Command, Source, size_of
 from papers import PAPERS, papers
 
@@ -81,8 +81,10 @@ def source(name: str, minutes: float, goes_on: bool = False) -> Source:
     return Source(dict.fromkeys(SIZES, words), dict.fromkeys(SIZES, minutes), goes_on)
 
 
-def running(folder: Path, machine: Machine, hours: float, **sources: Source) -> Running:
-    return Running(folder, folder / "work", "glance", hours, sources, run=machine, clock=lambda: machine.now)
+def running(folder: Path, machine: Machine, hours: float, **sources: Source) -> PaperRunner:
+    return PaperRunner(
+        folder, folder / "work", "glance", hours, sources, run=machine, clock=lambda: machine.now
+    )
 
 
 def test_what_takes_least_is_run_first_and_what_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_every_command_has_its_words_at_every_size(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in SIZES:
-        here = Running(tmp_path, tmp_path, size, 1.0)
+        here = PaperRunner(tmp_path, tmp_path, size, 1.0)
         for each in SOURCES[name].commands[size]:
             words = here.words(each, 1.0)
             if words[1:3] == ["-m", "cotswold"]:

@@ -26,7 +26,7 @@ from cotswold.ui.format import duration
 from cotswold.ui.terminal import say
 from lib.accuracy.served import learn
 from lib.cells import number
-from lib.downpour.simulation import Simulating
+from lib.downpour.simulation import SimulatedRun
 from lib.simulated_replicas import Learning, Machines
 
 TUNING_SEED = 1_000
@@ -92,7 +92,7 @@ class Trained:
         self._is_served = isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
         self._recipe = recipe if self._is_served else _for_replicas(recipe)
         self._stores, self._rows = stores, rows
-        self._simulating: Simulating | None = None
+        self._simulating: SimulatedRun | None = None
         self._store: Store | None = None
         self._samples = 0
 
@@ -218,10 +218,10 @@ class Trained:
     def _rule(self, candidate: Candidate) -> Rule:
         return Momentum(self.training.momentum) if candidate.rule == "momentum" else Sgd()
 
-    def _ready(self) -> Simulating:
+    def _ready(self) -> SimulatedRun:
         if self._simulating is None:
             self._samples = self.store.splits["train"]
-            self._simulating = Simulating(self._recipe, self.store, self._rows / self.case.name)
+            self._simulating = SimulatedRun(self._recipe, self.store, self._rows / self.case.name)
         return self._simulating
 
 
