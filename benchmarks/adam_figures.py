@@ -17,7 +17,7 @@ from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Json, main, rows
 from lib.downpour.plots import draw_adam_figures
-from lib.downpour.scaling import Growing, simulated_speed
+from lib.downpour.scaling import ScalingCase, simulated_speed
 from lib.mnist import recipe_here
 
 BEYOND = (1, 2, 4, 8, 16, 32, 64)
@@ -69,7 +69,7 @@ def adam_figures(
     cells = Cells("adam-figures", out, minutes, summary, recipe=read.name, seconds=seconds, cores=cores())
     store = open_store(read, stores)
     with TemporaryDirectory() as folder:
-        growing = Growing(read, store, Path(folder), seconds)
+        growing = ScalingCase(read, store, Path(folder), seconds)
 
         def plan() -> Plan:
             for turn in range(require_positive(rounds, "--rounds")):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import require_positive, write_result
+from cotswold.cli.support.tables import write_result
 from cotswold.ui.terminal import progress_bar
-from lib.augmentation import augmenting
+from lib.augmentation import augmentation_rates
 from lib.command import Json, command, main, spreads
 
 
@@ -40,8 +40,8 @@ def augment(
         Print JSON.
     """
     with progress_bar("measuring", "shapes") as advance:
-        measured = augmenting(
-            require_positive(images, "--images"), require_positive(rounds, "--rounds"), advance
+        measured = augmentation_rates(
+            at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance
         )
     found = document("augment", command(), images=images, **measured)
     write_result(found, "augment", out, json_)

@@ -20,15 +20,15 @@ from collections import Counter
 from pathlib import Path
 
 from cotswold.ui.terminal import write_message
-from lib.fuzz.controller import ControllerVictim
-from lib.fuzz.endpoint import EndpointVictim
-from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.controller import ControllerTarget
+from lib.fuzz.endpoint import EndpointTarget
+from lib.fuzz.parameter_server import ServerTarget
 from lib.fuzz.search import Make, hunt, read, replay, write
 
-VICTIMS: dict[str, Make] = {
-    "keeper": KeeperVictim,
-    "controller": ControllerVictim,
-    "endpoint": EndpointVictim,
+TARGETS: dict[str, Make] = {
+    "keeper": ServerTarget,
+    "controller": ControllerTarget,
+    "endpoint": EndpointTarget,
 }
 _ROUND_SECONDS = 10.0
 _GROWTH_MIB = 128.0
@@ -47,7 +47,7 @@ def resident_mib() -> float:
 def again(path: Path) -> int:
     """Replay the messages of a file; return 1 if they break the target again."""
     kind, said = read(path)
-    broken = replay(VICTIMS[kind], said)
+    broken = replay(TARGETS[kind], said)
     print(broken or f"{kind}: {len(said)} messages, no failure")
     return 1 if broken else 0
 
@@ -61,7 +61,7 @@ def hunts(kinds: list[str], seconds: float, seed: int, out: Path) -> int:
     while rounds == 0 or time.monotonic() < deadline:
         for kind in kinds:
             share = min(_ROUND_SECONDS, max(0.0, deadline - time.monotonic()) / len(kinds))
-            found = hunt(VICTIMS[kind], kind, seed + rounds, share)
+            found = hunt(TARGETS[kind], kind, seed + rounds, share)
             lives[kind] += found.lives
             messages[kind] += found.messages
             refused[kind] += found.refused
@@ -96,15 +96,15 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", default=",".join(VICTIMS))
+    parser.add_argument("--kinds", default=",".join(TARGETS))
     parser.add_argument("--out", type=Path, default=Path())
     parser.add_argument("--replay", type=Path)
     given = parser.parse_args()
     if given.replay is not None:
         return again(given.replay)
     kinds = given.kinds.split(",")
-    if unknown := [each for each in kinds if each not in VICTIMS]:
-        parser.error(f"{unknown[0]!r} is none of {', '.join(VICTIMS)}")
+    if unknown := [each for each in kinds if each not in TARGETS]:
+        parser.error(f"{unknown[0]!r} is none of {', '.join(TARGETS)}")
     return hunts(kinds, given.seconds, given.seed, given.out)
 
 

@@ -23,7 +23,7 @@ from lib.papers.coates2013 import PAPER as COATES
 from lib.papers.dean2012 import PAPER as DEAN
 from lib.papers.page import Given, page, told
 from lib.papers.part import Paper
-from lib.papers.runner import BENCHMARKS, Running, read
+from lib.papers.runner import BENCHMARKS, PaperRunner, read
 from lib.papers.sources import SIZES, Size, size_of
 
 PAPERS: dict[str, Paper] = {paper.name: paper for paper in (COATES, DEAN, ABERDEEN, CHILIMBI)}
@@ -79,7 +79,7 @@ def papers(
     size = size_of(hours) if hours else _largest(out / paper, needed)
     folder = out / paper / size
     create_result_folder(folder)
-    running = Running(folder, folder / "work", size, hours)
+    running = PaperRunner(folder, folder / "work", size, hours)
     folders = [folder] if no_earlier else [folder, earlier]
 
     def given() -> dict[str, Given]:

@@ -18,7 +18,7 @@ from cotswold.training import open_store
 from lib.cells import Cells, number
 from lib.command import Json, Overrides, main
 from lib.mnist import recipe_here
-from lib.persistence import LEAST_WANTED, Persisting
+from lib.persistence import LEAST_WANTED, PersistencePair
 from lib.persistence_plots import drawing
 
 NAME = "persistence"
@@ -87,7 +87,7 @@ def persistence(
     cells = Cells(NAME, out, minutes, summary, **settings, servers=servers, workers=workers)
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a directory; create it or use another --folder")
-    with Persisting(read, open_store(read, stores), folder, flush) as persisting:
+    with PersistencePair(read, open_store(read, stores), folder, flush) as persisting:
 
         def plan() -> Iterator[tuple[str, Callable[[], Document]]]:
             for count in counts:

@@ -12,7 +12,7 @@ from cotswold.cli.support.tables import cores, require_positive, write_result
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
 from lib.command import Json, command, main, spreads
-from lib.preparation import preparing
+from lib.preparation import preparation_rates
 
 
 def prepare(
@@ -49,7 +49,7 @@ def prepare(
         Print JSON.
     """
     with progress_bar("measuring", "rounds") as advance:
-        measured = preparing(
+        measured = preparation_rates(
             open_source(source),
             (require_positive(size, "--size"),) * 2,
             cores() if jobs is None else require_positive(jobs, "--jobs"),

@@ -22,7 +22,7 @@ from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Flag, Json, main, rows
 from lib.downpour.plots import draw_staleness
-from lib.downpour.simulation import RULES, Simulating
+from lib.downpour.simulation import RULES, SimulatedRun
 from lib.mnist import source
 from lib.simulated_replicas import Learning, Machines
 
@@ -126,7 +126,7 @@ def staleness(
     count = store.splits["train"]
 
     with TemporaryDirectory() as folder:
-        simulating = Simulating(read, store, Path(folder))
+        simulating = SimulatedRun(read, store, Path(folder))
 
         def cell(name: str, number: int, rate: float, seed: int) -> Document:
             machines = Machines(number, 1.0, speeds, jitter, travel, seed=seed)

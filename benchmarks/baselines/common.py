@@ -29,7 +29,7 @@ DEGREES, SCALE, SHIFT = 15.0, 0.1, 1 / 14
 
 
 @dataclass(frozen=True)
-class Feeding:
+class LoaderSettings:
     """Settings of one measurement."""
 
     images: str
@@ -48,19 +48,19 @@ class Feeding:
     """Number added to the scaled values."""
 
     @classmethod
-    def asked(cls) -> Feeding:
+    def asked(cls) -> LoaderSettings:
         """Read the settings from the command line."""
         return cls(**json.loads(sys.argv[1]))
 
 
-def images(feeding: Feeding) -> NDArray[np.uint8]:
+def images(feeding: LoaderSettings) -> NDArray[np.uint8]:
     """Map the images into memory, shared by all readers."""
     found: NDArray[np.uint8] = np.load(feeding.images, mmap_mode="r")
     return found
 
 
 def transformed(
-    feeding: Feeding, given: NDArray[np.uint8], chance: np.random.Generator
+    feeding: LoaderSettings, given: NDArray[np.uint8], chance: np.random.Generator
 ) -> NDArray[np.float32]:
     """Return variants of images (n, channel, y, x): float32, scaled, then transformed."""
     values = given.astype(np.float32)
@@ -86,7 +86,7 @@ def _augmentation(tables: str) -> Callable[..., Any] | None:
         return None
 
 
-def transform_name(feeding: Feeding) -> str:
+def transform_name(feeding: LoaderSettings) -> str:
     """Return the name of the library that transforms."""
     return NUMPY if _augmentation(feeding.tables) is None else KERNELS
 
@@ -131,7 +131,7 @@ def moved(given: NDArray[np.float32], draws: NDArray[np.float32]) -> NDArray[np.
     return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
 
 
-def measured(feeding: Feeding, batches: Iterator[Any], transform: str) -> None:
+def measured(feeding: LoaderSettings, batches: Iterator[Any], transform: str) -> None:
     """Take batches for the requested time, after a warm-up that starts at the first batch, and print the
     result."""
     next(batches)

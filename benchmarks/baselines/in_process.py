@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from baselines.common import Feeding, images, measured, transform_name, transformed
+from baselines.common import LoaderSettings, images, measured, transform_name, transformed
 
 
-def batches(feeding: Feeding) -> Iterator[NDArray[np.float32]]:
+def batches(feeding: LoaderSettings) -> Iterator[NDArray[np.float32]]:
     """Yield batches of endless epochs, shuffled."""
     given, chance = images(feeding), np.random.default_rng(0)
     while True:
@@ -23,5 +23,5 @@ def batches(feeding: Feeding) -> Iterator[NDArray[np.float32]]:
 
 
 if __name__ == "__main__":
-    asked = Feeding.asked()
+    asked = LoaderSettings.asked()
     measured(asked, batches(asked), transform_name(asked))

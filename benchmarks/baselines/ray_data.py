@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import ray
 
-from baselines.common import Feeding, images, measured, transform_name, transformed
+from baselines.common import LoaderSettings, images, measured, transform_name, transformed
 
 
-def batches(feeding: Feeding) -> Iterator[Any]:
+def batches(feeding: LoaderSettings) -> Iterator[Any]:
     """Yield batches of endless epochs, shuffled in blocks and in a local buffer, which Ray's guide calls
     cheapest."""
     whole = images(feeding)
@@ -41,7 +41,7 @@ def batches(feeding: Feeding) -> Iterator[Any]:
 
 
 if __name__ == "__main__":
-    asked = Feeding.asked()
+    asked = LoaderSettings.asked()
     path = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}
     ray.init(
         address="local",

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.common import DEGREES, SCALE, SHIFT, Feeding, images, measured
+from baselines.common import DEGREES, SCALE, SHIFT, LoaderSettings, images, measured
 
 
 def dispatch(told: Queue[str]) -> None:
@@ -37,7 +37,7 @@ def work(dispatcher: str) -> None:
     tf.data.experimental.service.WorkerServer(config).join()
 
 
-def batches(feeding: Feeding, dispatcher: str) -> Iterator[Any]:
+def batches(feeding: LoaderSettings, dispatcher: str) -> Iterator[Any]:
     """Yield batches of endless epochs; each worker draws from the whole set in its own order."""
     import tensorflow as tf
 
@@ -89,7 +89,7 @@ def batches(feeding: Feeding, dispatcher: str) -> Iterator[Any]:
 
 def main() -> None:
     """Start the service, measure, end it."""
-    asked = Feeding.asked()
+    asked = LoaderSettings.asked()
     own = multiprocessing.get_context("spawn")
     told = own.Queue()
     started = [own.Process(target=dispatch, args=(told,), daemon=True)]

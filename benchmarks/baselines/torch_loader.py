@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, get_worker_info
 
-from baselines.common import Feeding, images, measured, transform_name, transformed
+from baselines.common import LoaderSettings, images, measured, transform_name, transformed
 
 
 class Images(Dataset[torch.Tensor]):
     """Batches by the indices of their images, with new random variants each time."""
 
-    def __init__(self, feeding: Feeding) -> None:
+    def __init__(self, feeding: LoaderSettings) -> None:
         self._feeding = feeding
         self._images = images(feeding)
         self._chance: np.random.Generator | None = None
@@ -32,7 +32,7 @@ class Images(Dataset[torch.Tensor]):
         return torch.from_numpy(transformed(self._feeding, self._images[np.sort(numbers)], self._chance))
 
 
-def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
+def batches(feeding: LoaderSettings) -> Iterator[torch.Tensor]:
     """Yield batches of endless epochs."""
     data = Images(feeding)
     loader = DataLoader(
@@ -49,5 +49,5 @@ def batches(feeding: Feeding) -> Iterator[torch.Tensor]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    asked = Feeding.asked()
+    asked = LoaderSettings.asked()
     measured(asked, batches(asked), transform_name(asked))

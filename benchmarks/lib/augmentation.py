@@ -36,7 +36,7 @@ LEAST_ACCEPTED = {"elastic, 1 x 28 x 28": 10.0}
 """Least accepted speed-up over SciPy, on one core."""
 
 
-def augmenting(images: int, rounds: int, progress: Progress | None = None) -> Document:
+def augmentation_rates(images: int, rounds: int, progress: Progress | None = None) -> Document:
     """Return images per second of each transform, round by round."""
     seconds: dict[str, dict[str, list[float]]] = {}
     for number, (shape_name, shape) in enumerate(SHAPES.items()):

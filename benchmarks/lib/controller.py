@@ -49,7 +49,7 @@ host."""
 
 
 @dataclass
-class Spent:
+class Cost:
     """Cost of one phase."""
 
     cpu_seconds: float = 0.0
@@ -81,7 +81,7 @@ class Spent:
 
 
 @dataclass
-class Rig:
+class ControllerBench:
     """A controller, its metadata store and its servers."""
 
     servers: int
@@ -94,15 +94,15 @@ class Rig:
             self.name, ControllerSettings(replication_factor=COPIES), self.now, "measured"
         )
         self.names = [f"server-{number:04}" for number in range(self.servers)]
-        self.spent = Spent()
+        self.spent = Cost()
         self._clock = time.process_time
         self._inbox: list[tuple[str, FromServers]] = []
         self._numbers, self._answered = Counter[str](), Counter[str]()
         self._claims: dict[str, KeeperClaims] = {}
 
-    def begin(self) -> Spent:
+    def begin(self) -> Cost:
         """Start a new account, which later work adds to."""
-        self.spent = Spent()
+        self.spent = Cost()
         return self.spent
 
     def go_on(self, until: Callable[[], bool], beats: bool = True, seconds: float = 600.0) -> None:
@@ -210,7 +210,7 @@ class Rig:
 
 def lives(servers: int, seconds: float) -> Document:
     """Return the cost of each phase with a number of servers, each the primary of a hundred buckets."""
-    rig = Rig(servers)
+    rig = ControllerBench(servers)
     rig.go_on(lambda: len(rig.controller.servers.living) == servers)
     found: dict[str, object] = {"servers": servers, "buckets": BUCKETS_A_SERVER * servers}
     found["create"] = _create(rig, BUCKETS_A_SERVER * servers)
@@ -228,7 +228,7 @@ def lives(servers: int, seconds: float) -> Document:
     return found
 
 
-def _create(rig: Rig, buckets: int) -> Document:
+def _create(rig: ControllerBench, buckets: int) -> Document:
     """Create buckets, with requests repeated as often as needed."""
     wanted = Create(RUN, "what they hold", tuple(bucket_of(RUN, each) for each in range(buckets)), 1)
     spent = rig.begin()
@@ -238,7 +238,7 @@ def _create(rig: Rig, buckets: int) -> Document:
     return spent.as_dict
 
 
-def _reading(rig: Rig) -> float:
+def _reading(rig: ControllerBench) -> float:
     """Return processor seconds of decoding a heartbeat and encoding its reply."""
     here, answer = rig.here(rig.names[0]), LeaseGrant(1, rig.names[0], 1, 1.0)
     header, buffers = encode(here)
@@ -250,7 +250,7 @@ def _reading(rig: Rig) -> float:
     return (time.process_time() - began) / times
 
 
-def _death(rig: Rig) -> Document:
+def _death(rig: ControllerBench) -> Document:
     """Let a server exit, and step until every bucket of the server has as many copies as before."""
     victim = rig.names.pop(len(rig.names) // 2)
     known = rig.controller.servers.of[victim]
@@ -261,9 +261,9 @@ def _death(rig: Rig) -> Document:
     return {**spent.as_dict, **had, "virtual_seconds": rounded(rig.now - began)}
 
 
-def _load(rig: Rig) -> Document:
+def _load(rig: ControllerBench) -> Document:
     """Let another controller become leader, read the metadata store, and inform every server."""
-    other = Rig(len(rig.names), dict(rig.items), "two", rig.now)
+    other = ControllerBench(len(rig.names), dict(rig.items), "two", rig.now)
     other.names = rig.names
     loading = other.begin()
     other.go_on(lambda: other.controller.leads(other.now), beats=False)

@@ -25,8 +25,8 @@ from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, Shar
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.losses import loss_of
 from lib.hogwild_training import (
-    Board,
     Done,
+    SharedProgress,
     Steps,
     board_bytes,
     learner_of,
@@ -96,7 +96,7 @@ class Bench:
 
     def _computing(self) -> float:
         shared = SharedParameters(nn.Identity(), board_bytes(self.processes))
-        board = Board(shared, self.processes)
+        board = SharedProgress(shared, self.processes)
         words = {"arguments": self._arguments, "steps": asdict(self.steps), "processes": self.processes}
         with closing(shared), closing(ForkServer(["lib.hogwild_training"])) as server:
             started = [
@@ -154,7 +154,7 @@ def compute(
     learner = learner_of(FACTORY, arguments)
     plan = Steps(**steps)  # type: ignore[arg-type]  # from asdict
     shared = SharedParameters.join(nn.Identity(), SharedMemoryLocation(**place))  # type: ignore[arg-type]  # the same
-    board = Board(shared, processes)
+    board = SharedProgress(shared, processes)
     weights = list(learner.module.parameters())
     torch.autograd.grad(learner.loss(plan.numbers(number, learner.samples)), weights)
     board.await_go(number)

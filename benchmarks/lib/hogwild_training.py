@@ -143,7 +143,7 @@ def train(
     module = learner.module
     with staying_on(cores):
         shared = SharedParameters(module, extra_bytes=board_bytes(processes))
-    board = Board(shared, processes)
+    board = SharedProgress(shared, processes)
     with closing(shared), closing(ForkServer(("torch._dynamo", "lib.hogwild_training"))) as server:
         started = [
             server.start(
@@ -189,7 +189,7 @@ def learn(
     learner.loss(plan.numbers(number, learner.samples)).backward()  # type: ignore[no-untyped-call]  # torch
     learner.module.zero_grad()
     shared = SharedParameters.join(learner.module, SharedMemoryLocation(**place))  # type: ignore[arg-type]  # the same
-    board = Board(shared, processes)
+    board = SharedProgress(shared, processes)
     weights = [each for each in learner.module.parameters() if each.requires_grad]
     count = plan.count(processes)
     torch.manual_seed(plan.seed + number)  # each process has its own dropout
@@ -214,7 +214,7 @@ def take_step(loss: Tensor, weights: Sequence[Tensor], rate: float) -> None:
                 weight.sub_(gradient, alpha=rate)
 
 
-class Board:
+class SharedProgress:
     """Status of the processes behind the shared weights, each in its own cache line."""
 
     def __init__(self, shared: SharedParameters, processes: int) -> None:

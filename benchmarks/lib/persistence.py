@@ -28,7 +28,7 @@ _SILENCE_SECONDS = 600.0
 """Limit of silence, long enough for the paused replicas, which no program reads."""
 
 
-class Persisting:
+class PersistencePair:
     """Two sets of replicas, which train alternately; use in a ``with`` statement."""
 
     def __init__(self, recipe: Recipe, store: Store, folder: Path | None, flush_seconds: float) -> None:

@@ -20,7 +20,7 @@ LEAST_ACCEPTED = 0.8
 Progress = Callable[[int, int], None]
 
 
-def preparing(
+def preparation_rates(
     source: Source,
     size: tuple[int, int],
     jobs: int,

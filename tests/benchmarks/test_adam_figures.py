@@ -12,7 +12,7 @@ from adam_figures import summary
 from cotswold.recipe import parse
 from cotswold.training import open_store
 from lib.downpour.plots import draw_adam_figures
-from lib.downpour.scaling import Growing, simulated_speed
+from lib.downpour.scaling import ScalingCase, simulated_speed
 
 LAYERS = '[[network.layers]]\ntype = "linear"\nfeatures = 4'
 
@@ -22,7 +22,7 @@ def test_processes_on_one_copy_and_replicas_are_measured(tmp_path: Path) -> None
     draw_labelled(tmp_path / "images", 12)
     text = supervised(tmp_path / "images", layers=LAYERS)
     recipe = parse(text, overrides=["training.strategy=downpour", "training.epochs=1000000"])
-    growing = Growing(recipe, open_store(recipe, tmp_path / "stores"), tmp_path / "rows", 0.2)
+    growing = ScalingCase(recipe, open_store(recipe, tmp_path / "stores"), tmp_path / "rows", 0.2)
     shared: Any = growing.on_one_copy(1)
     assert shared["connections"] == 16 * 16 * 3 * 4 + 4 * 2
     expected = shared["connections"] * shared["samples_a_second"] / 1e9

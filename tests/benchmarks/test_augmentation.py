@@ -18,7 +18,7 @@ def test_scipy_moves_images_to_the_same_places(name: str) -> None:
 
 
 def test_every_way_of_every_transform_has_a_rate() -> None:
-    found = augmentation.augmenting(3, 1)
+    found = augmentation.augmentation_rates(3, 1)
     rates, ratios = found["samples_per_second"], found["of_scipy"]
     assert isinstance(rates, dict) and isinstance(ratios, dict)
     assert len(rates) == 2 * (5 * 3 + 2) and all(each["median"] > 0 for each in rates.values())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import data_servers as script
-from baselines.common import Feeding, moved, transformed
+from baselines.common import LoaderSettings, moved, transformed
 from cotswold.data import Preparation, Store, open_source, prepare
 from data_servers import data_servers
 from lib.command import main
@@ -66,7 +66,7 @@ def test_cells_are_kept_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_subject_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(data_servers, ["--subject", "cats", "--out", str(tmp_path)])
-    assert left.value.code == 2 and "there is no subject cats" in capsys.readouterr().err
+    assert left.value.code == 2 and "--subject cats is unknown" in capsys.readouterr().err
 
 
 @pytest.mark.soak
@@ -91,7 +91,7 @@ def test_numpy_moves_images_as_kernels_do() -> None:
     given = np.random.default_rng(0).integers(0, 255, (3, 2, 9, 8), np.uint8)
     values = given.astype(np.float32) / np.float32(255)
     assert np.abs(moved(values, np.full((3, 4), 0.5, np.float32)) - values).max() < 1e-5
-    asked = Feeding("", 3, 0, 0.0, 0.0, tables="[]")
+    asked = LoaderSettings("", 3, 0, 0.0, 0.0, tables="[]")
     assert np.abs(transformed(asked, given, np.random.default_rng(0)) - values).max() < 1e-6
 
 

@@ -22,10 +22,10 @@ from cotswold.wire import Group
 from fault_training import fault_training
 from lib.command import main
 from lib.fault_training import audit
-from lib.fault_training.monitor import Seen
+from lib.fault_training.monitor import Observations
 from lib.fault_training.plan import KINDS, LINKS, Places, named, schedule
 from lib.fault_training.plots import rates
-from lib.fault_training.primaries import Spell
+from lib.fault_training.primaries import ActingInterval
 from lib.fault_training.summary import verdicts
 from lib.fault_training.tally import BATCH, SHARD, counts_are_exact
 
@@ -148,24 +148,40 @@ def told(number: int, server: str, term: int) -> dict[str, object]:
 
 
 def test_two_primaries_of_a_term_are_found_whoever_told_of_them() -> None:
-    seen = Seen(leads={("run/0001", 1): {"a"}, ("run/0001", 2): {"b"}}, looks=2)
+    seen = Observations(leads={("run/0001", 1): {"a"}, ("run/0001", 2): {"b"}}, looks=2)
     assert audit.one_primary_a_term(seen, [told(1, "b", 2), told(2, "c", 2)]).holds
     found = audit.one_primary_a_term(seen, [told(1, "c", 2)])
     assert not found.holds and "bucket 1 of run, term 2: b, c" in found.words.replace("c, b", "b, c")
-    assert not audit.one_primary_a_term(Seen(), []).holds, "nothing was seen"
+    assert not audit.one_primary_a_term(Observations(), []).holds, "nothing was seen"
 
 
 @pytest.mark.parametrize(
     ("spells", "holds"),
     [
         ([], False),
-        ([Spell("1", 1, "a", 0.0, 5.0), Spell("1", 2, "b", 5.1, 9.0), Spell("2", 1, "b", 0.0, 9.0)], True),
-        ([Spell("1", 1, "a", 0.0, 5.2), Spell("1", 2, "b", 5.1, 9.0)], False),
-        ([Spell("1", 1, "a", 0.0, 5.0), Spell("1", 1, "b", 5.1, 9.0)], False),
-        ([Spell("1", 1, "a", 0.0, 9.0), Spell("1", 2, "a", 3.0, 4.0), Spell("1", 3, "b", 5.0, 6.0)], False),
+        (
+            [
+                ActingInterval("1", 1, "a", 0.0, 5.0),
+                ActingInterval("1", 2, "b", 5.1, 9.0),
+                ActingInterval("2", 1, "b", 0.0, 9.0),
+            ],
+            True,
+        ),
+        ([ActingInterval("1", 1, "a", 0.0, 5.2), ActingInterval("1", 2, "b", 5.1, 9.0)], False),
+        ([ActingInterval("1", 1, "a", 0.0, 5.0), ActingInterval("1", 1, "b", 5.1, 9.0)], False),
+        (
+            [
+                ActingInterval("1", 1, "a", 0.0, 9.0),
+                ActingInterval("1", 2, "a", 3.0, 4.0),
+                ActingInterval("1", 3, "b", 5.0, 6.0),
+            ],
+            False,
+        ),
     ],
 )
-def test_two_servers_that_speak_for_a_bucket_at_once_are_found(spells: list[Spell], holds: bool) -> None:
+def test_two_servers_that_speak_for_a_bucket_at_once_are_found(
+    spells: list[ActingInterval], holds: bool
+) -> None:
     assert audit.no_lease_twice(spells).holds is holds
 
 
@@ -196,11 +212,11 @@ def test_parameters_that_are_not_the_count_of_updates_are_found(
 
 def test_who_is_left_or_ended_otherwise_is_named() -> None:
     wanted = {"train": (143,)}
-    assert audit.nobody_left([], {"train": 143, "station 0": 0}, wanted).holds
-    left = audit.nobody_left(["host 1: 5 sleep"], {"train": 143}, wanted)
+    assert audit.no_process_left([], {"train": 143, "station 0": 0}, wanted).holds
+    left = audit.no_process_left(["host 1: 5 sleep"], {"train": 143}, wanted)
     assert not left.holds and "sleep" in left.words
-    failed = audit.nobody_left([], {"train": 1, "station 0": -9}, wanted)
-    assert not failed.holds and failed.words == "train ended with 1; station 0 ended with -9"
+    failed = audit.no_process_left([], {"train": 1, "station 0": -9}, wanted)
+    assert not failed.holds and failed.words == "train exited with 1; station 0 exited with -9"
 
 
 def training(rate: float, right: float, holds: bool = True) -> Document:
@@ -237,7 +253,7 @@ def test_rates_are_of_the_last_seconds() -> None:
 def test_a_time_without_faults_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         main(fault_training, ["--minutes", "0.2", "--out", str(tmp_path)])
-    assert left.value.code == 2 and "--minutes 0.2 has no time" in capsys.readouterr().err
+    assert left.value.code == 2 and "--minutes 0.2 is too short" in capsys.readouterr().err
 
 
 @pytest.mark.soak

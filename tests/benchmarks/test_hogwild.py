@@ -42,7 +42,7 @@ def test_samples_that_make_no_batch_are_refused(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit) as left:
         main(hogwild, [str(recipe), "--samples", "8", "--stores", str(tmp_path)])
     assert left.value.code == 2
-    assert "8 samples are no batch of 8 for each of 2 processes" in capsys.readouterr().err
+    assert "8 samples give no batch of 8 to each of 2 processes" in capsys.readouterr().err
 
 
 def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,4 +53,4 @@ def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as left:
         main(hogwild, [str(recipe), "--stores", str(tmp_path)])
     assert left.value.code == 2
-    assert "has data.augment, and one of these rivals" in capsys.readouterr().err
+    assert "has data.augment, but a method compared here" in capsys.readouterr().err

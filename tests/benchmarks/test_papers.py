@@ -19,7 +19,7 @@ from lib.command import main
 from lib.papers.chilimbi_feeding import feeding
 from lib.papers.page import Given, entries, page, told
 from lib.papers.part import Claim, Found, Paper, Part
-from lib.papers.runner import BENCHMARKS, Running, read, run_here
+from lib.papers.runner import BENCHMARKS, PaperRunner, read, run_here
 from lib.papers.sources import SIZES, SOURCES, Command, Source, size_of
 from papers import PAPERS, papers
 
@@ -81,8 +81,10 @@ def source(name: str, minutes: float, goes_on: bool = False) -> Source:
     return Source(dict.fromkeys(SIZES, words), dict.fromkeys(SIZES, minutes), goes_on)
 
 
-def running(folder: Path, machine: Machine, hours: float, **sources: Source) -> Running:
-    return Running(folder, folder / "work", "glance", hours, sources, run=machine, clock=lambda: machine.now)
+def running(folder: Path, machine: Machine, hours: float, **sources: Source) -> PaperRunner:
+    return PaperRunner(
+        folder, folder / "work", "glance", hours, sources, run=machine, clock=lambda: machine.now
+    )
 
 
 def test_what_takes_least_is_run_first_and_what_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_a_command_that_fails_is_named_and_the_others_run(tmp_path: Path) -> Non
     here = running(tmp_path, machine, 1.0, **sources)
     here.run = run
     here.all([*sources], lambda: None)
-    assert here.problems == {"bad": "bad: bad.py ended with status 1"}
+    assert here.problems == {"bad": "bad: bad.py exited with status 1"}
     assert here.kept("good") and not here.kept("bad")
 
 
@@ -218,7 +220,7 @@ def test_every_command_has_its_words_at_every_size(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in SIZES:
-        here = Running(tmp_path, tmp_path, size, 1.0)
+        here = PaperRunner(tmp_path, tmp_path, size, 1.0)
         for each in SOURCES[name].commands[size]:
             words = here.words(each, 1.0)
             if words[1:3] == ["-m", "cotswold"]:
@@ -233,7 +235,7 @@ def test_data_servers_are_shown_beside_other_feeders_with_their_cache_and_kills(
     (table,) = found.tables
     assert len(table.rows) == len(rows) and len(found.claims) == 4
     assert f"{rows[0]['subject']} {rows[0]['samples_a_core_second']['median']:,.0f}" in found.claims[0].ours
-    assert "0 came twice and 0 not at all" in found.claims[3].ours
+    assert "0 were duplicated and 0 lost" in found.claims[3].ours
     nothing: dict[str, dict[str, list[object]]] = {
         "summary": {"rows": [], "cache": [], "killed": [], "bars": []}
     }

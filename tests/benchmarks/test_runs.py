@@ -14,7 +14,7 @@ from cotswold.nn import SparseAutoencoderStack
 from cotswold.recipe import parse
 from lib.import_time import import_times
 from lib.passes import evaluation_passes
-from lib.preparation import preparing
+from lib.preparation import preparation_rates
 from lib.training.breakdown import LOWER, STEPS, VALIDATION, clocked
 from lib.training.loop import loop_share
 
@@ -122,7 +122,7 @@ def test_each_pass_is_measured_beside_forward_alone(images: Path) -> None:
 
 def test_prepare_is_measured_beside_pillow_on_the_same_images(images: Path) -> None:
     (images / "none.png").write_bytes(b"no image")
-    found: Any = preparing(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=2)
+    found: Any = preparation_rates(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=2)
     assert (found["images"], found["broken"]) == (21, 1)
     seconds = found["seconds"]
     assert found["of_pillow"]["least"] <= seconds["Pillow alone"][0] / seconds["prepare"][0] * 1.001
@@ -132,7 +132,7 @@ def test_pillow_alone_reading_nothing_is_no_rate(images: Path) -> None:
     for file in images.iterdir():
         file.write_bytes(b"no image")
     with pytest.raises(SourceError):
-        preparing(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=1)
+        preparation_rates(open_source(str(images)), (8, 8), jobs=1, limit=None, rounds=1)
 
 
 def test_importing_the_library_does_not_import_torch() -> None:

@@ -68,7 +68,7 @@ def test_a_result_is_printed_and_left_as_a_file(tmp_path: Path, capsys: pytest.C
 def test_tables_are_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(evaluate, "demo", "--images", "1", "--rounds", "1", "--set", "training.batch_size=8") == 0
     printed = capsys.readouterr().out
-    assert "of forward alone" in printed and "second pass" in printed
+    assert "of the forward pass alone" in printed and "second pass" in printed
 
 
 def test_a_part_is_measured_and_left_as_table_image_and_file(

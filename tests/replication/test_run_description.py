@@ -35,8 +35,8 @@ from cotswold.wire import (
     Write,
 )
 from cotswold.wire.messenger import Received
-from lib.fuzz.controller import ControllerVictim
-from lib.fuzz.parameter_server import CONTROLLER, OWN, RUN, KeeperVictim
+from lib.fuzz.controller import ControllerTarget
+from lib.fuzz.parameter_server import CONTROLLER, OWN, RUN, ServerTarget
 
 
 def described(rule: Rule, dtype: str, shard_bytes: int = 64, count: int = 2) -> Description:
@@ -167,7 +167,7 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
 
 
 def check_refused(text: str) -> None:
-    victim = KeeperVictim()
+    victim = ServerTarget()
     before, told = victim.counts()["malformed"], victim._post.sent["EventReport"]
     for _ in range(2):
         victim.attend(
@@ -196,7 +196,7 @@ def test_a_server_makes_a_bucket_of_a_run_before_it_knows_it(
 def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    victim, told = ControllerVictim(), list[Send]()
+    victim, told = ControllerTarget(), list[Send]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
     victim.attend(Received("coordinator", created("r" * 600)))
     victim.attend(Received("operator", StatusRequest()))
@@ -207,7 +207,7 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
 def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_read_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    victim, told, read = ControllerVictim(), list[Send](), list[str]()
+    victim, told, read = ControllerTarget(), list[Send](), list[str]()
     monkeypatch.setattr(victim._post, "deliver", told.extend)
     monkeypatch.setattr(role, "display_name", lambda text: read.append(text) or display_name(text))  # type: ignore[func-returns-value]  # then the name
     named = created("named")
@@ -252,7 +252,7 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
 )
 def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, wanted: Create) -> None:
     assert rejection_reason("coordinator", wanted) == kind
-    victim = ControllerVictim()  # whose state takes what others take
+    victim = ControllerTarget()  # whose state takes what others take
     victim.attend(Received("coordinator", wanted))
     for _ in range(6):
         victim.turn()

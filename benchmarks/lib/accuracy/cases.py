@@ -26,12 +26,14 @@ from cotswold.ui.format import duration
 from cotswold.ui.terminal import write_message
 from lib.accuracy.served import learn
 from lib.cells import number
-from lib.downpour.simulation import Simulating
+from lib.downpour.simulation import SimulatedRun
 from lib.simulated_replicas import Learning, Machines
 
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}
 """Fields of `[data]` that change no value of a sample; the store's identity names the samples."""
+_RECORDED_TYPES = {"images": "pictures"}
+"""Values of `[data] type` as digests of recorded cells have them, by today's values."""
 SYNCHRONOUS = 1
 """Number of replicas of ordinary SGD: one, without overlap."""
 _TRIED_AT = 4
@@ -90,7 +92,7 @@ class Trained:
         self._is_served = isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
         self._recipe = recipe if self._is_served else _for_replicas(recipe)
         self._stores, self._rows = stores, rows
-        self._simulating: Simulating | None = None
+        self._simulating: SimulatedRun | None = None
         self._store: Store | None = None
         self._samples = 0
 
@@ -122,6 +124,8 @@ class Trained:
         """Digest of the settings that must be equal for cells to be comparable: the recipe without paths
         (cells name their store separately), and the epochs."""
         told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": _NO_MATTER})
+        kind = told["data"]["type"]
+        told["data"]["type"] = _RECORDED_TYPES.get(kind, kind)
         text = json.dumps([_said(told), self.epochs], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
@@ -214,10 +218,10 @@ class Trained:
     def _rule(self, candidate: Candidate) -> Rule:
         return Momentum(self.training.momentum) if candidate.rule == "momentum" else Sgd()
 
-    def _ready(self) -> Simulating:
+    def _ready(self) -> SimulatedRun:
         if self._simulating is None:
             self._samples = self.store.splits["train"]
-            self._simulating = Simulating(self._recipe, self.store, self._rows / self.case.name)
+            self._simulating = SimulatedRun(self._recipe, self.store, self._rows / self.case.name)
         return self._simulating
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from baselines.common import KERNELS, Feeding, measured
+from baselines.common import KERNELS, LoaderSettings, measured
 from cotswold.data import Reader, Store
 from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -41,7 +41,7 @@ class Serving:
 def main(told: dict[str, object]) -> None:
     """Start a pool, measure, end it."""
     serving = Serving(**told.pop("serving"))  # type: ignore[arg-type]  # from JSON
-    feeding = Feeding(**told)  # type: ignore[arg-type]  # from JSON
+    feeding = LoaderSettings(**told)  # type: ignore[arg-type]  # from JSON
     store, token = Store(serving.store), Token.new()
     with ExitStack() as held:
         asking = request_settings(WINDOW, 30.0)

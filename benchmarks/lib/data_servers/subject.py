@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import cotswold
-from baselines.common import DEGREES, SCALE, SHIFT, Feeding
+from baselines.common import DEGREES, SCALE, SHIFT, LoaderSettings
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
 from cotswold.errors import MachineError
@@ -101,7 +101,7 @@ class Bench:
         store = subject.store(self.stores)
         transform = store.transform
         told: Document = asdict(
-            Feeding(
+            LoaderSettings(
                 str(subject.images(self.stores).absolute()),
                 subject.batch,
                 workers,

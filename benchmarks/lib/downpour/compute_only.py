@@ -19,7 +19,7 @@ from cotswold.shards.core.permutation import samples_at
 from cotswold.training.async_sgd.replica_task import build_replica_task
 
 
-class Computing:
+class IsolatedProcesses:
     """Processes of one thread each, which compute on request."""
 
     def __init__(self, processes: int, arguments: Mapping[str, str], batch: int) -> None:

@@ -28,7 +28,7 @@ SIMULATED_STEPS = 200
 """Simulated steps of each replica."""
 
 
-class Growing:
+class ScalingCase:
     """A recipe of strategy downpour with its store."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path, seconds: float) -> None:

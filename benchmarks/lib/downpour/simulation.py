@@ -27,7 +27,7 @@ Watch = Callable[[Document], object]
 """Receives each entry of the curve."""
 
 
-class Simulating:
+class SimulatedRun:
     """A recipe's network with its store, trained by simulated replicas."""
 
     def __init__(self, recipe: Recipe, store: Store, rows: Path) -> None:

@@ -19,7 +19,7 @@ from cotswold.data import Store
 from cotswold.recipe import Recipe
 from cotswold.replicas.replicas import Replicas
 from cotswold.testing import CpuQuota
-from lib.downpour.compute_only import Computing
+from lib.downpour.compute_only import IsolatedProcesses
 from lib.downpour.replicas import arguments, opened, stretch
 
 SETTLING_SECONDS = 2.0
@@ -33,7 +33,7 @@ class Speeds:
         self._recipe, self._store = recipe, store
         self._open = ExitStack()
         self._replicas: Replicas | None = None
-        self._computing: Computing | None = None
+        self._computing: IsolatedProcesses | None = None
         self._rows = Path()
 
     def __enter__(self) -> Self:
@@ -59,7 +59,7 @@ class Speeds:
         if self._computing is None:
             words = arguments(self._recipe, self._store, self._rows)
             workers, batch = self._recipe.cluster.workers, self._recipe.training.batch_size
-            self._computing = self._open.enter_context(Computing(workers, words, batch))
+            self._computing = self._open.enter_context(IsolatedProcesses(workers, words, batch))
         replicas.pause()
         alone = self._computing.rate(seconds, lambda: replicas.proceed(0.2))
         replicas.go_on()

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cotswold.wire.names import display_name
-from lib.fault_training.monitor import Seen
-from lib.fault_training.primaries import Spell, at_once
+from lib.fault_training.monitor import Observations
+from lib.fault_training.primaries import ActingInterval, at_once
 
 _LEADS = re.compile(
     r"(bucket \d+ of \S+): .*; (?:secondary )?(\S+) "
@@ -93,7 +93,7 @@ def no_sample_is_torn(state: Mapping[str, Any], events: Sequence[Mapping[str, An
     return Verdict("every push is in every shard", holds, f"{words} updates each")
 
 
-def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdict:
+def one_primary_a_term(seen: Observations, events: Sequence[Mapping[str, Any]]) -> Verdict:
     """Check that no bucket had two primaries in one term, by the controllers' metadata and events."""
     leads = {(display_name(bucket), term): set(names) for (bucket, term), names in seen.leads.items()}
     told = [each for event in events if (each := _LEADS.match(str(event.get("sentence", ""))))]
@@ -108,14 +108,14 @@ def one_primary_a_term(seen: Seen, events: Sequence[Mapping[str, Any]]) -> Verdi
     return Verdict("one primary a term", not twice and bool(leads), words or found)
 
 
-def no_lease_twice(spells: Sequence[Spell]) -> Verdict:
+def no_lease_twice(spells: Sequence[ActingInterval]) -> Verdict:
     """Check by the servers' own records that no two servers acted as primary of a bucket at once."""
     wrong = at_once(spells)
     found = f"{len(spells):,} terms of {len({each.server for each in spells})} servers as primary"
     return Verdict("no lease is held twice", not wrong and bool(spells), "; ".join(wrong[:3]) or found)
 
 
-def nobody_left(
+def no_process_left(
     left: Sequence[str], ended: Mapping[str, int], wanted: Mapping[str, Sequence[int]]
 ) -> Verdict:
     """Check that no process is left on any host, and that all programs ended as requested.

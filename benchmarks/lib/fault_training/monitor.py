@@ -26,7 +26,7 @@ _BUCKETS = "bucket/"
 
 
 @dataclass
-class Seen:
+class Observations:
     """Observations so far; times are seconds of `time.time`."""
 
     samples: list[tuple[float, int]] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Watcher:
     """Observes a run; call `look` repeatedly."""
 
     def __init__(self, site: Site, run: Path) -> None:
-        self._site, self._status, self.seen = site, run / "status.json", Seen()
+        self._site, self._status, self.seen = site, run / "status.json", Observations()
         told = Etcd(site.etcd.endpoints, site.tls(site.places.trainer), _PREFIX, _ASK_SECONDS)
         self._state = EtcdStore(told)
         self._looked = 0.0

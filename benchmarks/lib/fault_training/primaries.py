@@ -26,7 +26,7 @@ _WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Spell:
+class ActingInterval:
     """The first and last reply of a server to clients for a bucket in a term."""
 
     bucket: str
@@ -43,7 +43,7 @@ class Acting:
     def __init__(self, namespace: Path, controllers: str, token: str) -> None:
         """Prepare to ask from the host with this ``namespace``."""
         self._namespace, self._controllers, self._token = namespace, controllers.split(","), token
-        self._spells: dict[tuple[str, int, str], Spell] = {}
+        self._spells: dict[tuple[str, int, str], ActingInterval] = {}
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._ask, name="acting")
 
@@ -58,7 +58,7 @@ class Acting:
         self._thread.join()
 
     @property
-    def spells(self) -> list[Spell]:
+    def spells(self) -> list[ActingInterval]:
         """Return the intervals known so far."""
         return list(self._spells.values())
 
@@ -82,15 +82,15 @@ class Acting:
         for report in reports:
             for copy in report.copies:
                 if copy.spoke_until > 0:
-                    spell = Spell(
+                    spell = ActingInterval(
                         copy.bucket, copy.spoke_term, report.server, copy.spoke_from, copy.spoke_until
                     )
                     self._spells[spell.bucket, spell.term, spell.server] = spell
 
 
-def at_once(spells: Iterable[Spell]) -> list[str]:
+def at_once(spells: Iterable[ActingInterval]) -> list[str]:
     """Describe each time at which two servers acted as primary of one bucket."""
-    of: dict[str, list[Spell]] = {}
+    of: dict[str, list[ActingInterval]] = {}
     for each in spells:
         of.setdefault(each.bucket, []).append(each)
     found = []

@@ -22,7 +22,7 @@ from cotswold.errors import MachineError
 from lib.fault_training import audit
 from lib.fault_training.cluster import TALLY, Site, SitePlan
 from lib.fault_training.injection import Heal, inject, revive
-from lib.fault_training.monitor import Seen, Watcher
+from lib.fault_training.monitor import Observations, Watcher
 from lib.fault_training.plan import Fault, Kind, Places, Role, schedule
 from lib.fault_training.tally import counts_are_exact
 
@@ -186,7 +186,7 @@ def _progress(training: Training, watcher: Watcher, befell: Sequence[_Befell], n
 # --- results ---
 
 
-def _samples_at(seen: Seen, when: float) -> float:
+def _samples_at(seen: Observations, when: float) -> float:
     """Return the samples counted at a moment, interpolated between observations."""
     before = [each for each in seen.samples if each[0] <= when]
     after = [each for each in seen.samples if each[0] > when]
@@ -198,7 +198,7 @@ def _samples_at(seen: Seen, when: float) -> float:
     return first + (last - first) * (when - start) / (stop - start)
 
 
-def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[str, Any]]) -> Document:
+def _told(befell: _Befell, until: float, seen: Observations, events: Sequence[Mapping[str, Any]]) -> Document:
     """Return a fault with the cluster's events about it until the next fault."""
     fault = befell.fault
     near = [each for each in events if befell.when <= float(each["time"]) < until]
@@ -221,7 +221,7 @@ def _told(befell: _Befell, until: float, seen: Seen, events: Sequence[Mapping[st
     }
 
 
-def _longest_pause(seen: Seen, begin: float, end: float) -> float:
+def _longest_pause(seen: Observations, begin: float, end: float) -> float:
     """Return the longest observed time without a counted sample."""
     pause, since, before = 0.0, begin, _samples_at(seen, begin)
     for when, count in seen.samples:
@@ -237,7 +237,7 @@ _USUAL = {"step", "validation", "cluster_epoch", "checkpoint", "elected"}
 
 def _audits(
     run: Path,
-    seen: Seen,
+    seen: Observations,
     events: Sequence[Mapping[str, Any]],
     left: Sequence[str],
     ended: Mapping[str, int],
@@ -248,7 +248,7 @@ def _audits(
         audit.accounts_add_up(state, samples),
         audit.no_sample_is_torn(state, events),
         audit.one_primary_a_term(seen, events),
-        audit.nobody_left(left, ended, _WANTED),
+        audit.no_process_left(left, ended, _WANTED),
     ]
 
 

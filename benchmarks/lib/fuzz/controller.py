@@ -24,7 +24,7 @@ from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, long, spoilt
 from .parameter_server import ADDRESS, CLIENT, MASTER, RUN
-from .target import BrokenError, StillEndpoint, StillPost, Victim
+from .target import BrokenError, NullEndpoint, NullMessenger, Target
 
 NAME, STATION, SERVERS = "controller-1", "station-1/a", ("server-a-0", "server-a-1", "server-a-2")
 _FAR_SECONDS = 1e6
@@ -70,13 +70,13 @@ class StillState:
             each()
 
 
-class ControllerVictim(Victim):
+class ControllerTarget(Target):
     """The controller as a target."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._endpoint = StillEndpoint(ADDRESS)
-        self._post = StillPost(self._endpoint)
+        self._endpoint = NullEndpoint(ADDRESS)
+        self._post = NullMessenger(self._endpoint)
         self._state = StillState()
         control = ControllerSettings(
             lease_seconds=_FAR_SECONDS, leader_seconds=_FAR_SECONDS, failure_report_seconds=0.0

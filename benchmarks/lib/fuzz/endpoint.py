@@ -25,8 +25,8 @@ from cotswold.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOM
 from cotswold.transport.versions import PROTOCOL
 from cotswold.wire.messenger import Received
 
-from .messages import Making, Said
-from .target import BrokenError, Victim
+from .messages import EncodedMessage, MessageGenerator
+from .target import BrokenError, Target
 
 _SECONDS = 10.0
 _LINGER_MS = 5_000
@@ -37,7 +37,7 @@ _MOST_PEERS, _MOST_DESCRIPTORS = 40, 600
 KNOWN, CALLER, THIEF, STRANGER = "known", "caller", "thief", "stranger"
 
 
-class EndpointVictim(Victim):
+class EndpointTarget(Target):
     """The endpoint as a target, with *hmac* on the loopback."""
 
     words = ("one", "good", "bad", "third", "no name", "")
@@ -53,11 +53,11 @@ class EndpointVictim(Victim):
         self._numbers = 0
         self.check()
 
-    def next(self, making: Making, random: Random) -> Said:
+    def next(self, making: MessageGenerator, random: Random) -> EncodedMessage:
         """Return frames from a random sender."""
         who = random.choice((KNOWN, KNOWN, KNOWN, KNOWN, CALLER, THIEF, STRANGER))
         if self._said and random.random() < 0.1:
-            return Said(who, None, tuple(random.choice(self._said)))
+            return EncodedMessage(who, None, tuple(random.choice(self._said)))
         kind = random.choice(_KINDS)
         version = random.choice((PROTOCOL, PROTOCOL, PROTOCOL, 0, PROTOCOL + 1, 255))
         body = self._body(kind, making, random)
@@ -68,9 +68,9 @@ class EndpointVictim(Victim):
         rest = [random.randbytes(each) for each in lengths]
         if random.random() < 0.005:
             rest = [bytes(17 << 20)]
-        return Said(who, None, (first, *rest))
+        return EncodedMessage(who, None, (first, *rest))
 
-    def _body(self, kind: bytes, making: Making, random: Random) -> bytes:
+    def _body(self, kind: bytes, making: MessageGenerator, random: Random) -> bytes:
         if random.random() < 0.02:
             return b"\x81\x90\x01"  # a map whose key is a list
         if random.random() < 0.15:
@@ -96,7 +96,7 @@ class EndpointVictim(Victim):
             packed = msgpack.packb([{"message": junk()}, sizes, *_fit(random.choice(loans))])
         return packed
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: EncodedMessage) -> None:
         """Send the frames as their sender."""
         {KNOWN: self._known, CALLER: self._caller, THIEF: self._thief, STRANGER: self._stranger}[said.sender](
             list(said.buffers)

@@ -24,7 +24,7 @@ _WRONG = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class EncodedMessage:
     """A received message: its fields, and buffers."""
 
     sender: str
@@ -32,16 +32,16 @@ class Said:
     buffers: tuple[bytes, ...]
 
 
-def exactly(sender: str, message: AnyMessage) -> Said:
+def exactly(sender: str, message: AnyMessage) -> EncodedMessage:
     """Return a message unchanged."""
     packed, given = encode(message)
     header, buffers = msgpack.unpackb(packed, strict_map_key=False), [bytes(each) for each in given]
     if "message" in header:
-        return Said(sender, header["message"], tuple(buffers))
-    return Said(sender, msgpack.unpackb(buffers[0], strict_map_key=False), tuple(buffers[1:]))
+        return EncodedMessage(sender, header["message"], tuple(buffers))
+    return EncodedMessage(sender, msgpack.unpackb(buffers[0], strict_map_key=False), tuple(buffers[1:]))
 
 
-class Making:
+class MessageGenerator:
     """Generator of messages to a target to which ``words`` mean something."""
 
     def __init__(self, random: Random, words: Sequence[str], numbers: Sequence[int]) -> None:
@@ -51,12 +51,12 @@ class Making:
         """Return a random value, of a message or not."""
         return self._anything() if self._random.random() < 0.7 else self._leaf(str)
 
-    def of_kind(self, sender: str, kind: type) -> Said:
+    def of_kind(self, sender: str, kind: type) -> EncodedMessage:
         """Return a message of a class with random fields."""
         buffers: list[bytes] = []
-        return Said(sender, self._class(kind, buffers), tuple(buffers))
+        return EncodedMessage(sender, self._class(kind, buffers), tuple(buffers))
 
-    def nearly(self, sender: str, message: AnyMessage) -> Said:
+    def nearly(self, sender: str, message: AnyMessage) -> EncodedMessage:
         """Return a valid message with up to two fields changed."""
         exact = exactly(sender, message)
         said, buffers = exact.fields, list(exact.buffers)
@@ -69,7 +69,7 @@ class Making:
         if buffers and self._random.random() < 0.1:
             place = self._random.randrange(len(buffers))
             buffers[place] = self._bytes()
-        return Said(sender, said, tuple(buffers))
+        return EncodedMessage(sender, said, tuple(buffers))
 
     def _changed(self, said: Encoded, hint: Any, buffers: list[bytes]) -> Encoded:
         """Return another value, or a list with an item changed, added or removed."""

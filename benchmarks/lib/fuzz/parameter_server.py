@@ -26,7 +26,7 @@ from cotswold.wire import lifecycle as beginning
 from cotswold.wire.messenger import Messenger, Received
 
 from .descriptions import described, spoilt
-from .target import BrokenError, StillEndpoint, StillPost, Victim
+from .target import BrokenError, NullEndpoint, NullMessenger, Target
 
 OWN, OTHER, CONTROLLER, RUN = "server-1", "server-2", "controller-1", "run"
 LED, FOLLOWED, UNKNOWN = f"{RUN}/0000", f"{RUN}/0001", f"{RUN}/0002"
@@ -37,13 +37,13 @@ _SPOKE = 8
 """Number of servers whose messages the target may remember."""
 
 
-class KeeperVictim(Victim):
+class ServerTarget(Target):
     """The server as a target, with a replica's session of each bucket."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._endpoint = StillEndpoint(ADDRESS)
-        self._post = StillPost(self._endpoint)
+        self._endpoint = NullEndpoint(ADDRESS)
+        self._post = NullMessenger(self._endpoint)
         endpoint = cast(Endpoint, self._endpoint)
         ways = NetworkEndpoints(endpoint, endpoint, endpoint)
         copying = ReplicationSettings(saves=True)

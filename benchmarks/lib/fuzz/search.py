@@ -15,12 +15,12 @@ from random import Random
 
 import msgpack
 
-from .messages import Making, Said
-from .target import Victim
+from .messages import EncodedMessage, MessageGenerator
+from .target import Target
 
 _CHECKED = 50
 """Number of messages between checks of the target."""
-Make = Callable[[], Victim]
+Make = Callable[[], Target]
 
 
 @dataclass
@@ -32,42 +32,42 @@ class Found:
     refused: Counter[str] = field(default_factory=Counter)
     broken: str = ""
     """Failure of a target, or an empty string."""
-    said: list[Said] = field(default_factory=list)
+    said: list[EncodedMessage] = field(default_factory=list)
     """All messages to the failed target."""
 
 
 def life(make: Make, seed: str, messages: int, found: Found) -> bool:
     """Send a number of messages to a new target; return True if the target passes its checks."""
-    victim, random = make(), Random(seed)
-    making = Making(random, victim.words, victim.numbers)
-    said: list[Said] = []
+    target, random = make(), Random(seed)
+    making = MessageGenerator(random, target.words, target.numbers)
+    said: list[EncodedMessage] = []
     try:
         for number in range(1, messages + 1):
-            said.append(victim.next(making, random))
-            victim.hear(said[-1])
+            said.append(target.next(making, random))
+            target.hear(said[-1])
             if number % _CHECKED == 0:
-                victim.check()
-        victim.check()
+                target.check()
+        target.check()
     except Exception:  # any exception is a failure of the target
         found.broken, found.said = traceback.format_exc(), said
     finally:
-        victim.close()
+        target.close()
     found.lives, found.messages = found.lives + 1, found.messages + len(said)
-    found.refused += victim.counts()
+    found.refused += target.counts()
     return not found.broken
 
 
-def replay(make: Make, said: list[Said]) -> str:
+def replay(make: Make, said: list[EncodedMessage]) -> str:
     """Send the same messages to a new target; return its failure, or an empty string."""
-    victim = make()
+    target = make()
     try:
         for each in said:
-            victim.hear(each)
-        victim.check()
+            target.hear(each)
+        target.check()
     except Exception:  # any exception is a failure of the target
         return traceback.format_exc()
     finally:
-        victim.close()
+        target.close()
     return ""
 
 
@@ -78,12 +78,14 @@ def write(path: Path, kind: str, seed: str, found: Found) -> None:
     path.write_bytes(packed)
 
 
-def read(path: Path) -> tuple[str, list[Said]]:
+def read(path: Path) -> tuple[str, list[EncodedMessage]]:
     """Return the kind of the target and its messages from a file."""
     found: Mapping[str, object] = msgpack.unpackb(path.read_bytes(), strict_map_key=False)
     said = found["said"]
     assert isinstance(said, list), f"{path} is no file of messages"
-    return str(found["kind"]), [Said(sender, fields, tuple(buffers)) for sender, fields, buffers in said]
+    return str(found["kind"]), [
+        EncodedMessage(sender, fields, tuple(buffers)) for sender, fields, buffers in said
+    ]
 
 
 def hunt(make: Make, kind: str, seed: int, seconds: float, messages: int = 1000) -> Found:

@@ -17,7 +17,7 @@ from cotswold.wire.codec import AnyMessage, Packing, decode
 from cotswold.wire.messenger import Received
 from cotswold.wire.validation import MalformedError
 
-from .messages import Making, Said, exactly
+from .messages import EncodedMessage, MessageGenerator, exactly
 
 _SCENES = 0.01
 """Probability of a scene: several messages that depend on each other."""
@@ -27,7 +27,7 @@ class BrokenError(Exception):
     """A target violates an invariant."""
 
 
-class StillEndpoint:
+class NullEndpoint:
     """An endpoint that encodes messages and drops them."""
 
     def __init__(self, address: str) -> None:
@@ -66,10 +66,10 @@ class StillEndpoint:
         return True
 
 
-class StillPost:
+class NullMessenger:
     """A messenger that encodes messages and drops them."""
 
-    def __init__(self, endpoint: StillEndpoint) -> None:
+    def __init__(self, endpoint: NullEndpoint) -> None:
         self.endpoint = endpoint
         self.sent: Counter[str] = Counter()
 
@@ -95,7 +95,7 @@ def _somebody(random: Random) -> str:
     return f"s{random.randrange(1 << 30)}"
 
 
-class Victim(ABC):
+class Target(ABC):
     """A target of invalid messages."""
 
     words: Sequence[str]
@@ -111,13 +111,13 @@ class Victim(ABC):
 
     def __init__(self) -> None:
         self.refused: Counter[str] = Counter()
-        self._coming: deque[Said] = deque()
+        self._coming: deque[EncodedMessage] = deque()
 
     def scene(self, random: Random) -> list[tuple[str, AnyMessage]]:
         """Return messages that depend on each other, with an error deep inside."""
         return []
 
-    def next(self, making: Making, random: Random) -> Said:
+    def next(self, making: MessageGenerator, random: Random) -> EncodedMessage:
         """Return the next message."""
         if not self._coming and random.random() < _SCENES:
             self._coming.extend(exactly(*each) for each in self.scene(random))
@@ -133,7 +133,7 @@ class Victim(ABC):
         sender = random.choice(senders) if random.random() < 0.9 else _somebody(random)
         return making.of_kind(sender, random.choice(self.kinds))
 
-    def hear(self, said: Said) -> None:
+    def hear(self, said: EncodedMessage) -> None:
         """Deliver a message; raises BrokenError, or any error of the target."""
         try:
             messages = decode({"message": said.fields}, said.buffers)

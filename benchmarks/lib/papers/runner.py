@@ -29,7 +29,7 @@ def run_here(words: Sequence[str]) -> int:
 
 
 @dataclass
-class Running:
+class PaperRunner:
     """The sources of a paper, at one size, in one directory of results."""
 
     out: Path

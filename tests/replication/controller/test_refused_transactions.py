@@ -1,6 +1,4 @@
-"""Transactions that the metadata store rejects are refused, reported and forgotten; the requester
-continues.
-"""
+"""Transactions that the metadata store rejects are refused, reported and forgotten; the sender continues."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.runtime.controller_process import MetadataThread, StoreResult
-from lib.fuzz.controller import ControllerVictim
+from lib.fuzz.controller import ControllerTarget
 
 
 def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:
@@ -33,7 +31,7 @@ def test_a_transaction_that_no_state_takes_is_refused_and_the_next_is_done(tmp_p
 
 
 def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
-    victim = ControllerVictim()
+    victim = ControllerTarget()
     role: Any = victim._role
     victim._machine._state.board.map.drain("server-a-0", 1.0)
     wish = victim._machine._state.board.map.transaction(victim._machine.election.key)

@@ -22,19 +22,19 @@ from cotswold.replication.run_description import Description
 from cotswold.replication.runtime import authorization as entitled
 from cotswold.replication.runtime import server_process as keeper
 from cotswold.wire import LeaseGrant
-from lib.fuzz.controller import ControllerVictim
-from lib.fuzz.endpoint import EndpointVictim
-from lib.fuzz.parameter_server import KeeperVictim
+from lib.fuzz.controller import ControllerTarget
+from lib.fuzz.endpoint import EndpointTarget
+from lib.fuzz.parameter_server import ServerTarget
 from lib.fuzz.search import hunt, read, replay, write
 
-VICTIMS = fuzz_frames.VICTIMS
+TARGETS = fuzz_frames.TARGETS
 SEED = 1
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("kind", VICTIMS)
+@pytest.mark.parametrize("kind", TARGETS)
 def test_whatever_is_said_nobody_breaks_and_it_is_counted(kind: str) -> None:
-    found = hunt(VICTIMS[kind], kind, SEED, 2.0 * FUZZ, messages=300)
+    found = hunt(TARGETS[kind], kind, SEED, 2.0 * FUZZ, messages=300)
     assert not found.broken, found.broken
     assert found.messages >= 300 and found.refused["strangers"] and found.refused["malformed"]
 
@@ -122,16 +122,16 @@ def test_a_mistake_is_found_and_what_found_it_can_be_told_again(
     kind: str, mistake: Patch, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     mistake(monkeypatch)
-    found = hunt(VICTIMS[kind], kind, SEED, 20.0)
+    found = hunt(TARGETS[kind], kind, SEED, 20.0)
     assert found.broken
     path = tmp_path / "found"
     write(path, kind, "seed", found)
     known, said = read(path)
     assert known == kind and repr(said) == repr(found.said)  # as text, where NaN equals itself
     if kind != "endpoint":  # whose frames name sockets of that life
-        assert replay(VICTIMS[kind], said)
+        assert replay(TARGETS[kind], said)
         monkeypatch.undo()
-        assert not replay(VICTIMS[kind], said)
+        assert not replay(TARGETS[kind], said)
 
 
 def test_the_command_says_what_was_refused_and_how_much_memory_it_took(
@@ -140,4 +140,4 @@ def test_the_command_says_what_was_refused_and_how_much_memory_it_took(
     assert fuzz_frames.hunts(["keeper"], 0.0, SEED, tmp_path) == 0
     said = capsys.readouterr().out
     assert "keeper: 1 targets, 1000 messages; refused:" in said and "strangers" in said and "MiB" in said
-    assert {KeeperVictim, ControllerVictim, EndpointVictim} == set(VICTIMS.values())
+    assert {ServerTarget, ControllerTarget, EndpointTarget} == set(TARGETS.values())

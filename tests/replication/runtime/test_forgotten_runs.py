@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from cotswold.wire import Assign, DeleteRun, Group, RunDescriptionRequest
 from cotswold.wire.messenger import Received
-from lib.fuzz.parameter_server import CLIENT, CONTROLLER, LED, OWN, RUN, KeeperVictim
+from lib.fuzz.parameter_server import CLIENT, CONTROLLER, LED, OWN, RUN, ServerTarget
 
 
 def test_of_a_run_that_is_over_a_server_knows_neither_what_it_was_nor_who_spoke() -> None:
-    victim = KeeperVictim()
+    victim = ServerTarget()
     victim.check()
     assert list(victim._role._runs) == [RUN] and (RUN, "replica-1") in victim._role._clients._names
     for sender, epoch in ((CLIENT, 1), (CONTROLLER, 0)):  # no controller, and one that leads no more
