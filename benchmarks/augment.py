@@ -41,7 +41,7 @@ def augment(
     """
     with progress_bar("measuring", "shapes") as advance:
         measured = augmentation_rates(
-            at_least_one(images, "--images"), at_least_one(rounds, "--rounds"), advance
+            require_positive(images, "--images"), require_positive(rounds, "--rounds"), advance
         )
     found = document("augment", command(), images=images, **measured)
     write_result(found, "augment", out, json_)
