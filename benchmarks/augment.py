@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import write_result
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.ui.terminal import progress_bar
 from lib.augmentation import augmentation_rates
 from lib.command import Json, command, main, spreads
