@@ -79,7 +79,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def look(self: ReplicationRepair, bucket: str, now: float) -> None:
         """Whoever is drained leaves before anybody else has what it has."""
-        group, of = self._board.groups.get(bucket), self._board.servers.of
+        group, of = self._view.groups.get(bucket), self._view.servers.of
         drained = [each for each in (group.secondaries if group else ()) if of[each].is_drained]
         if group is not None and drained and self._elections.is_settled(bucket):
             self.drop(group, drained, "it is drained")

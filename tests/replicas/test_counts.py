@@ -59,8 +59,8 @@ class Deaf(ReplicatedCoordinator):
 
 def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
     machine = SimpleNamespace(state=DispatcherState.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
-    conversation = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
-    Replicas(StartedReplicas(cast(Any, conversation), cast(Any, None), ("x",), None)).pause()
+    coordinator = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
+    Replicas(StartedReplicas(cast(Any, coordinator), cast(Any, None), ("x",), None)).pause()
 
 
 def test_a_server_that_did_not_hear_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,8 +271,8 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     buffer = np.zeros(2, np.float32).tobytes()
     role._hear(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
     with selectors.DefaultSelector() as selector:
-        selector.register(role._working.fileno(), selectors.EVENT_READ)
+        selector.register(role._worker_thread.fileno(), selectors.EVENT_READ)
         assert selector.select(10)
-    role._working.run_callbacks()
-    role._working.close()
+    role._worker_thread.run_callbacks()
+    role._worker_thread.close()
     assert [each.means for each in posts if isinstance(each, EvaluateReply)] == [(("index", 1.0),)]

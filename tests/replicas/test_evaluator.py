@@ -32,7 +32,7 @@ def judged(replicas: Replicas) -> EvaluateReply:
 
 def pid_of(replicas: Replicas) -> int:
     assert replicas.evaluator is not None
-    return replicas._conversation.staff.pid_of(replicas.evaluator._name)
+    return replicas._coordinator.process_group.pid_of(replicas.evaluator._name)
 
 
 def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Opener) -> None:

@@ -202,7 +202,7 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     role._lock, role._device = threading.Lock(), torch.device("cpu")
     role._learnt, role._first = StepMetrics("one", 0, 0, 0.0, (), 0.0), None
     role._schedule = cast(SampleSchedule, SimpleNamespace(rate=lambda rate, at: rate))
-    role._working = cast(
+    role._worker_thread = cast(
         WorkerThread, SimpleNamespace(call_in_main=lambda call: None, step_finished=lambda: None)
     )
     role._compute(machine.task())

@@ -42,7 +42,7 @@ def check_tallies(replicas: Replicas) -> None:
 
 
 def controller(replicas: Replicas) -> int:
-    return replicas._conversation.staff.pid_of(CONTROLLER)
+    return replicas._coordinator.process_group.pid_of(CONTROLLER)
 
 
 def elections(events: Events) -> list[str]:

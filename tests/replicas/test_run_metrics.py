@@ -56,11 +56,11 @@ def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
 
 
 def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
-    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
-    conversation._since = RunMetrics()
+    coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
+    coordinator._since = RunMetrics()
     for outlived, taken_bytes in ((False, 1000), (True, 0)):
-        conversation.outlived = outlived
-        found = conversation._normalize(BEFORE)
+        coordinator.outlived = outlived
+        found = coordinator._normalize(BEFORE)
         assert isinstance(found, ServerCounters) and found.taken_bytes == taken_bytes
 
 

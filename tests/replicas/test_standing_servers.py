@@ -85,12 +85,12 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
 
 
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
-    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
-    conversation._keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
-    assert "no running server has a copy" in str(conversation.unanswered(["b"], 25))
-    conversation._keepers.happened(looked(runs=(OWN,)))
-    conversation._keepers.happened(looked())
-    said = str(conversation.unanswered(["b"], 25))
+    coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
+    coordinator._keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
+    assert "no running server has a copy" in str(coordinator.unanswered(["b"], 25))
+    coordinator._keepers.happened(looked(runs=(OWN,)))
+    coordinator._keepers.happened(looked())
+    said = str(coordinator.unanswered(["b"], 25))
     assert "does not know this run any more" in said and said.endswith("resume the run")
 
 
@@ -109,46 +109,46 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     """Whoever ends before it could ask, or is answered, leaves nothing behind."""
 
     def begun(run: str) -> tuple[StandaloneCluster, Unheard]:
-        post = Unheard()
-        return StandaloneCluster(cast(RoutedMessenger, post), {}, run, tmp_path / "note"), post
+        messenger = Unheard()
+        return StandaloneCluster(cast(RoutedMessenger, messenger), {}, run, tmp_path / "note"), messenger
 
     begun("first")
     begun("second")  # which ends at once
-    servers, post = begun("third")
+    servers, messenger = begun("third")
     servers.create(Create("third", "", (), 1))
-    assert post.sent[:-1] == [DeleteRunRequest("second"), DeleteRunRequest("first")]
+    assert messenger.sent[:-1] == [DeleteRunRequest("second"), DeleteRunRequest("first")]
     servers.removed("first")
-    servers, post = begun("fourth")
+    servers, messenger = begun("fourth")
     servers.look(time.monotonic())
-    assert post.sent[1:] == [DeleteRunRequest("third"), DeleteRunRequest("second")]
+    assert messenger.sent[1:] == [DeleteRunRequest("third"), DeleteRunRequest("second")]
     for run in ("second", "third", "another"):
         servers.removed(run)
     begun("fifth")
-    servers, post = begun("sixth")
+    servers, messenger = begun("sixth")
     servers.look(time.monotonic())
-    assert post.sent[1:] == [DeleteRunRequest("fifth"), DeleteRunRequest("fourth")]
+    assert messenger.sent[1:] == [DeleteRunRequest("fifth"), DeleteRunRequest("fourth")]
 
 
 def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_controllers() -> None:
-    conversation, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), 100.0
+    coordinator, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), 100.0
     keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     named = ["server-a", "server-b", "server-c", "server-d"]
-    conversation._keepers = keepers
-    conversation.watching = ReplicaMonitor()
+    coordinator._keepers = keepers
+    coordinator.watching = ReplicaMonitor()
     silent: list[str] = []
-    conversation.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
-    keepers.post = cast(RoutedMessenger, SimpleNamespace(servers=named))
-    assert conversation.unheard(now) == "", "nobody was asked"
+    coordinator.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
+    keepers.messenger = cast(RoutedMessenger, SimpleNamespace(servers=named))
+    assert coordinator.unheard(now) == "", "nobody was asked"
     silent.append(f"{OWN}/0003")
-    assert conversation.unheard(now) == "no server has answered for 1 bucket of the parameters"
+    assert coordinator.unheard(now) == "no server has answered for 1 bucket of the parameters"
     for each in named:
-        conversation.watching.to_ask(each, now)
-    assert conversation.unheard(now + 5) == (
+        coordinator.watching.to_ask(each, now)
+    assert coordinator.unheard(now + 5) == (
         "server-a, server-b, server-c and 1 more have said nothing for 5 s"
     )
     keepers._unanswered = now
     del named[1:]
-    assert conversation.unheard(now + 7) == (
+    assert coordinator.unheard(now + 7) == (
         "server-a has said nothing for 7 s, and no controller that leads has answered for 7 s"
     )
 
@@ -156,11 +156,11 @@ def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_cont
 def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    conversation, told, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), list[str](), [0.0]
-    conversation.outlived = True
-    keepers = SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
-    conversation._keepers = cast(StandaloneCluster, keepers)
-    conversation._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
+    coordinator, told, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), list[str](), [0.0]
+    coordinator.outlived = True
+    keepers = SimpleNamespace(messenger=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
+    coordinator._keepers = cast(StandaloneCluster, keepers)
+    coordinator._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
 
     def step(self: ReplicatedCoordinator, timeout: float) -> None:
         now[0] += 1.0
@@ -168,18 +168,18 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
     monkeypatch.setattr(ReplicatedCoordinator, "step", step)
     monkeypatch.setattr(bucket_conversation, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with pytest.raises(ClusterFailedError):
-        conversation.create(Create("run", "", ("run/0000",), 1), 30.0)
+        coordinator.create(Create("run", "", ("run/0000",), 1), 30.0)
     assert [each.partition(":")[0] for each in told] == ["waiting 2", "waiting 12", "waiting 22"]
     said = "waiting 12: waiting for servers for 1 of 1 part of the parameters, for 18 s more"
     assert told[1].startswith(said) and told[1].endswith("Ctrl-C, and again after a moment, exits at once")
 
 
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
-    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
-    conversation.outlived = True
-    conversation._keepers = cast(
-        StandaloneCluster, SimpleNamespace(post=SimpleNamespace(unknown=("run/0000",)))
+    coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
+    coordinator.outlived = True
+    coordinator._keepers = cast(
+        StandaloneCluster, SimpleNamespace(messenger=SimpleNamespace(unknown=("run/0000",)))
     )
     said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"
     with pytest.raises(ClusterFailedError, match=said):
-        conversation.create(Create("run", "", ("run/0000",), 1), 0.0)
+        coordinator.create(Create("run", "", ("run/0000",), 1), 0.0)

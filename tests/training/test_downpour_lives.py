@@ -145,7 +145,7 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
 
     def start_known(self: Evaluator) -> None:
         start(self)
-        pids.append(self._conversation.staff.pid_of(self._name))
+        pids.append(self._coordinator.process_group.pid_of(self._name))
 
     def watch(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and pids:

@@ -48,16 +48,18 @@ class Talk:
         return Received("coordinator", message)
 
 
-def served(post: Messenger) -> None:
-    serve(ShardServer("server-0", [Shard(0, "server-0", 0, 4, "w", 0)], NumpyArithmetic("float32")), post)
+def served(messenger: Messenger) -> None:
+    serve(
+        ShardServer("server-0", [Shard(0, "server-0", 0, 4, "w", 0)], NumpyArithmetic("float32")), messenger
+    )
 
 
 @pytest.mark.parametrize(
     "life",
     [
         served,
-        lambda post: WorkerProcess(least_squares(), post, "worker-1", 10.0).run(),
-        lambda post: EvaluatorProcess(evaluation(), post, "evaluator-1", 10.0).run(),
+        lambda messenger: WorkerProcess(least_squares(), messenger, "worker-1", 10.0).run(),
+        lambda messenger: EvaluatorProcess(evaluation(), messenger, "evaluator-1", 10.0).run(),
     ],
     ids=["server", "worker", "evaluator"],
 )

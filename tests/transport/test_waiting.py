@@ -119,9 +119,9 @@ def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: t
 
 def test_who_waits_for_nothing_hears_nothing_and_does_not_spin() -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
-        roads = MultiEndpoint({"first": one, "second": other})
+        networks = MultiEndpoint({"first": one, "second": other})
         before, began = time.thread_time(), time.monotonic()
-        assert roads.receive(0.3) is None
+        assert networks.receive(0.3) is None
         assert time.monotonic() - began >= 0.3
         assert time.thread_time() - before < 0.1
 
@@ -133,12 +133,12 @@ def test_a_road_that_is_flooded_does_not_hide_another() -> None:
         Endpoint(TOKEN, "flood") as flood,
         Endpoint(TOKEN, "drop") as drop,
     ):
-        roads = MultiEndpoint({"first": one, "second": other})
+        networks = MultiEndpoint({"first": one, "second": other})
         flood.connect("one", one.address)
         drop.connect("other", other.address)
         deadline = time.monotonic() + SECONDS
         while not (one.has("flood") and other.has("drop")):
-            assert time.monotonic() < deadline and roads.receive(0.01) is None
+            assert time.monotonic() < deadline and networks.receive(0.01) is None
         for _ in range(100):
             flood.send("one", {})
         drop.send("other", {})
@@ -146,5 +146,5 @@ def test_a_road_that_is_flooded_does_not_hide_another() -> None:
             assert sender.flush(SECONDS)
         for each in (one, other):
             assert each.has_pending() or select.select([each.fileno()], [], [], SECONDS)[0]
-        heard = [roads.receive(SECONDS) for _ in range(40)]
+        heard = [networks.receive(SECONDS) for _ in range(40)]
         assert "drop" in [each.sender for each in heard if isinstance(each, Message)]

@@ -137,7 +137,7 @@ def test_a_list_that_would_fill_the_memory_is_refused() -> None:
 
 def test_messages_of_another_release_are_counted_by_their_names_of_which_there_are_some() -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
-        post = Messenger(one)
+        messenger = Messenger(one)
         other.connect("one", one.address)
         names = [
             "Unheard",
@@ -150,7 +150,7 @@ def test_messages_of_another_release_are_counted_by_their_names_of_which_there_a
         other.send("one", {"message": [["not a name"], ["Leave", 1, "not heard"]]})
         other.send("one", {"message": [["Unheard", 1], ["Leave", 1, "why"]]})
         deadline = time.monotonic() + 10
-        while (letter := post.receive(0.01)) is None:
+        while (letter := messenger.receive(0.01)) is None:
             assert time.monotonic() < deadline
             other.flush(0.01)
         assert letter == Received("other", m.Leave(1, "why"))

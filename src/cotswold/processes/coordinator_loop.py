@@ -38,8 +38,8 @@ class CoordinatorLoop(ABC):
     tick_seconds = _TICK_SECONDS
     """Seconds between two calls of `_tick`."""
 
-    def __init__(self, post: Messenger, staff: ProcessGroup, on_event: OnEvent) -> None:
-        self.post, self.staff, self._on_event = post, staff, on_event
+    def __init__(self, messenger: Messenger, process_group: ProcessGroup, on_event: OnEvent) -> None:
+        self.messenger, self.process_group, self._on_event = messenger, process_group, on_event
         self._others: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
         self._cut: dict[str, tuple[float, str]] = {}
@@ -134,8 +134,8 @@ class CoordinatorLoop(ABC):
     def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for servers that run, but have not answered for ``seconds``."""
         is_one = len(servers) == 1
-        stopped = [name for name in servers if self.staff.is_stopped(name)]
-        known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
+        stopped = [name for name in servers if self.process_group.is_stopped(name)]
+        known = ", ".join(f"{name} is stopped: process {self.process_group.pid_of(name)}" for name in stopped)
         return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
@@ -157,7 +157,7 @@ class CoordinatorLoop(ABC):
 
     def _hear(self, timeout: float) -> bool:
         """Receive one event; return False if there was none."""
-        event = self.post.receive(timeout)
+        event = self.messenger.receive(timeout)
         match event:
             case Received(sender, said):
                 message = self._normalize(said)
@@ -168,7 +168,7 @@ class CoordinatorLoop(ABC):
                 self._on_primary_changed(peer)
             case Ready(descriptor):
                 self._ended(descriptor)
-            case Lost(peer, why) if self.staff.is_watched(peer):
+            case Lost(peer, why) if self.process_group.is_watched(peer):
                 self._cut.setdefault(peer, (time.monotonic(), why))
             case Lost(peer, why):
                 self._on_client_disconnect(peer, why)
@@ -178,26 +178,26 @@ class CoordinatorLoop(ABC):
 
     def deliver(self, sends: Sequence[m.Send]) -> None:
         """Send the messages of a state machine."""
-        self.post.deliver(sends)
+        self.messenger.deliver(sends)
 
     def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
         """Dismiss all members, and end their processes."""
         for member in members:
-            self.post.send(member.name, m.Shutdown(member.session))
+            self.messenger.send(member.name, m.Shutdown(member.session))
         for server in servers:
-            self.post.send(server, Stop())
-        self.post.endpoint.flush(0.5)
-        self.staff.close()
-        self.post.endpoint.close(0.0)
+            self.messenger.send(server, Stop())
+        self.messenger.endpoint.flush(0.5)
+        self.process_group.close()
+        self.messenger.endpoint.close(0.0)
 
     def end(self, name: str, why: str) -> None:
         """Kill a process that is no worker; ``why`` is the reason, in words that follow its name."""
-        self.staff.end(name)
+        self.process_group.end(name)
         self._report_exit(name, why)
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that no longer run, in words; empty if all run."""
-        gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
+        gone = [name for name in servers if name in self._given_up or not self.process_group.is_watched(name)]
         return " and ".join(gone)
 
     def exit_reason(self, name: str) -> str:
@@ -210,9 +210,9 @@ class CoordinatorLoop(ABC):
         return f" ({' and '.join(found)})" if found else ""
 
     def _ended(self, descriptor: int) -> None:
-        ended = self.staff.ended(descriptor, time.monotonic())
+        ended = self.process_group.ended(descriptor, time.monotonic())
         if ended is not None:
-            self.staff.tick(time.monotonic())  # restarts at once
+            self.process_group.tick(time.monotonic())  # restarts at once
             self._report_exit(ended.name, ended.why)
             self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
@@ -224,6 +224,8 @@ class CoordinatorLoop(ABC):
         """Report peers that were lost but never exited: their network link was cut."""
         for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
             _, why = self._cut.pop(name)
-            if self.staff.is_watched(name):
+            if self.process_group.is_watched(name):
                 self._given_up.add(name)
-                self.deliver(self._on_process_exit(name, f"{self.staff.machine_of(name)}: {why}", now))
+                self.deliver(
+                    self._on_process_exit(name, f"{self.process_group.machine_of(name)}: {why}", now)
+                )

@@ -22,9 +22,9 @@ from cotswold.shards.runtime.work import FedWork, SharedWork
 class WorkerHangDetector:
     """Checks the steps of one thread, and of the processes that compute them with it."""
 
-    def __init__(self, name: str, working: WorkerThread, work: object, silent_seconds: float) -> None:
+    def __init__(self, name: str, worker_thread: WorkerThread, work: object, silent_seconds: float) -> None:
         """``name`` is this process's name; a step that makes no progress for ``silent_seconds`` hangs."""
-        self._name, self._working = name, working
+        self._name, self._worker_thread = name, worker_thread
         self._led = work if isinstance(work, SharedWork) else None
         self._fed = work if isinstance(work, FedWork) else None
         self._standstill = HangDetector(silent_seconds)
@@ -36,16 +36,18 @@ class WorkerHangDetector:
         if now - self._looked < self._standstill.pause_seconds:
             return
         self._looked = now
-        working = self._working
+        worker_thread = self._worker_thread
         # the process that supplies its data is checked elsewhere
         is_starved = self._fed is not None and self._fed.is_starved
-        still = self._standstill.check(None if is_starved else working.step, working.ended, self._see, now)
+        still = self._standstill.check(
+            None if is_starved else worker_thread.step, worker_thread.ended, self._see, now
+        )
         if still is not None:
             raise MachineError(self._said(still))
 
     def _see(self) -> Mapping[int, ProcessActivity]:
         """Activity of all computing processes; empty if one of them runs and cannot be inspected."""
-        own, others = thread_activity(self._working.number), descendant_activity()
+        own, others = thread_activity(self._worker_thread.number), descendant_activity()
         led = () if self._led is None else self._led.processes
         if own is None or any(each.pid not in others and process_state(each.pid) for each in led):
             return {}

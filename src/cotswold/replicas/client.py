@@ -106,7 +106,7 @@ class Client:
         name = f"client-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
         self._name = f"{name}-{secrets.token_hex(3)}"
         self._endpoint = Endpoint(token, self._name, host=local_address(found), ports=ports, encrypt=encrypt)
-        self._post = Messenger(self._endpoint)
+        self._messenger = Messenger(self._endpoint)
         self._endpoint.watch(self._woken)
         self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
         self._thread = threading.Thread(target=self._run, name="cotswold-client", daemon=True)
@@ -261,7 +261,7 @@ class Client:
 
     def _run(self) -> None:
         try:
-            self._post.send(m.COORDINATOR, ConnectRequest())
+            self._messenger.send(m.COORDINATOR, ConnectRequest())
             while not self._is_closing and self._error is None:
                 self._step()
             self._leave()
@@ -278,7 +278,7 @@ class Client:
                 self._wake = -1
 
     def _step(self) -> None:
-        match self._post.receive(_TICK_SECONDS):
+        match self._messenger.receive(_TICK_SECONDS):
             case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
@@ -349,7 +349,7 @@ class Client:
         self._deliver(sends)
         deadline = time.monotonic() + _LEAVE_SECONDS
         while not machine.is_gone and time.monotonic() < deadline:
-            match self._post.receive(_TICK_SECONDS):
+            match self._messenger.receive(_TICK_SECONDS):
                 case Received(sender, message) if isinstance(message, m.ToReplica):
                     machine.receive(sender, message, time.monotonic())
                 case Lost(peer, _) if peer == m.COORDINATOR:
@@ -359,7 +359,7 @@ class Client:
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)
 
 
 def _is_stale(refusal: m.UpdateRefused) -> bool:

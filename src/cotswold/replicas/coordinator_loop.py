@@ -37,8 +37,10 @@ class ReplicaCoordinator(CoordinatorLoop):
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent) -> None:
-        super().__init__(post, staff, on_event)
+    def __init__(
+        self, messenger: Messenger, process_group: ProcessGroup, machine: Dispatcher, on_event: OnEvent
+    ) -> None:
+        super().__init__(messenger, process_group, on_event)
         self.machine = machine
         self.learnt: list[StepMetrics] = []
         """Reports of steps since they were last taken."""
@@ -78,11 +80,11 @@ class ReplicaCoordinator(CoordinatorLoop):
             self.watching.hear(message, time.monotonic())
         elif isinstance(message, StepMetrics) and message.name == sender:
             self.learnt.append(message)
-            self.staff.mark_ready(sender)  # an exit before the first step counts as a failed start
+            self.process_group.mark_ready(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
             if self.machine.state is DispatcherState.OVER:  # from now on, replicas that ask are dismissed
-                self.staff.start_no_more()
+                self.process_group.start_no_more()
 
     @property
     def servers_patience(self) -> float:
@@ -108,13 +110,13 @@ class ReplicaCoordinator(CoordinatorLoop):
     def _tick(self, now: float) -> None:
         self._give_up_lost(now)
         self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
+        self.process_group.tick(now)
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
         for server in self.servers:
             if self.watching.to_ask(server, now):
-                self.post.send(server, self.counting)
+                self.messenger.send(server, self.counting)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}; resume the run")
@@ -123,7 +125,11 @@ class ReplicaCoordinator(CoordinatorLoop):
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
-        is_alone = self.staff.cannot_recover and not len(self.machine.members)
+        is_alone = self.process_group.cannot_recover and not len(self.machine.members)
         if is_alone and self.machine.state is not DispatcherState.OVER:
-            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            last = (
+                f"; the last of them: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(f"every replica has exited{last}; resume the run")

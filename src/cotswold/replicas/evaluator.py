@@ -65,13 +65,13 @@ class Evaluator:
 
     def __init__(
         self,
-        conversation: ReplicaCoordinator,
+        coordinator: ReplicaCoordinator,
         call_of: Callable[[str], Call],
         shards: Sequence[m.Shard],
         dtype: str,
     ) -> None:
-        self._conversation, self._call_of = conversation, call_of
-        machine = conversation.machine
+        self._coordinator, self._call_of = coordinator, call_of
+        machine = coordinator.machine
         self._blank = Evaluate(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
         self._started = self._failed_starts = 0
@@ -84,7 +84,7 @@ class Evaluator:
         self._is_sent = False
         self._judged: EvaluateReply | None = None
         self._given: Tensor | None = None
-        conversation.listen(self._hear)
+        coordinator.listen(self._hear)
         self._start()
 
     @property
@@ -119,30 +119,33 @@ class Evaluator:
             found.extend(filter(None, [self.take()]))
             return not self.is_busy
 
-        self._conversation.wait(is_done)
+        self._coordinator.wait(is_done)
         return found[0] if found else None
 
     def parameters(self) -> Tensor | None:
         """The parameters that it evaluated last; None if its process has exited since, or is silent."""
         self._given, name = None, self._name
-        if not self._conversation.post.send(name, GetParameters()):
+        if not self._coordinator.messenger.send(name, GetParameters()):
             return None
-        staff, seconds = self._conversation.staff, self._conversation.machine.rules.silent_seconds
+        process_group, seconds = (
+            self._coordinator.process_group,
+            self._coordinator.machine.rules.silent_seconds,
+        )
 
         def is_done() -> bool:
             is_silent = time.monotonic() - self._heard > seconds
-            return self._given is not None or not staff.is_watched(name) or is_silent
+            return self._given is not None or not process_group.is_watched(name) or is_silent
 
-        self._conversation.wait(is_done)
+        self._coordinator.wait(is_done)
         return self._given
 
     def status(self) -> EvaluatorStatus:
         """The present status."""
-        staff, now = self._conversation.staff, time.monotonic()
+        process_group, now = self._coordinator.process_group, time.monotonic()
         doing = "starting" if not self._has_said else "judging" if self.is_busy else "idle"
-        pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
+        pid = process_group.pid_of(self._name) if process_group.is_watched(self._name) else 0
         return EvaluatorStatus(
-            *(self._name, staff.machine_of(self._name), pid, doing, self._number),
+            *(self._name, process_group.machine_of(self._name), pid, doing, self._number),
             for_seconds=now - self._since,
             silent_seconds=now - self._heard,
         )
@@ -150,7 +153,7 @@ class Evaluator:
     @property
     def _patience(self) -> float:
         """Seconds that it may be silent."""
-        seconds = self._conversation.machine.rules.silent_seconds
+        seconds = self._coordinator.machine.rules.silent_seconds
         return seconds if self._has_said else max(seconds, _START_SECONDS)
 
     @property
@@ -161,12 +164,12 @@ class Evaluator:
         self._started, self._has_said = self._started + 1, False
         self._name, self._is_sent = f"evaluator-{self._started}", False
         self._heard = self._since = time.monotonic()
-        self._conversation.staff.start(self._call_of(self._name))
+        self._coordinator.process_group.start(self._call_of(self._name))
 
     def _send(self) -> None:
         """Send the request if the evaluator is connected; otherwise its first message triggers it."""
         if self._asked is not None and not self._is_sent:
-            self._is_sent = self._conversation.post.send(self._name, self._asked)
+            self._is_sent = self._coordinator.messenger.send(self._name, self._asked)
 
     def _hear(self, message: AnyMessage) -> None:
         match message:
@@ -184,14 +187,14 @@ class Evaluator:
                 pass
 
     def _look_after(self) -> None:
-        conversation = self._conversation
+        coordinator = self._coordinator
         if self._is_silent:
-            conversation.step(0.0)  # read its pending messages first
-        if self._is_silent and conversation.staff.is_watched(self._name):
-            conversation.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
-        if conversation.staff.is_watched(self._name):
+            coordinator.step(0.0)  # read its pending messages first
+        if self._is_silent and coordinator.process_group.is_watched(self._name):
+            coordinator.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
+        if coordinator.process_group.is_watched(self._name):
             return
-        why = conversation.exit_reason(self._name)
+        why = coordinator.exit_reason(self._name)
         self._failed_starts += 1
         if self._failed_starts >= _STARTS:
             raise EvaluatorError(f"{self._name} {why}: nothing can be evaluated; fix it, and resume the run")

@@ -44,12 +44,12 @@ def main(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     silent_seconds: float = 10.0,
     device: str = "cpu",
     controllers: Mapping[str, str] | None = None,
-    standing_run: str = "",
+    cluster_run: str = "",
 ) -> int:
     """Run the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
@@ -72,26 +72,26 @@ def main(
         coordinator,
         work,
         arguments,
-        reach,
+        endpoint_settings,
         threads,
         device,
-        make_post=messengers_of(name, reach, controllers, standing_run),
+        make_messenger=messengers_of(name, endpoint_settings, controllers, cluster_run),
     )
-    with at as (made, post):
+    with at as (made, messenger):
         judging = cast(JudgeWork, made)  # as promised
-        EvaluatorProcess(judging, post, name, silent_seconds).run()
+        EvaluatorProcess(judging, messenger, name, silent_seconds).run()
     return 0
 
 
 class EvaluatorProcess:
     """One evaluator at work, on one evaluation at a time."""
 
-    def __init__(self, work: JudgeWork, post: Messenger, name: str, silent_seconds: float) -> None:
+    def __init__(self, work: JudgeWork, messenger: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: seconds after which an evaluation without progress hangs."""
-        self._work, self._post, self._name = work, post, name
+        self._work, self._messenger, self._name = work, messenger, name
         self._device = device_of_this_thread()
-        self._working = WorkerThread()
-        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
+        self._worker_thread = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
         """Versions of the shards in the vector; they are not pulled again."""
@@ -102,7 +102,7 @@ class EvaluatorProcess:
         self._said = 0.0
         self._pulled_at = 0.0
         """Time of the last pull, sent or answered."""
-        post.endpoint.watch(self._working.fileno())
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self) -> None:
         """Evaluate until the coordinator ends the process. Raises MachineError if the coordinator or a
@@ -112,9 +112,9 @@ class EvaluatorProcess:
             self._watch.look(now)
             if now - self._said >= SAY_SECONDS:
                 self._said = now
-                self._post.send(m.COORDINATOR, EvaluatorHeartbeat(self._name))
+                self._messenger.send(m.COORDINATOR, EvaluatorHeartbeat(self._name))
                 self._pull_again(now)
-            self._attend(self._post.receive(SAY_SECONDS / 4))
+            self._attend(self._messenger.receive(SAY_SECONDS / 4))
 
     def _attend(self, event: object) -> None:
         """Handle an event; afterwards nothing refers to its buffers but kept copies."""
@@ -122,7 +122,7 @@ class EvaluatorProcess:
             case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.run_callbacks()
+                self._worker_thread.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._owed:
@@ -135,7 +135,7 @@ class EvaluatorProcess:
             case Evaluate() if sender == m.COORDINATOR:
                 self._begin(message)
             case GetParameters() if sender == m.COORDINATOR:
-                self._post.send(m.COORDINATOR, Parameters((raw(self._vector),)))
+                self._messenger.send(m.COORDINATOR, Parameters((raw(self._vector),)))
             case m.PulledNewer() if message.server == sender:
                 self._pulled(message)
             case _:
@@ -152,10 +152,10 @@ class EvaluatorProcess:
             (buffer,) = judge.buffers
             assert isinstance(buffer, bytes | bytearray | memoryview)
             self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
-            self._working.submit(lambda: self._compute(judge))
+            self._worker_thread.submit(lambda: self._compute(judge))
             return
         self._owed = shard_groups(judge.shards, self._vector.itemsize)
-        self._post.meet(judge.servers)
+        self._messenger.meet(judge.servers)
         for name, _ in judge.servers:
             if name in self._owed:
                 self._pull(judge, name)
@@ -170,7 +170,7 @@ class EvaluatorProcess:
         self._pulled_at = time.monotonic()
         shards = self._owed[server][0]
         versions = tuple(self._versions.get(number, -1) for number in shards)
-        self._post.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))
+        self._messenger.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))
 
     def _pulled(self, pulled: m.PulledNewer) -> None:
         judge, groups = self._asked, self._owed.get(pulled.server)
@@ -189,19 +189,19 @@ class EvaluatorProcess:
             return
         del self._owed[pulled.server]
         if not self._owed:
-            self._working.submit(lambda: self._compute(judge))
+            self._worker_thread.submit(lambda: self._compute(judge))
 
     def _compute(self, judge: Evaluate) -> None:
         """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
-        self._working.step_finished()
+        self._worker_thread.step_finished()
         found = EvaluateReply(
             self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began
         )
-        self._working.call_in_main(lambda: self._tell(found))
+        self._worker_thread.call_in_main(lambda: self._tell(found))
 
     def _tell(self, judged: EvaluateReply) -> None:
         self._asked = None
-        self._post.send(m.COORDINATOR, judged)
+        self._messenger.send(m.COORDINATOR, judged)

@@ -25,33 +25,33 @@ from cotswold.wire.messenger import AnyMessage, Messenger, Received
 class RankProcess:
     """One rank, from the connection to the first rank until its computation ends."""
 
-    def __init__(self, post: Messenger, meeting: Meeting) -> None:
-        self._post, self._meeting = post, meeting
+    def __init__(self, messenger: Messenger, meeting: Meeting) -> None:
+        self._messenger, self._meeting = messenger, meeting
         self._lock = threading.Lock()
         """Guards the state machine."""
         self._machine = ReplicaRank(meeting.name)
         self._servers: set[str] = set()
-        self._working = WorkerThread()
+        self._worker_thread = WorkerThread()
         self._is_over = False
-        post.endpoint.watch(self._working.fileno())
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self, compute: Callable[[], object]) -> None:
         """Communicate with servers until ``compute``, which runs in another thread, returns; raises its
         exceptions."""
-        self._post.endpoint.connect(self._meeting.name, self._meeting.address)
-        self._post.send(self._meeting.name, RankReady())
-        self._working.submit(lambda: self._compute(compute))
+        self._messenger.endpoint.connect(self._meeting.name, self._meeting.address)
+        self._messenger.send(self._meeting.name, RankReady())
+        self._worker_thread.submit(lambda: self._compute(compute))
         while not self._is_over:
-            match self._post.receive(None):
+            match self._messenger.receive(None):
                 case Received(sender, message):
                     self._hear(sender, message)
                 case Ready():
-                    self._working.run_callbacks()
+                    self._worker_thread.run_callbacks()
                 case Lost(peer, why) if peer in self._servers:
-                    self._post.send(self._meeting.name, RankLost(peer, why))
+                    self._messenger.send(self._meeting.name, RankLost(peer, why))
                 case _:  # the first rank closes its endpoint before it releases the others
                     pass
-        self._working.close()
+        self._worker_thread.close()
 
     # --- the computing thread ---
 
@@ -65,11 +65,11 @@ class RankProcess:
         with self._lock:
             sends = self._machine.closed(closing, numbers)
         if sends:
-            self._working.call_in_main(lambda: self._deliver(sends))
+            self._worker_thread.call_in_main(lambda: self._deliver(sends))
 
     def _compute(self, compute: Callable[[], object]) -> None:
         compute()
-        self._working.call_in_main(self._end)
+        self._worker_thread.call_in_main(self._end)
 
     # --- the endpoint's thread ---
 
@@ -77,7 +77,7 @@ class RankProcess:
         if isinstance(message, m.SessionOpened) and sender == self._meeting.name:
             self._servers.update(dict(message.servers))
             for name, address in message.servers:
-                self._post.endpoint.connect(name, address)
+                self._messenger.endpoint.connect(name, address)
         if isinstance(message, m.ToRank):
             with self._lock:
                 sends = self._machine.receive(sender, message)
@@ -85,7 +85,7 @@ class RankProcess:
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)
 
     def _end(self) -> None:
         self._is_over = True

@@ -67,7 +67,7 @@ def main(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     pace: Mapping[str, Any],
     stepping: Mapping[str, Any],
     threads: int = 1,
@@ -75,7 +75,7 @@ def main(
     device: str = "cpu",
     place: int = 0,
     controllers: Mapping[str, str] | None = None,
-    standing_run: str = "",
+    cluster_run: str = "",
 ) -> int:
     """Run the replica called ``name``, whose coordinator is at the address ``coordinator``.
 
@@ -95,14 +95,18 @@ def main(
         UserError: If there is no such work.
         MachineError: If the coordinator exits first, or a step hangs.
     """
-    began = name, coordinator, work, arguments, reach, threads, device, place
-    with worker_context(*began, make_post=messengers_of(name, reach, controllers, standing_run)) as (
+    began = name, coordinator, work, arguments, endpoint_settings, threads, device, place
+    with worker_context(
+        *began, make_messenger=messengers_of(name, endpoint_settings, controllers, cluster_run)
+    ) as (
         made,
-        post,
+        messenger,
     ):
         learning = cast(ReplicaWork | RankedWork, made)  # as promised
         paced = Pace(**pace), StepSettings(**stepping)
-        role = ReplicaProcess(learning, post, name, *paced, EndpointSettings(**reach), silent_seconds)
+        role = ReplicaProcess(
+            learning, messenger, name, *paced, EndpointSettings(**endpoint_settings), silent_seconds
+        )
         signal.signal(signal.SIGTERM, lambda *_: role.leave("it was asked to end"))
         role.run()
     return 0
@@ -114,16 +118,16 @@ class ReplicaProcess:
     def __init__(
         self,
         work: ReplicaWork | RankedWork,
-        post: Messenger,
+        messenger: Messenger,
         name: str,
         pace: Pace,
         stepping: StepSettings,
-        reach: EndpointSettings,
+        endpoint_settings: EndpointSettings,
         silent_seconds: float,
     ) -> None:
-        """``reach`` also applies to its other ranks, if any; a step without progress for
+        """``endpoint_settings`` also applies to its other ranks, if any; a step without progress for
         ``silent_seconds`` hangs."""
-        self._work, self._post, self._name = work, post, name
+        self._work, self._messenger, self._name = work, messenger, name
         self._schedule = stepping.by_samples(work.patterns, pace.batch)
         parameters, self._layout = parameters_of(work)
         self._device = parameters.device
@@ -137,7 +141,9 @@ class ReplicaProcess:
         if isinstance(work, RankedWork):
             self._ranks = RankFanout(name)
             self._others = tuple(rank_name(name, rank) for rank in range(1, work.ranks))
-            meeting = Meeting(name, post.endpoint.address, reach.as_dict(), stepping.own, samples)
+            meeting = Meeting(
+                name, messenger.endpoint.address, endpoint_settings.as_dict(), stepping.own, samples
+            )
             self._accumulation = work.meet(meeting)
         else:
             vectors = vectors_like(parameters)
@@ -148,9 +154,9 @@ class ReplicaProcess:
         size = self._initial.size
         self._lock = threading.Lock()
         """Guards the state machine, and the reports of steps."""
-        self._machine = Replica(m.Join(name, 0, post.endpoint.address, work.patterns, size), pace)
-        self._working = WorkerThread()
-        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
+        self._machine = Replica(m.Join(name, 0, messenger.endpoint.address, work.patterns, size), pace)
+        self._worker_thread = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         self._seed = 0
         self._learnt = StepMetrics(name, 0, 0, 0.0, (), 0.0)
         self._first: StepMetrics | None = None
@@ -162,23 +168,23 @@ class ReplicaProcess:
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
         """Time at which a server or a rank was lost, and its name."""
-        post.endpoint.watch(self._working.fileno())
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self) -> None:
         """Train until the coordinator dismisses it. Raises MachineError if the coordinator or a server is
         lost or a step hangs, and what the work raises."""
         work, dtype, size = self._work, str(self._initial.dtype), self._initial.size
         while self._absent:
-            self._attend(self._post.receive(_TICK_SECONDS))
+            self._attend(self._messenger.receive(_TICK_SECONDS))
         made = WorkerReady(
             self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work)
         )
-        self._post.send(m.COORDINATOR, made)
+        self._messenger.send(m.COORDINATOR, made)
         while self._machine.state is not ReplicaState.GONE:
             self._tick(time.monotonic())
-            self._attend(self._post.receive(_TICK_SECONDS))
+            self._attend(self._messenger.receive(_TICK_SECONDS))
         self._tell()
-        self._working.close()
+        self._worker_thread.close()
 
     def leave(self, reason: str) -> None:
         """Leave once its assigned samples count; a signal handler may call it."""
@@ -196,7 +202,7 @@ class ReplicaProcess:
                     sends = self._machine.again(peer)
                 self._deliver(sends)
             case Ready():
-                self._working.run_callbacks()
+                self._worker_thread.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why) if peer in self._servers or peer in self._others:
@@ -206,7 +212,7 @@ class ReplicaProcess:
 
     def _hear(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, GetParameters):
-            self._post.send(m.COORDINATOR, Parameters((raw(self._initial),)))
+            self._messenger.send(m.COORDINATOR, Parameters((raw(self._initial),)))
         if isinstance(message, RankReady):
             self._absent.discard(sender)
         if isinstance(message, RankLost) and sender in self._others:
@@ -229,16 +235,16 @@ class ReplicaProcess:
         with self._lock:
             task = self._machine.task()
         if task is not None:
-            self._working.submit(lambda: self._compute(task))
+            self._worker_thread.submit(lambda: self._compute(task))
 
     def _enter(self, admitted: m.SessionOpened) -> None:
         """Start a session."""
         self._servers.update(dict(admitted.servers))
-        self._post.meet(admitted.servers)
+        self._messenger.meet(admitted.servers)
         if self._ranks is not None and isinstance(self._work, RankedWork):
             self._ranks.enter(self._work.rank_of(admitted.shards))
         for name in self._others:
-            self._post.send(name, admitted)
+            self._messenger.send(name, admitted)
         self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
 
@@ -268,23 +274,23 @@ class ReplicaProcess:
             learnt, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
             what, waits_for = self._machine.doing
         if learnt.steps:
-            self._post.send(m.COORDINATOR, learnt)
+            self._messenger.send(m.COORDINATOR, learnt)
         now = time.monotonic()
         if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
             self._doing = now, (what, waits_for)
-            seconds = max(0.0, now - self._working.moved_at)
-            self._post.send(m.COORDINATOR, ActivityReport(self._name, what, waits_for, seconds))
+            seconds = max(0.0, now - self._worker_thread.moved_at)
+            self._messenger.send(m.COORDINATOR, ActivityReport(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         if self._ranks is not None:
             sends = [each for send in sends for each in self._ranks.send(send)]
-        self._post.deliver(sends)
+        self._messenger.deliver(sends)
 
     # --- steps: the computing thread ---
 
     def _report(self, metrics: StepMetrics) -> None:
         """Send metrics of steps to the coordinator."""
-        self._post.send(m.COORDINATOR, metrics)
+        self._messenger.send(m.COORDINATOR, metrics)
 
     def _compute(self, task: StepTask | None) -> None:
         """Compute step after step, until none is assigned."""
@@ -301,12 +307,12 @@ class ReplicaProcess:
                 self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
                 if self._first is None:
                     self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-                    self._working.call_in_main(partial(self._report, self._first))
+                    self._worker_thread.call_in_main(partial(self._report, self._first))
                 sends = self._machine.stepped(parts, time.monotonic())
                 task = self._machine.task()
-                self._working.step_finished()
+                self._worker_thread.step_finished()
             if sends:
-                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._worker_thread.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
 
     def _closes(self, task: StepTask) -> bool:
         with self._lock:

@@ -76,8 +76,8 @@ class Replicas:
     """Replicas that train; use in a ``with`` statement, or `close`."""
 
     def __init__(self, opened: StartedReplicas) -> None:
-        self._conversation, self._begun = opened.conversation, opened.begun
-        self._machine = opened.conversation.machine
+        self._coordinator, self._begun = opened.coordinator, opened.begun
+        self._machine = opened.coordinator.machine
         self.vectors = opened.vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
         self.evaluator = opened.evaluator
@@ -111,14 +111,18 @@ class Replicas:
     @property
     def replicas(self) -> Mapping[str, int]:
         """Process numbers of the running replicas, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in staff.workers}
+        process_group = self._coordinator.process_group
+        return {name: process_group.pid_of(name) for name in process_group.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
         """Process numbers of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name)
+        }
 
     @property
     def is_over(self) -> bool:
@@ -127,7 +131,7 @@ class Replicas:
 
     def status(self) -> ReplicasStatus:
         """The present status."""
-        traffic = self._conversation.post.endpoint.traffic
+        traffic = self._coordinator.messenger.endpoint.traffic
         ledger = self._machine.ledger
         return ReplicasStatus(
             self._machine.state.value,
@@ -144,36 +148,40 @@ class Replicas:
 
     def unheard(self) -> str:
         """The processes that do not answer, and for how long, in words; empty if all answer."""
-        return self._conversation.unheard(time.monotonic())
+        return self._coordinator.unheard(time.monotonic())
 
     @property
     def servers_patience(self) -> float:
         """Seconds that servers may stay silent before the run ends."""
-        return self._conversation.servers_patience
+        return self._coordinator.servers_patience
 
     def watch(self, on_tick: Callable[[], None]) -> None:
         """Call a function several times a second, also while waiting; it must not block."""
-        self._conversation.on_tick = on_tick
+        self._coordinator.on_tick = on_tick
 
     def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
         members, now = self._machine.members, time.monotonic()
-        watching, staff = self._conversation.watching, self._conversation.staff
+        watching, process_group = self._coordinator.watching, self._coordinator.process_group
         found = []
-        for name in sorted(staff.workers, key=lambda each: (len(each), each)):
+        for name in sorted(process_group.workers, key=lambda each: (len(each), each)):
             session = members.session(name)
             in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
             heard = 0.0 if session is None else members.of[session].heard
-            place = Place(name, staff.machine_of(name), staff.pid_of(name))
+            place = Place(name, process_group.machine_of(name), process_group.pid_of(name))
             found.append(watching.replica(place, in_hand, heard, now))
         return tuple(found)
 
     def _servers_now(self) -> tuple[ServerStatus, ...]:
-        watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
+        watching, process_group, now = (
+            self._coordinator.watching,
+            self._coordinator.process_group,
+            time.monotonic(),
+        )
         shards = Counter(one.server for one in self._begun.shards)
         return tuple(
-            watching.server(_place_of(staff, name), shards[name], now)
-            for name in self._conversation.servers
-            if staff.is_watched(name) or self._conversation.outlived
+            watching.server(_place_of(process_group, name), shards[name], now)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name) or self._coordinator.outlived
         )
 
     def proceed(self, seconds: float) -> list[StepMetrics]:
@@ -183,15 +191,15 @@ class Replicas:
         Raises ClusterFailedError if the run cannot continue: a server is lost, or every replica.
         """
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
-        learnt, self._conversation.learnt = self._conversation.learnt, []
+        self._coordinator.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
+        learnt, self._coordinator.learnt = self._coordinator.learnt, []
         return learnt
 
     def finish(self) -> list[StepMetrics]:
         """Once the run is over, wait for the replicas to exit, and return their last steps."""
         assert self.is_over, "the run is over"
         deadline = time.monotonic() + _LAST_SECONDS
-        self._conversation.wait(lambda: not self.replicas or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: not self.replicas or time.monotonic() >= deadline)
         return self.proceed(0.0)
 
     def pause(self) -> None:
@@ -202,7 +210,7 @@ class Replicas:
         the training is over nothing is assigned: `snapshot` counts such samples as torn.
         """
         self._machine.is_paused, ledger = True, self._machine.ledger
-        self._conversation.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
+        self._coordinator.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
 
     def go_on(self) -> None:
         """Assign samples again."""
@@ -210,7 +218,7 @@ class Replicas:
 
     def hire(self, count: int) -> None:
         """Start ``count`` more replicas; they join while others train."""
-        self._conversation.staff.spawn(count)
+        self._coordinator.process_group.spawn(count)
 
     def read(self, name: str = POINT) -> Tensor:
         """A vector as it is on the servers now; raises ClusterFailedError if a server is lost or does not
@@ -219,7 +227,7 @@ class Replicas:
 
     def _read(self, name: str, ask: RequestFunction) -> ChunkedRead:
         pieces = ChunkedRead(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
-        self._conversation.read(pieces, self._machine.rules.silent_seconds)
+        self._coordinator.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
     # --- snapshots ---
@@ -228,7 +236,7 @@ class Replicas:
         """The state of the run while no samples are open: paused, or over."""
         versions: dict[int, int] = {}
         while len(versions) < len(self._begun.shards):  # some may be moving to another server
-            self._conversation.step(0.0)
+            self._coordinator.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
         self._machine.ledger.tear()  # servers may have lost their memory after the end
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
@@ -256,7 +264,7 @@ class Replicas:
             except MachineError:
                 if not self._is_begun_anew(number):
                     raise
-                self._conversation.wait(lambda: self.is_frozen)
+                self._coordinator.wait(lambda: self.is_frozen)
             else:
                 return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
 
@@ -271,7 +279,7 @@ class Replicas:
         """True if a server has lost its frozen state, as the next order shows."""
         deadline = time.monotonic() + self._machine.rules.silent_seconds
         while self._machine.checkpoint == number and time.monotonic() < deadline:
-            self._conversation.step(self._conversation.tick_seconds)
+            self._coordinator.step(self._coordinator.tick_seconds)
         return self._machine.checkpoint > number
 
     def _snapshot(
@@ -283,7 +291,7 @@ class Replicas:
     @property
     def are_outlived(self) -> bool:
         """True if the servers are those of a standalone cluster."""
-        return self._conversation.outlived
+        return self._coordinator.outlived
 
     def count(self) -> tuple[ServerCounters, ...]:
         """The counts of each server since the run began; raises ClusterFailedError if a server is lost."""
@@ -293,22 +301,22 @@ class Replicas:
             if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
-        conversation, asked = self._conversation, list(self._conversation.servers)
+        coordinator, asked = self._coordinator, list(self._coordinator.servers)
 
         def owing() -> list[str]:
-            here = set(conversation.servers)
+            here = set(coordinator.servers)
             return [name for name in asked if name in here and name not in counts]
 
         def asking() -> list[m.Send]:
-            return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
+            return [m.Send(name, cast(m.Message, coordinator.counting)) for name in owing()]
 
-        conversation.deliver(asking())
-        conversation.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
+        coordinator.deliver(asking())
+        coordinator.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:
         """End all processes."""
-        self._conversation.close()
+        self._coordinator.close()
         self._resources.close()
         remove_left_folders()  # folders of killed replicas
 
@@ -321,11 +329,11 @@ class Replicas:
         self.close()
 
 
-def _place_of(staff: ProcessGroup, name: str) -> Place:
+def _place_of(process_group: ProcessGroup, name: str) -> Place:
     """Location of a server; unknown for a standalone cluster."""
-    if not staff.is_watched(name):
+    if not process_group.is_watched(name):
         return Place(name, "a cluster", 0)
-    return Place(name, staff.machine_of(name), staff.pid_of(name))
+    return Place(name, process_group.machine_of(name), process_group.pid_of(name))
 
 
 def open_replicas(
@@ -361,14 +369,14 @@ def open_replicas(
             own = ForkServer((*PRELOADED, work.partition(":")[0]))
             resources.callback(own.close)
             processes = own
-        reach = EndpointSettings.of(settings.processes, host)
+        endpoint_settings = EndpointSettings.of(settings.processes, host)
         endpoint = Endpoint(
             token,
             m.COORDINATOR,
             host=host,
-            ports=reach.one_of_ports,
-            encrypt=reach.encrypt,
-            lost_seconds=reach.lost_seconds,
+            ports=endpoint_settings.one_of_ports,
+            encrypt=endpoint_settings.encrypt,
+            lost_seconds=endpoint_settings.lost_seconds,
         )
         opened.callback(endpoint.close)
         task = WorkDescription(work, arguments, logs, host)

@@ -35,7 +35,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
 
     def __init__(
         self,
-        staff: ProcessGroup,
+        process_group: ProcessGroup,
         machine: Dispatcher,
         on_event: OnEvent,
         keepers: RunCluster | StandaloneCluster,
@@ -43,7 +43,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     ) -> None:
         """``patience``: seconds that servers of a standalone cluster may be silent, as their supervisors
         restart them."""
-        super().__init__(keepers.post, staff, machine, on_event)
+        super().__init__(keepers.messenger, process_group, machine, on_event)
         self._keepers = keepers
         self.outlived = isinstance(keepers, StandaloneCluster)
         self._since = RunMetrics()
@@ -125,7 +125,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case ServerReady(name) if name == sender and self._keepers.is_one(name):
-                self._keepers.heard(message, self.post.endpoint.peers)
+                self._keepers.heard(message, self.messenger.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
                 self._keepers.tell(sender)
                 super()._on_message(sender, message)
@@ -137,7 +137,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
                 if sender in self._keepers.controllers:
                     self._keepers.removed(run)
             case ServerCounters() if message.server == sender:
-                if rows := self._restoring.hear(message, self._keepers.post.groups):
+                if rows := self._restoring.hear(message, self._keepers.messenger.groups):
                     self._on_event("restored", restored_event(rows))
                 super()._on_message(sender, message)
             case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
@@ -151,8 +151,8 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         if not self._keepers.is_one(name):
             return super()._on_process_exit(name, why, now)
         self.watching.forget(name)
-        if not self.staff.is_watched(name):  # otherwise it is cut off and may act: its lease decides
-            self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
+        if not self.process_group.is_watched(name):  # otherwise it is cut off and may act: its lease decides
+            self._keepers.ended(name, why, now, is_seen=not self.process_group.is_lost(name))
             self._start_due(now)
         return []
 
@@ -177,7 +177,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         """Have buckets created, and wait until each has a primary; raise ClusterFailedError after
         ``seconds``."""
         began, due = time.monotonic(), USUAL_SECONDS
-        while unknown := self._keepers.post.unknown:
+        while unknown := self._keepers.messenger.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
                 raise self._unmade(unknown, seconds)

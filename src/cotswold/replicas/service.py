@@ -150,7 +150,7 @@ class _ServiceStartup(Startup):
             0,
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
-        self.staff.spawn(0)  # clients are not our processes
+        self.process_group.spawn(0)  # clients are not our processes
         shards, names = self._served(made)
         rules = DispatcherSettings(
             self._run,
@@ -169,11 +169,11 @@ class _ServiceStartup(Startup):
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
         terms = RunTerms(self._run, made.dtype, kind, made.layout)
-        conversation = ServiceCoordinator(self._post, self.staff, machine, self._on_event, terms)
+        coordinator = ServiceCoordinator(self._messenger, self.process_group, machine, self._on_event, terms)
         kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.keeps}
         for name, value in {**kept, POINT: vectors[POINT]}.items():
-            write_vector(conversation, shards, names, name, value.numpy())
-        return ParameterService(conversation, made, (POINT, *kept), ledger)
+            write_vector(coordinator, shards, names, name, value.numpy())
+        return ParameterService(coordinator, made, (POINT, *kept), ledger)
 
     def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
         chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
@@ -191,9 +191,14 @@ class ServiceCoordinator(CoordinatorLoop):
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
+        self,
+        messenger: Messenger,
+        process_group: ProcessGroup,
+        machine: Dispatcher,
+        on_event: OnEvent,
+        terms: RunTerms,
     ) -> None:
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self.machine, self._terms = machine, terms
         self._whys: dict[str, str] = {}
         """Exit reasons of servers."""
@@ -207,8 +212,8 @@ class ServiceCoordinator(CoordinatorLoop):
         """End all sessions."""
         for member in self.machine.members:
             self.machine.ended(member.name, "the servers end")
-            self.post.send(member.name, Goodbye(why))
-            self.post.send(member.name, m.Shutdown(member.session))
+            self.messenger.send(member.name, Goodbye(why))
+            self.messenger.send(member.name, m.Shutdown(member.session))
 
     def close(self) -> None:
         """End all processes."""
@@ -216,7 +221,7 @@ class ServiceCoordinator(CoordinatorLoop):
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, ConnectRequest):
-            self.post.send(sender, self._terms)
+            self.messenger.send(sender, self._terms)
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
 
@@ -246,13 +251,13 @@ class ParameterService:
 
     def __init__(
         self,
-        conversation: ServiceCoordinator,
+        coordinator: ServiceCoordinator,
         made: WorkerReady,
         vectors: tuple[str, ...],
         ledger: ClientLedger,
     ) -> None:
-        self._conversation, self._made, self._ledger = conversation, made, ledger
-        self._machine = conversation.machine
+        self._coordinator, self._made, self._ledger = coordinator, made, ledger
+        self._machine = coordinator.machine
         self.vectors = vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
         self._counts: dict[str, ServerCounters] = {}
@@ -265,7 +270,7 @@ class ParameterService:
     @property
     def address(self) -> str:
         """``HOST:PORT`` for clients."""
-        return self._conversation.post.endpoint.port_address
+        return self._coordinator.messenger.endpoint.port_address
 
     @property
     def shards(self) -> int:
@@ -280,21 +285,25 @@ class ParameterService:
     @property
     def servers(self) -> Mapping[str, int]:
         """Process numbers of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name)
+        }
 
     def proceed(self, seconds: float) -> None:
         """Serve for ``seconds``; raise ClusterFailedError if a server is lost."""
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: time.monotonic() >= deadline)
 
     def status(self) -> ServiceStatus:
         """The present status, with the servers' answers to the last `count`."""
         return ServiceStatus(
             tuple(member.name for member in self._machine.members),
             self.account,
-            tuple(self._counts[name] for name in self._conversation.servers if name in self._counts),
-            dict(self._conversation.post.endpoint.refused),
+            tuple(self._counts[name] for name in self._coordinator.servers if name in self._counts),
+            dict(self._coordinator.messenger.endpoint.refused),
         )
 
     def count(self) -> None:
@@ -305,9 +314,9 @@ class ParameterService:
             if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
-        for server in self._conversation.servers:
-            self._conversation.post.send(server, CountersRequest())
-        self._conversation.hearing(hear, lambda: len(counts) == len(self._conversation.servers))
+        for server in self._coordinator.servers:
+            self._coordinator.messenger.send(server, CountersRequest())
+        self._coordinator.hearing(hear, lambda: len(counts) == len(self._coordinator.servers))
         self._counts = counts
 
     def read(self) -> dict[str, Tensor]:
@@ -320,7 +329,7 @@ class ParameterService:
         pushes: each push is in all of the state or in none. Updates continue meanwhile. Raises as `read`."""
         machine = self._machine
         number = machine.begin_checkpoint()
-        self._conversation.wait(lambda: machine.kept is not None)
+        self._coordinator.wait(lambda: machine.kept is not None)
         vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
         return vectors, machine.take_checkpoint().total
 
@@ -328,22 +337,22 @@ class ParameterService:
         pieces = ChunkedRead(self._machine.shards, name, self._made.dtype, self._made.size, ask)
 
         def hear(message: AnyMessage) -> None:
-            self._conversation.deliver(pieces.hear(message))
+            self._coordinator.deliver(pieces.hear(message))
 
-        self._conversation.deliver(pieces.asking())
-        self._conversation.hearing(hear, lambda: not pieces.owing)
+        self._coordinator.deliver(pieces.asking())
+        self._coordinator.hearing(hear, lambda: not pieces.owing)
         return torch.from_numpy(pieces.whole)
 
     def finish(self) -> None:
         """End all sessions; servers then have exactly the updates of `account`. Raises as `read`."""
-        self._conversation.dismiss("they were asked to; all pushes are in their checkpoint")
+        self._coordinator.dismiss("they were asked to; all pushes are in their checkpoint")
         deadline = time.monotonic() + _LAST_SECONDS
-        self._conversation.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
 
     def close(self, why: str = "they were asked to") -> None:
         """End all processes; clients receive the reason ``why``."""
-        self._conversation.dismiss(why)
-        self._conversation.close()
+        self._coordinator.dismiss(why)
+        self._coordinator.close()
         self._resources.close()
         remove_left_folders()
 
@@ -389,7 +398,7 @@ def open_service(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        reach = EndpointSettings.of(settings.processes, settings.host)
+        endpoint_settings = EndpointSettings.of(settings.processes, settings.host)
         try:
             endpoint = Endpoint(
                 token,
@@ -397,7 +406,7 @@ def open_service(
                 host=settings.host,
                 ports=(settings.port,) if settings.port else (),
                 mode="curve",
-                lost_seconds=reach.lost_seconds,
+                lost_seconds=endpoint_settings.lost_seconds,
             )
         except PortsInUseError as error:
             raise MachineError(
@@ -406,7 +415,7 @@ def open_service(
             ) from error
         opened.callback(endpoint.close)
         opening = _ServiceStartup(settings, logs, processes, token, endpoint, on_event)
-        opened.callback(opening.staff.close)
+        opened.callback(opening.process_group.close)
         serving = opening.open_serving(layout, vectors, before)
         serving.close_with(resources)
         opened.pop_all()

@@ -146,7 +146,7 @@ class ReplicaSettings:
 class StartedReplicas:
     """Running replicas, and their servers."""
 
-    conversation: ReplicaCoordinator
+    coordinator: ReplicaCoordinator
     begun: StartedProcesses
     vectors: tuple[str, ...]
     """Names of the vectors: the parameters first, then the state of the update rule."""
@@ -179,16 +179,18 @@ class ReplicaStartup(Startup):
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._evaluator = evaluator
         self._keepers: RunCluster | StandaloneCluster | None = None
-        if isinstance(self._post, RoutedMessenger):
+        if isinstance(self._messenger, RoutedMessenger):
             if settings.processes.ranks > 1:
                 raise UserError(
                     "replicas of several processes need servers without copies; leave server_copies out"
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
-                self._keepers = StandaloneCluster(self._post, self._controllers, self._run, note)
+                self._keepers = StandaloneCluster(self._messenger, self._controllers, self._run, note)
             else:
-                self._keepers = RunCluster(settings.processes, self.staff, self._post, self._call_with, held)
+                self._keepers = RunCluster(
+                    settings.processes, self.process_group, self._messenger, self._call_with, held
+                )
 
     def open_replicas(self) -> StartedReplicas:
         """Start all processes."""
@@ -200,16 +202,16 @@ class ReplicaStartup(Startup):
             raise UserError(f"the run had {ledger.samples} samples, but the data set now has {rules.samples}")
         servers = [(name, self._serving.get(name, "")) for name in begun.servers]
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
-        conversation = self._conversation(machine, begun.made)
+        coordinator = self._coordinator(machine, begun.made)
         evaluator = None
         if self._evaluator is not None:
-            evaluator = Evaluator(conversation, self._evaluator_of, begun.shards, begun.made.dtype)
-        names = self._write(conversation, begun)
-        for letter in self._joins:
-            conversation.hear_again(letter.sender, letter.message)
-        return StartedReplicas(conversation, begun, names, evaluator)
+            evaluator = Evaluator(coordinator, self._evaluator_of, begun.shards, begun.made.dtype)
+        names = self._write(coordinator, begun)
+        for received in self._joins:
+            coordinator.hear_again(received.sender, received.message)
+        return StartedReplicas(coordinator, begun, names, evaluator)
 
-    def _write(self, conversation: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
+    def _write(self, coordinator: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
         zeros = np.zeros(begun.made.size, begun.made.dtype)
@@ -219,9 +221,7 @@ class ReplicaStartup(Startup):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
                 raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
-            write_vector(
-                conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds
-            )
+            write_vector(coordinator, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 
     # --- replicated servers ---
@@ -232,7 +232,7 @@ class ReplicaStartup(Startup):
         keepers, description = self._keepers, self._described(made)
         check_description(description)
         vectors = 1 + len(self._learning.rule.keeps)
-        check_messages(description, vectors, self._post.endpoint.message_bytes)
+        check_messages(description, vectors, self._messenger.endpoint.message_bytes)
         if isinstance(keepers, StandaloneCluster):
             self._await_controllers(keepers)
         else:
@@ -241,7 +241,7 @@ class ReplicaStartup(Startup):
             for _ in range(self._settings.servers):
                 keepers.start_server(time.monotonic())
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
-        self._post.meet((bucket, "") for bucket in description.buckets)
+        self._messenger.meet((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
     def _await_controllers(self, servers: StandaloneCluster) -> None:
@@ -255,32 +255,34 @@ class ReplicaStartup(Startup):
             if now - asked > _ASK_SECONDS:
                 asked = now
                 servers.ask()
-            match self._post.receive(_ASK_SECONDS):
+            match self._messenger.receive(_ASK_SECONDS):
                 case Received(_, m.StatusReply() as looked):
                     servers.happened(looked)  # no event of them belongs to the run
                     return
-                case Received() as letter:
-                    self._hear(letter)
+                case Received() as received:
+                    self._hear(received)
                 case Ready(descriptor):
                     self._ended(descriptor)
                 case _:
                     pass
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
-        places, lost = places_by_name(self._settings.standing), servers.post.calls.lost
-        if following := servers.post.calls.following:
+        places, lost = places_by_name(self._settings.standing), servers.messenger.calls.lost
+        if following := servers.messenger.calls.following:
             raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 
-    def _conversation(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
+    def _coordinator(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
         if self._keepers is None:
-            return ReplicaCoordinator(self._post, self.staff, machine, self._on_event)
+            return ReplicaCoordinator(self._messenger, self.process_group, machine, self._on_event)
         patience = self._settings.alone_seconds
-        conversation = ReplicatedCoordinator(self.staff, machine, self._on_event, self._keepers, patience)
+        coordinator = ReplicatedCoordinator(
+            self.process_group, machine, self._on_event, self._keepers, patience
+        )
         description = self._described(made)
         servers = self._settings.servers if isinstance(self._keepers, RunCluster) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)
-        conversation.create(wanted, self._settings.start_seconds)
-        return conversation
+        coordinator.create(wanted, self._settings.start_seconds)
+        return coordinator
 
     def _described(self, made: WorkerReady) -> Description:
         told = self._told_servers(made)
@@ -295,27 +297,27 @@ class ReplicaStartup(Startup):
             self._learning.name[:NAME_LETTERS],
         )
 
-    def _hear(self, letter: Received) -> None:
-        message = letter.message
+    def _hear(self, received: Received) -> None:
+        message = received.message
         if self._keepers is not None and isinstance(message, ServerReady):
             self._keepers.heard(message, ())
         else:
-            super()._hear(letter)
+            super()._hear(received)
 
-    def _make_post(self) -> Messenger:
+    def _make_messenger(self) -> Messenger:
         if not self._settings.keeps_copies:
-            return super()._make_post()
+            return super()._make_messenger()
         if not self._controllers:
             return RoutedMessenger(self._endpoint, {CONTROLLER: ""})
-        reach = EndpointSettings.of(self._settings, self._task.host)
-        outward = ClusterEndpoints(m.COORDINATOR, self._run, reach)
+        endpoint_settings = EndpointSettings.of(self._settings, self._task.host)
+        outward = ClusterEndpoints(m.COORDINATOR, self._run, endpoint_settings)
         return RoutedMessenger(self._endpoint, self._controllers, outward)
 
     def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         made = super()._at_work(name, work, arguments)
         if self._keepers is None:
             return made
-        standing = {"standing_run": self._run} if self._controllers else {}
+        standing = {"cluster_run": self._run} if self._controllers else {}
         return {**made, "controllers": self._keepers.controllers, **standing}
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
@@ -331,7 +333,11 @@ class ReplicaStartup(Startup):
         return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
     def _call_with(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
-        told = {"name": name, "coordinator": self._endpoint.address, "reach": self._reach}
+        told = {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "endpoint_settings": self._endpoint_settings,
+        }
         return self._call(name, role, {**told, **arguments})
 
     def _told_worker(self, name: str) -> Mapping[str, object]:
@@ -341,7 +347,7 @@ class ReplicaStartup(Startup):
         else:
             stretch = GROWS_MOVING if stepping.beyond else GROWS
         pace = replace(self._learning.pace, moves=self._learning.own == "pushed", stretch=stretch)
-        device = {"device": self._learning.device, "place": self.staff.place_of(name)}
+        device = {"device": self._learning.device, "place": self.process_group.place_of(name)}
         return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
     def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:

@@ -38,7 +38,7 @@ class Meeting:
     """Name of the replica and of its first rank."""
     address: str
     """Address of the first rank."""
-    reach: Mapping[str, object]
+    endpoint_settings: Mapping[str, object]
     """Fields of `EndpointSettings`."""
     own: str
     """Name of the `OwnSteps` that it takes."""

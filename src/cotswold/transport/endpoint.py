@@ -114,15 +114,17 @@ class Endpoint:
         mode = mode or ("curve" if secret else "hmac")
         incoming = self._incoming = Incoming(common, self.traffic, message_bytes)
         listen, leave = incoming.listen_to, incoming.leave
-        incoming.doors = self._doors = Listeners(common.context, name, unix, host, ports, mode, listen, leave)
-        incoming.peers = self._peers = Peers(common, self._doors, ring, self._own, incoming.take_in)
+        incoming.listeners = self._listeners = Listeners(
+            common.context, name, unix, host, ports, mode, listen, leave
+        )
+        incoming.peers = self._peers = Peers(common, self._listeners, ring, self._own, incoming.take_in)
         try:
-            self._doors.open(ring)
+            self._listeners.open(ring)
         except BaseException:
             self.close()
             raise
         where = f"{this_host()}/{challenge}" if apart else this_host()
-        place = where, os.getpid(), challenge, unix, self._doors.tcp, mode
+        place = where, os.getpid(), challenge, unix, self._listeners.tcp, mode
         self._address = Address(*place, ring.first.fingerprint)
 
     @property
@@ -281,9 +283,9 @@ class Endpoint:
             self._keyring, keys = ring, KeySet.of(ring)
             self._authenticator.ring = keys
             self._peers.rotate(keys)
-        self._doors.rotate(self._peers.ring)
+        self._listeners.rotate(self._peers.ring)
         first = self._peers.ring.first
-        self._address = replace(self._address, tcp=self._doors.tcp, fingerprint=first.fingerprint)
+        self._address = replace(self._address, tcp=self._listeners.tcp, fingerprint=first.fingerprint)
 
     def waiting_bytes(self, peer: str) -> int:
         """Bytes sent to a peer that it has not read, as far as known; 0 for a lost peer."""
@@ -346,7 +348,7 @@ class Endpoint:
         self._peers.of.clear()
         self._readiness.close()
         self._watched.clear()
-        self._doors.close()
+        self._listeners.close()
         self._common.context.term()
         self._authenticator.join()
         self._probe.close()

@@ -30,10 +30,10 @@ _BATCH = 64
 
 
 class Incoming:
-    """Reads what arrives at the listeners of an endpoint. The owner sets `doors` and `peers` before any
+    """Reads what arrives at the listeners of an endpoint. The owner sets `listeners` and `peers` before any
     listener opens."""
 
-    doors: Listeners
+    listeners: Listeners
     peers: Peers
 
     def __init__(self, common: EndpointState, traffic: Traffic, message_bytes: int) -> None:
@@ -71,7 +71,7 @@ class Incoming:
 
     def take_in(self) -> None:
         """Read what has arrived, up to a bound."""
-        for listener in self.doors.listeners:
+        for listener in self.listeners.listeners:
             self._common.readiness.doubt(listener.descriptor)
             for _ in range(_BATCH):
                 if not self._take_in_from(listener):

@@ -28,10 +28,10 @@ _MS = 1000
 class MultiEndpoint:
     """Endpoints by the names of their networks; closing it closes them."""
 
-    def __init__(self, roads: Mapping[str, Endpoint]) -> None:
-        assert roads, "at least one network is needed"
-        self.roads = dict(roads)
-        self._all = tuple(dict.fromkeys(self.roads.values()))
+    def __init__(self, networks: Mapping[str, Endpoint]) -> None:
+        assert networks, "at least one network is needed"
+        self.networks = dict(networks)
+        self._all = tuple(dict.fromkeys(self.networks.values()))
         self._first = self._all[0]
         self._turn = 0
         """Index of the network that is read next."""
@@ -48,14 +48,14 @@ class MultiEndpoint:
         """Address of this process on its first network."""
         return self._first.address
 
-    def on(self, road: str) -> Endpoint:
+    def on(self, network: str) -> Endpoint:
         """The endpoint of a network."""
-        return self.roads[road]
+        return self.networks[network]
 
-    def add(self, road: str, endpoint: Endpoint) -> None:
+    def add(self, network: str, endpoint: Endpoint) -> None:
         """Add a network; its endpoint is closed with the others."""
-        self.roads[road] = endpoint
-        self._all = tuple(dict.fromkeys(self.roads.values()))
+        self.networks[network] = endpoint
+        self._all = tuple(dict.fromkeys(self.networks.values()))
 
     @property
     def peers(self) -> Sequence[str]:

@@ -83,7 +83,7 @@ class Peers:
     def __init__(
         self,
         common: EndpointState,
-        doors: Listeners,
+        listeners: Listeners,
         ring: KeySet,
         own: Callable[[], LocalEndpoint],
         take_in: Callable[[], None],
@@ -101,7 +101,7 @@ class Peers:
         """True if only answers are accepted, for every name."""
         self._pairs: dict[str, str] = {}
         """Pair keys by which callers prove their names, by name."""
-        self._common, self._doors, self._own, self._take_in = common, doors, own, take_in
+        self._common, self._listeners, self._own, self._take_in = common, listeners, own, take_in
 
     def call(self, name: str, address: Address, answers: str = "") -> None:
         """Call a peer; raise ClusterError if it is on another host and has no port."""
@@ -115,7 +115,7 @@ class Peers:
         peer = self.of.pop(name)
         self._look_away(peer.connection)
         peer.close()
-        for listener, number in self._doors.forget(name):
+        for listener, number in self._listeners.forget(name):
             if tell:
                 self._tell(listener, number, head(GONE, peer.version or self.versions.newest))
         self._common.events.append(Lost(name, why, end))
@@ -128,13 +128,13 @@ class Peers:
         self._pairs[name] = pair
         if len(self._pairs) > _VOUCHED:
             del self._pairs[next(iter(self._pairs))]
-        if name in self.of and self._doors.has_called(name) and not self.has_proved(name, pair):
+        if name in self.of and self._listeners.has_called(name) and not self.has_proved(name, pair):
             self._common.refused["strangers"] += 1
             self.lose(name, "it has not proved its name")
 
     def has_proved(self, name: str, pair: str) -> bool:
         """True if a caller has connected under this name, and proved it with the pair key."""
-        callers = [each for each in self._doors.callers if each.name == name]
+        callers = [each for each in self._listeners.callers if each.name == name]
         return bool(callers) and all(each.hello.is_proved(pair) for each in callers)
 
     def lose_by_version(self, peer: Peer, theirs: Versions) -> None:
@@ -148,7 +148,7 @@ class Peers:
         self.ring = ring
         self._take_in()
         old = {name for name, peer in self.of.items() if ring.named(peer.keys.fingerprint) is None}
-        old |= {each.name for each in self._doors.callers if ring.named(each.fingerprint) is None}
+        old |= {each.name for each in self._listeners.callers if ring.named(each.fingerprint) is None}
         for name in old & self.of.keys():
             self.lose(name, OLD_TOKEN, end=LossCause.OLD_TOKEN)
 
@@ -258,7 +258,7 @@ class Peers:
         is_answer = known is not None and known.nonce == hello.answers
         # addresses are not secret: the same address may call at the same moment, but takes no occupied place
         may_be_it = known is not None and known.address.is_same(hello.address)
-        return not is_answer and (not may_be_it or self._doors.has_called(hello.name))
+        return not is_answer and (not may_be_it or self._listeners.has_called(hello.name))
 
     def _is_over(self, hello: Hello) -> bool:
         """True if it answers a call of a conversation that is over."""
@@ -272,11 +272,11 @@ class Peers:
         if known is not None:
             if not (known.address.is_port_alone or known.address.is_same(address)):
                 self.lose(name, "another process has its name now")
-            elif self._doors.has_called(name) and not hello.answers:
+            elif self._listeners.has_called(name) and not hello.answers:
                 self.lose(name, "it connected again")
             else:
                 known.met(address)
-        self._doors.forget(name)
+        self._listeners.forget(name)
         listener.callers[came.number] = Caller(name, came.fingerprint, hello)
         if name not in self.of:
             try:

@@ -269,7 +269,7 @@ class ReplicaStatus:
 class NetworkTraffic:
     """Bytes that a server has sent and received over a network."""
 
-    road: str
+    network: str
     """Name of the network; several names separated by commas if they are one network."""
     address: str
     sent_bytes: int
@@ -289,7 +289,7 @@ class ServerReport:
     has_disk: bool
     refused: tuple[tuple[str, int], ...]
     """(reason, number) of rejected frames and connections."""
-    roads: tuple[NetworkTraffic, ...]
+    networks: tuple[NetworkTraffic, ...]
     process: int
     """Process id on the server's host."""
 

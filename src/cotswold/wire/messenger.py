@@ -88,7 +88,7 @@ class Messenger:
 
     def __init__(self, endpoint: Endpoint | MultiEndpoint) -> None:
         self.endpoint = endpoint
-        self._letters: deque[Received] = deque()
+        self._received: deque[Received] = deque()
         """Further messages of a frame whose first message was returned."""
 
     def meet(self, peers: Iterable[tuple[str, str]]) -> None:
@@ -128,8 +128,8 @@ class Messenger:
 
         A piece of a vector in a reduction or broadcast is returned as it arrived.
         """
-        if self._letters:
-            return self._letters.popleft()
+        if self._received:
+            return self._received.popleft()
         event = self.endpoint.receive(timeout)
         if not isinstance(event, Frame) or REDUCTION_KEY in event.header:
             return event
@@ -138,8 +138,8 @@ class Messenger:
         except MalformedError as error:
             self._count(error)
             return None
-        self._letters.extend(Received(event.sender, each) for each in found)
-        return self._letters.popleft() if self._letters else None
+        self._received.extend(Received(event.sender, each) for each in found)
+        return self._received.popleft() if self._received else None
 
     def _count(self, error: MalformedError) -> None:
         self.endpoint.refused[self._reason(error)] += 1

@@ -378,8 +378,8 @@ def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
 ) -> None:
     with opened(workers=1) as cluster:
         expected = cluster.validate()
-        post, lost = cluster._conversation.post, []
-        send, receive = post.send, post.receive
+        messenger, lost = cluster._coordinator.messenger, []
+        send, receive = messenger.send, messenger.receive
 
         def losing(to: str, message: AnyMessage) -> bool:
             if isinstance(message, m.Validate) and "asked" not in lost:
@@ -394,8 +394,8 @@ def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
                 return None
             return event
 
-        monkeypatch.setattr(post, "send", losing)
-        monkeypatch.setattr(post, "receive", losing_answers)
+        monkeypatch.setattr(messenger, "send", losing)
+        monkeypatch.setattr(messenger, "receive", losing_answers)
         assert cluster.validate() == expected
         assert lost == ["asked", "told"]
 

@@ -194,12 +194,12 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
 def test_addresses_are_host_and_port_in_json() -> None:
     text = "0f/1 77 challenge ipc:///tmp/socket tcp://10.0.0.1:30001 curve"
     server = replace(seen("a"), address=text)
-    road = NetworkTraffic("updates", text, 5, 7)
-    report = replace(reported("a"), roads=(road,))
+    network = NetworkTraffic("updates", text, 5, 7)
+    report = replace(reported("a"), networks=(network,))
     told = json.loads(json.dumps(in_json(Overview(looked(servers=(server,)), {"a": report}))))
     assert told["looked"]["servers"][0]["address"] == "10.0.0.1:30001"
-    assert told["reports"]["a"]["roads"] == [
-        {"road": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
+    assert told["reports"]["a"]["networks"] == [
+        {"network": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
     ]
 
 

@@ -223,14 +223,14 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
     plain = data_pool.server_line
     threads: list[Thread] = []
 
-    def line_of(offer: DataServerReport, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
+    def line_of(offer: DataServerReport, silent_seconds: float, process_group: ProcessGroup) -> ServerLine:
         if not threads:
             threads.append(
-                Thread(target=pool._conversation._on_client_disconnect, args=("data-server-2", "it went"))
+                Thread(target=pool._coordinator._on_client_disconnect, args=("data-server-2", "it went"))
             )
             threads[0].start()
             threads[0].join(0.5)
-        return plain(offer, silent_seconds, staff)
+        return plain(offer, silent_seconds, process_group)
 
     with served(store, fork_server, servers=2) as (pool, _):
         until(lambda: len(pids(pool)) == 2)

@@ -57,7 +57,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         controller = {found.looked.controller: found.looked.process}
         assert processes | controller == host.processes and run.name == ""
         assert sum(len(each.copies) for each in found.reports.values()) == 8
-        assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
+        assert all(each.has_disk and each.networks[0].received_bytes for each in found.reports.values())
         with pytest.raises(UserError, match=r"no bucket '99'; the cluster has .*/0000, .*/0001"):
             explained(operator, "99")
         bucket = explained(operator, "2")

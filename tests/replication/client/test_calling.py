@@ -55,15 +55,15 @@ def test_a_controller_hears_of_no_server_that_it_cannot_call(where: str) -> None
 def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() -> None:
     token = Token.new()
     outward = ClusterEndpoints("replica-1", "run7", EndpointSettings(), token)
-    roads = outward.roads(Endpoint(Token.new(), "replica-1"))
+    networks = outward.networks(Endpoint(Token.new(), "replica-1"))
     try:
         (address,) = controllers_at(["127.0.0.1:7400"]).values()
         (other,) = controllers_at(["127.0.0.1:7401"]).values()
         assert outward.way(address) is outward.way(other)
         assert outward.way(address).name == "replica-1.run7"
-        assert len(roads.roads) == 2
+        assert len(networks.networks) == 2
     finally:
-        roads.close()
+        networks.close()
 
 
 def test_a_client_of_another_run_is_a_stranger() -> None:

@@ -400,8 +400,8 @@ def test_what_a_leader_that_was_wants_written_is_not() -> None:
     one.create("abc")
     before = dict(state.items)
     other.pass_time(3.0)
-    one.controller._state.board.propose(Group(BUCKET, 2, "b"))
-    wanted = one.controller._state.board.map.transaction(one.controller.election.key)
+    one.controller._state.view.propose(Group(BUCKET, 2, "b"))
+    wanted = one.controller._state.view.map.transaction(one.controller.election.key)
     assert wanted is not None and not state.do(wanted)
     assert state.items["bucket/" + BUCKET] == before["bucket/" + BUCKET]
 
@@ -573,9 +573,9 @@ def test_one_of_anything_is_one_in_sentences() -> None:
 
 
 def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
-    board = ClusterView(ControllerSettings(copies=1), 0.0)
-    drains = DrainManager(board, ReplicationRepair(board, ElectionManager(board, 1), RemovalCheck(1)), 0.0)
-    board.load(
+    view = ClusterView(ControllerSettings(copies=1), 0.0)
+    drains = DrainManager(view, ReplicationRepair(view, ElectionManager(view, 1), RemovalCheck(1)), 0.0)
+    view.load(
         {key: value for items in items_of({}, [Group("run/0000", 1, "a")]) for key, value in items if value}
     )
     assert drains.progress("a", 1.0).why == "a has 1 copy"

@@ -119,4 +119,4 @@ def test_what_is_read_in_pages_is_whole_whatever_their_size(monkeypatch: pytest.
         found.now = one.now
         found.pass_time(3.0)
         assert found.controller.groups == one.controller.groups, size
-        assert found.controller._state.board.map.runs == one.controller._state.board.map.runs
+        assert found.controller._state.view.map.runs == one.controller._state.view.map.runs

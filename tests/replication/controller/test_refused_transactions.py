@@ -33,10 +33,10 @@ def test_a_transaction_that_no_state_takes_is_refused_and_the_next_is_done(tmp_p
 def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     victim = ControllerVictim()
     role: Any = victim._role
-    victim._machine._state.board.map.drain("server-a-0", 1.0)
-    wish = victim._machine._state.board.map.transaction(victim._machine.election.key)
+    victim._machine._state.view.map.drain("server-a-0", 1.0)
+    wish = victim._machine._state.view.map.transaction(victim._machine.election.key)
     victim._machine._asking = wish
-    told = victim._post.sent["EventReport"]
+    told = victim._messenger.sent["EventReport"]
     role._answered(wish, ValueError("a key is too long"))
-    assert victim._post.sent["EventReport"] == told + 1
-    assert not victim._machine._state.board.map.transaction_in_flight, "or it waits for its answer for ever"
+    assert victim._messenger.sent["EventReport"] == told + 1
+    assert not victim._machine._state.view.map.transaction_in_flight, "or it waits for its answer for ever"

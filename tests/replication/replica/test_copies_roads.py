@@ -262,6 +262,6 @@ def test_a_server_keeps_nothing_of_others_that_have_long_said_nothing() -> None:
         ReplicationSettings(),
     )
     keeper = ReplicaServer("a", "host", "at a", contents, copying, 0.0)
-    keeper._neighbours = neighbours
+    keeper._activity = neighbours
     keeper.tick(10.0)
     assert neighbours.last_received.keys() == neighbours.last_sent.keys() == {"new"}

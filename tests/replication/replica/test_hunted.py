@@ -82,7 +82,7 @@ def _everybody_spoke(patch: pytest.MonkeyPatch) -> None:
     right = ReplicaServer._copy_with
 
     def copy_with(self: Any, sender: str, bucket: str, now: float) -> Any:
-        self._neighbours.last_received[sender] = now
+        self._activity.last_received[sender] = now
         return right(self, sender, bucket, now)
 
     patch.setattr(ReplicaServer, "_copy_with", copy_with)

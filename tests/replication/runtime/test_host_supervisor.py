@@ -130,7 +130,7 @@ def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is
         station._start_due(time.monotonic() + 60)
 
     with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
-        monkeypatch.setattr(station._post, "send", lambda name, message: finished.append(name))
+        monkeypatch.setattr(station._messenger, "send", lambda name, message: finished.append(name))
         leader_says(station, "server-a-1", "server-a-7")
         leader_says(station, "server-a-1")
         assert finished == ["server-a-1"] * 2 and len(told(events, "drained")) == 1

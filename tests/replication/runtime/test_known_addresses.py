@@ -26,7 +26,7 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     known = {name: SimpleNamespace(name=name) for name in ("server-a-0", "server-b-0")}
     servers = SimpleNamespace(of=known, living=known.values())
     role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
-    role._post = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
+    role._messenger = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
     role._addressed = {}
     for number in range(50):
         name = f"server-c-0+{number}"
@@ -36,4 +36,4 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     assert len(role._addressed) == 1
     role._met(Heartbeat("server-a-0", "a", "here", 1, ()))
     role._met(Heartbeat("server-a-0", "a", "there", 2, ()))
-    assert cast(Sent, role._post).sent == [("server-b-0", PeerAddresses((("server-a-0", "there"),)))]
+    assert cast(Sent, role._messenger).sent == [("server-b-0", PeerAddresses((("server-a-0", "there"),)))]

@@ -87,26 +87,26 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
 def test_a_server_without_a_port_for_the_next_token_says_so(
     endpoint: Endpoint, tokens: TokenRotation
 ) -> None:
-    post = Told(endpoint)
+    messenger = Told(endpoint)
     ways = NetworkEndpoints(endpoint, endpoint, endpoint)
     role = ReplicaServerProcess(
-        "server-1", "host", post, {}, ReplicationSettings(), ways, SupervisorLink("", tokens)
+        "server-1", "host", messenger, {}, ReplicationSettings(), ways, SupervisorLink("", tokens)
     )
     for now in (100.0, 200.0):
         role._tick(now)
-    assert post.happened == [EventReport("token", "server-1", "server-1: server-1 cannot listen")]
+    assert messenger.happened == [EventReport("token", "server-1", "server-1: server-1 cannot listen")]
 
 
 def test_a_controller_without_a_port_for_the_next_token_says_so(
     endpoint: Endpoint, tokens: TokenRotation, tmp_path: Path
 ) -> None:
-    post = Told(endpoint)
+    messenger = Told(endpoint)
     with ExitStack() as held:
         state = held.enter_context(MetadataThread(MetadataLocation(sqlite=str(tmp_path / "state.sqlite"))))
         role = ControllerProcess(
-            "controller-1", post, state, ControllerSettings(), endpoint, SupervisorLink("", tokens)
+            "controller-1", messenger, state, ControllerSettings(), endpoint, SupervisorLink("", tokens)
         )
         for now in (100.0, 200.0):
             role._tick(now)
-    told = [each for each in post.happened if each.kind == "token"]
+    told = [each for each in messenger.happened if each.kind == "token"]
     assert told == [EventReport("token", "controller-1", "controller-1: server-1 cannot listen")]

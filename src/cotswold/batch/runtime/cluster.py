@@ -40,7 +40,7 @@ class Cluster:
         self, settings: ClusterSettings, opened: StartedCluster, on_event: OnEvent, own: ForkServer | None
     ) -> None:
         self._settings, self._opened, self._on_event, self._own = settings, opened, on_event, own
-        self._conversation, self._machine = opened.conversation, opened.conversation.machine
+        self._coordinator, self._machine = opened.coordinator, opened.coordinator.machine
         self._contents = VectorCache()
         self._contents.written(POINT)
         self._sets = PatternSets(opened.dealing)
@@ -96,18 +96,22 @@ class Cluster:
     @property
     def workers(self) -> Mapping[str, int]:
         """Process ids of the running workers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in staff.workers}
+        process_group = self._coordinator.process_group
+        return {name: process_group.pid_of(name) for name in process_group.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
         """Process ids of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._opened.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._opened.servers
+            if process_group.is_watched(name)
+        }
 
     def status(self) -> ClusterStatus:
         """Return the current progress."""
-        traffic = self._conversation.post.endpoint.traffic
+        traffic = self._coordinator.messenger.endpoint.traffic
         number, portions, done = self._machine.progress
         return ClusterStatus(
             number,
@@ -127,9 +131,9 @@ class Cluster:
             on_progress: Receives the current status; None stops the calls.
         """
         if on_progress is None:
-            self._conversation.on_progress = None
+            self._coordinator.on_progress = None
         else:
-            self._conversation.on_progress = lambda: on_progress(self.status())
+            self._coordinator.on_progress = lambda: on_progress(self.status())
 
     def hire(self, count: int) -> None:
         """Start more workers, which join during evaluations.
@@ -137,7 +141,7 @@ class Cluster:
         Args:
             count: Number of workers to start.
         """
-        self._conversation.staff.spawn(count)
+        self._coordinator.process_group.spawn(count)
 
     # --- vectors ---
 
@@ -158,8 +162,8 @@ class Cluster:
         self._contents.check(commands)
         self._require_servers()
         self._give_up_halted()
-        self._conversation.deliver(self._machine.run(commands, time.monotonic()))
-        done = self._conversation.outcome()
+        self._coordinator.deliver(self._machine.run(commands, time.monotonic()))
+        done = self._coordinator.outcome()
         assert not isinstance(done, EvaluationResult), "no round was requested"
         if done.error is not None:
             raise MachineError(f"{done.error}; resume the run")
@@ -184,7 +188,7 @@ class Cluster:
         pieces = ChunkedRead(
             self._opened.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
         )
-        self._conversation.read(pieces, self._settings.silent_seconds)
+        self._coordinator.read(pieces, self._settings.silent_seconds)
         return torch.from_numpy(pieces.whole)
 
     def write(self, name: str, vector: Tensor) -> None:
@@ -206,7 +210,7 @@ class Cluster:
         self._give_up_halted()
         values = vector.detach().contiguous().numpy()
         shards, servers = self._opened.shards, self._opened.servers
-        write_vector(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
+        write_vector(self._coordinator, shards, servers, name, values, self._settings.silent_seconds)
         self._contents.written(name)
 
     # --- evaluations ---
@@ -252,7 +256,7 @@ class Cluster:
         )
         self._begin(request, (request, kept))
         try:
-            done = self._conversation.outcome()
+            done = self._coordinator.outcome()
         except ClusterFailedError:
             self._sets.load(kept)  # the same set will be drawn again
             self._halted = (request, kept)
@@ -325,7 +329,7 @@ class Cluster:
         workers = len(self._machine.members)
         validating = Validation(time.monotonic_ns(), at, held, self._settings.portion, workers)
         return run_validation(
-            validating, self._conversation, self._settings.alone_seconds, self._require_servers
+            validating, self._coordinator, self._settings.alone_seconds, self._require_servers
         )
 
     # --- resume and close ---
@@ -347,7 +351,7 @@ class Cluster:
 
     def close(self) -> None:
         """Stop all processes."""
-        self._conversation.close(self._opened.servers)
+        self._coordinator.close(self._opened.servers)
         if self._own is not None:
             self._own.close()
         remove_left_folders()  # of killed workers
@@ -374,13 +378,13 @@ class Cluster:
         """Start an evaluation, or continue a stalled one."""
         if self._halted == asked:
             self._halted = None
-            self._conversation.deliver(self._machine.retry(time.monotonic()))
+            self._coordinator.deliver(self._machine.retry(time.monotonic()))
             return
         self._give_up_halted()
         self._contents.ran(request.before)
         if self._settings.travel == "bunyip":
             request = self._contents.fetching(request.at).asked_in(request)
-        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+        self._coordinator.deliver(self._machine.evaluate(request, time.monotonic()))
 
     def _give_up_halted(self) -> None:
         if self._halted is not None:
@@ -389,10 +393,10 @@ class Cluster:
 
     def _abandon(self) -> None:
         self._contents.forget_held()
-        self._conversation.abandon()
+        self._coordinator.abandon()
 
     def _lost_servers(self) -> str:
-        return self._conversation.lost_servers(self._opened.servers)
+        return self._coordinator.lost_servers(self._opened.servers)
 
     def _require_servers(self) -> None:
         if self._lost_servers():

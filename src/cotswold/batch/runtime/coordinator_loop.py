@@ -34,14 +34,14 @@ class BatchCoordinator(CoordinatorLoop):
 
     def __init__(
         self,
-        post: Messenger,
-        staff: ProcessGroup,
+        messenger: Messenger,
+        process_group: ProcessGroup,
         machine: Coordinator,
         on_event: OnEvent,
         complain: Callable[[str, str], None],
     ) -> None:
         """``complain`` receives the names of a worker and of a peer that it could not reach."""
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self.machine, self._complain = machine, complain
         self.on_progress: Callable[[], None] | None = None
         """Called several times per second while an evaluation is awaited; its exception ends the wait."""
@@ -63,11 +63,11 @@ class BatchCoordinator(CoordinatorLoop):
             self._complain(sender, message.lost)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
-            self.staff.mark_ready(message.name)
+            self.process_group.mark_ready(message.name)
             # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
-                self.post.send(name, PeerAddresses(addresses))
+                self.messenger.send(name, PeerAddresses(addresses))
         self.deliver(sends)
 
     def abandon(self) -> None:
@@ -93,7 +93,7 @@ class BatchCoordinator(CoordinatorLoop):
     def _tick(self, now: float) -> None:
         self._give_up_lost(now)
         self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
+        self.process_group.tick(now)
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
@@ -101,13 +101,17 @@ class BatchCoordinator(CoordinatorLoop):
         if (
             trouble is None
             and self.machine.is_busy
-            and self.staff.cannot_recover
+            and self.process_group.cannot_recover
             and not len(self.machine.members)
         ):
             trouble = Failure("lonely", "every worker is dead")
         if trouble is not None:
             self._given_up.update(self.machine.silent_servers(now))
-            last = f"; the last one: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            last = (
+                f"; the last one: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(
                 f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}; resume the run"
             )

@@ -75,7 +75,7 @@ def open_cluster(
         try:
             opened = opening.open()
         except BaseException:
-            opening.staff.close()
+            opening.process_group.close()
             raise
     except BaseException:
         if endpoint is not None:

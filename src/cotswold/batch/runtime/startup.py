@@ -71,7 +71,7 @@ class StartedProcesses:
 class StartedCluster:
     """A running cluster."""
 
-    conversation: BatchCoordinator
+    coordinator: BatchCoordinator
     made: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
@@ -94,10 +94,10 @@ class Startup:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
-        self._reach = EndpointSettings.of(settings, task.host).as_dict()
+        self._endpoint_settings = EndpointSettings.of(settings, task.host).as_dict()
         self._endpoint, self._on_event = endpoint, on_event
-        self._post = self._make_post()
-        self.staff = ProcessGroup(
+        self._messenger = self._make_messenger()
+        self.process_group = ProcessGroup(
             processes,
             endpoint,
             self._worker,
@@ -113,13 +113,13 @@ class Startup:
         self._asked = ""
         """Name of the worker that must send the initial parameters."""
 
-    def _make_post(self) -> Messenger:
+    def _make_messenger(self) -> Messenger:
         return Messenger(self._endpoint)
 
     def close(self) -> None:
         """Cancel the startup: stop all processes and close the endpoint."""
-        self.staff.close()
-        self._post.endpoint.close()
+        self.process_group.close()
+        self._messenger.endpoint.close()
 
     def open(self) -> StartedCluster:
         """Start everything; raise UserError or MachineError if a process fails."""
@@ -127,17 +127,19 @@ class Startup:
         made, shards, names = begun.made, begun.shards, begun.servers
         planner = self._planner(made)
         machine = self._machine(made, shards, names, planner)
-        conversation = BatchCoordinator(self._post, self.staff, machine, self._on_event, planner.complain)
+        coordinator = BatchCoordinator(
+            self._messenger, self.process_group, machine, self._on_event, planner.complain
+        )
         dealing = machine.rules.dealing
-        write_vector(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
-        for letter in self._joins:
-            assert isinstance(letter.message, m.Join)
-            conversation.heard(letter.sender, letter.message)
-        return StartedCluster(conversation, made, shards, names, dealing)
+        write_vector(coordinator, shards, names, POINT, begun.given, self._settings.silent_seconds)
+        for received in self._joins:
+            assert isinstance(received.message, m.Join)
+            coordinator.heard(received.sender, received.message)
+        return StartedCluster(coordinator, made, shards, names, dealing)
 
     def _begun(self) -> StartedProcesses:
         """Start workers and servers, and get the initial parameters."""
-        self.staff.spawn(self._settings.workers)
+        self.process_group.spawn(self._settings.workers)
         self._await("a worker to make its work", lambda: self._made)
         made = next(iter(self._made.values()))
         shards, names = self._served(made)
@@ -154,7 +156,7 @@ class Startup:
         names = sorted({one.server for one in shards}, key=names.index)
         self._check_messages(shards, item_bytes)
         for name in names:
-            self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
+            self.process_group.start(self._server(name, shards, made), spread=self._settings.spread_servers)
         self._await("the parameter servers", lambda: len(self._serving) == len(names))
         return shards, tuple(names)
 
@@ -185,7 +187,7 @@ class Startup:
             "arguments": dict(arguments),
             "threads": self._settings.threads,
             "silent_seconds": self._settings.silent_seconds,
-            "reach": self._reach,
+            "endpoint_settings": self._endpoint_settings,
         }
 
     def _told_worker(self, name: str) -> Mapping[str, object]:
@@ -202,7 +204,7 @@ class Startup:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": made.dtype,
-            "reach": self._reach,
+            "endpoint_settings": self._endpoint_settings,
             **self._told_servers(made),
         }
         return self._call(name, "server", arguments)
@@ -214,7 +216,7 @@ class Startup:
     def _planner(self, made: WorkerReady) -> ReductionPlanner:
         item_bytes = np.dtype(made.dtype).itemsize
         return ReductionPlanner(
-            made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second
+            made.size, item_bytes, self.process_group.machine_of, self._settings.link_bits_per_second
         )
 
     def _machine(
@@ -239,56 +241,56 @@ class Startup:
     # --- messages of processes ---
 
     def _has_parameters(self, made: WorkerReady) -> bool:
-        if self._given is None and not self.staff.is_watched(self._asked):
-            alive = [name for name in self._made if self.staff.is_watched(name)]
+        if self._given is None and not self.process_group.is_watched(self._asked):
+            alive = [name for name in self._made if self.process_group.is_watched(name)]
             if alive:
                 self._asked = alive[0]
-                self._post.send(self._asked, GetParameters())
+                self._messenger.send(self._asked, GetParameters())
         return self._given is not None and self._given.size == made.size
 
     def _await(self, what: str, holds: Callable[[], object]) -> None:
         while not holds():
-            match self._post.receive(0.1):
-                case Received() as letter:
-                    self._hear(letter)
+            match self._messenger.receive(0.1):
+                case Received() as received:
+                    self._hear(received)
                 case Ready(descriptor):
                     self._ended(descriptor)
                 case _:
                     pass
             now = time.monotonic()
-            self.staff.tick(now)
+            self.process_group.tick(now)
             if now > self._deadline:
                 raise MachineError(
                     f"the cluster waited {self._settings.start_seconds:g} s for {what}; read the output of "
                     "the processes, or increase the time"
                 )
 
-    def _hear(self, letter: Received) -> None:
-        message: AnyMessage = letter.message
+    def _hear(self, received: Received) -> None:
+        message: AnyMessage = received.message
         match message:
             case WorkerReady(name):
                 self._made[name] = message
             case m.Join():
-                self._joins.append(letter)
+                self._joins.append(received)
             case ServerReady(name, address):
                 self._serving[name] = address
             case Parameters((buffer,)) if (
-                isinstance(buffer, bytes | memoryview) and letter.sender in self._made
+                isinstance(buffer, bytes | memoryview) and received.sender in self._made
             ):
-                self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
+                self._given = np.frombuffer(buffer, self._made[received.sender].dtype).copy()
             case _:
                 pass
 
     def _ended(self, descriptor: int) -> None:
-        ended = self.staff.ended(descriptor, time.monotonic())
+        ended = self.process_group.ended(descriptor, time.monotonic())
         if ended is None:
             return
         self._on_event("ended", {"name": ended.name, "why": ended.why})
         self._made.pop(ended.name, None)
-        self._joins = [letter for letter in self._joins if letter.sender != ended.name]
+        self._joins = [received for received in self._joins if received.sender != ended.name]
         if ended.code == UserError.exit_code:
             raise UserError(f"{ended.name} {ended.why}")
-        if ended.name.startswith("server") or self.staff.cannot_recover:
+        if ended.name.startswith("server") or self.process_group.cannot_recover:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot start")
 
 
@@ -300,7 +302,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write_vector(
-    conversation: CoordinatorLoop,
+    coordinator: CoordinatorLoop,
     shards: Sequence[m.Shard],
     servers: Sequence[str],
     name: str,
@@ -332,8 +334,8 @@ def write_vector(
     def owing() -> list[str]:
         return [each for each in servers if each not in errors]
 
-    conversation.deliver(writes())
-    conversation.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
+    coordinator.deliver(writes())
+    coordinator.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

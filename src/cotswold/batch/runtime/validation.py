@@ -97,12 +97,12 @@ class Validation:
 
 def run_validation(
     validation: Validation,
-    conversation: BatchCoordinator,
+    coordinator: BatchCoordinator,
     alone_seconds: float,
     require_servers: Callable[[], None],
 ) -> Mapping[str, float] | None:
     """Return means over the held-out patterns; raise ClusterFailedError if no worker is left so long."""
-    members, alone_since = conversation.machine.members, time.monotonic()
+    members, alone_since = coordinator.machine.members, time.monotonic()
 
     def is_done() -> bool:
         nonlocal alone_since
@@ -110,11 +110,11 @@ def run_validation(
         now = time.monotonic()
         if len(members):
             alone_since = now
-        elif conversation.staff.cannot_recover or now - alone_since > alone_seconds:
+        elif coordinator.process_group.cannot_recover or now - alone_since > alone_seconds:
             raise ClusterFailedError("no worker is left for validation; resume the run")
         for name, request in validation.grant(members, now):
-            conversation.post.send(name, request)
+            coordinator.messenger.send(name, request)
         return validation.is_done
 
-    conversation.hearing(validation.hear, is_done)
+    coordinator.hearing(validation.hear, is_done)
     return validation.means()

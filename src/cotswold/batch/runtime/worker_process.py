@@ -53,19 +53,19 @@ def main(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     silent_seconds: float = 10.0,
 ) -> int:
     """Run the worker ``name`` until its coordinator at the address ``coordinator`` shuts it down.
 
-    ``reach`` are the fields of `EndpointSettings`; ``silent_seconds`` is the maximum time without progress in
-    a portion. The token is in the environment. Raise UserError if the work does not exist, MachineError if
-    the coordinator exits first or a portion hangs.
+    ``endpoint_settings`` are the fields of `EndpointSettings`; ``silent_seconds`` is the maximum time
+    without progress in a portion. The token is in the environment. Raise UserError if the work does not
+    exist, MachineError if the coordinator exits first or a portion hangs.
     """
-    with worker_context(name, coordinator, work, arguments, reach, threads) as (made, post):
-        working = cast(Work, made)  # the name of the work promises it
-        worker = WorkerProcess(working, post, name, silent_seconds)
+    with worker_context(name, coordinator, work, arguments, endpoint_settings, threads) as (made, messenger):
+        worker_thread = cast(Work, made)  # the name of the work promises it
+        worker = WorkerProcess(worker_thread, messenger, name, silent_seconds)
         signal.signal(signal.SIGTERM, lambda *_: worker.leave("SIGTERM"))
         worker.run()
     return 0
@@ -74,23 +74,23 @@ def main(
 class WorkerProcess:
     """One worker process, from its joining to its end."""
 
-    def __init__(self, work: Work, post: Messenger, name: str, silent_seconds: float) -> None:
+    def __init__(self, work: Work, messenger: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: maximum time without progress in a portion."""
-        self._work, self._post, self._name = work, post, name
+        self._work, self._messenger, self._name = work, messenger, name
         parameters, self._layout = parameters_of(work)
         self._parameters: Array = parameters.numpy()
         self._initial = self._parameters.copy()
         self._sums = ArraySums(self._parameters.size, self._parameters.dtype)
         self._lock = threading.Lock()
         """Lock of the state machine."""
-        address = post.endpoint.address
+        address = messenger.endpoint.address
         self._machine: Machine[Array] = Machine(
             name, address, work.patterns, self._parameters.size, self._sums
         )
-        self._working = WorkerThread()
-        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
-        assert not isinstance(post.endpoint, MultiEndpoint), "a worker uses one network"
-        self._exchanges = Collectives(post.endpoint, name)
+        self._worker_thread = WorkerThread()
+        self._watch = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
+        assert not isinstance(messenger.endpoint, MultiEndpoint), "a worker uses one network"
+        self._exchanges = Collectives(messenger.endpoint, name)
         self._pulls: VectorPulls | None = None
         self._points: PointAssembly | None = None
         self._dealing: ChunkPermutation | None = None
@@ -106,19 +106,19 @@ class WorkerProcess:
         self._servers: set[str] = set()
         self._without: tuple[float, str] | None = None
         """(time, name) of the loss of a server."""
-        post.endpoint.watch(self._working.fileno())
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self) -> None:
         """Work until the coordinator shuts the worker down; raise MachineError if the coordinator or a server
         is lost, or a portion hangs."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
         made = WorkerReady(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
-        self._post.send(m.COORDINATOR, made)
+        self._messenger.send(m.COORDINATOR, made)
         while self._machine.state is not WorkerState.GONE:
             self._tick(time.monotonic())
-            self._attend(self._post.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS))
+            self._attend(self._messenger.receive(HELD_SECONDS if self._exchanges.is_held else _TICK_SECONDS))
             self._exchanges.proceed()
-        self._working.close()
+        self._worker_thread.close()
 
     def leave(self, reason: str) -> None:
         """Leave once all results are settled; may be called by a signal handler."""
@@ -132,7 +132,7 @@ class WorkerProcess:
             case Received(sender, message):
                 self._hear(sender, message)
             case Ready():
-                self._working.run_callbacks()
+                self._worker_thread.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
             case Lost(peer, why):
@@ -147,11 +147,11 @@ class WorkerProcess:
     def _hear(self, sender: str, message: AnyMessage) -> None:
         match message:
             case GetParameters():
-                self._post.send(m.COORDINATOR, Parameters((raw(self._initial),)))
+                self._messenger.send(m.COORDINATOR, Parameters((raw(self._initial),)))
             case PeerAddresses(addresses):
                 for name, address in addresses:
                     if name != self._name:
-                        self._post.endpoint.connect(name, address)
+                        self._messenger.endpoint.connect(name, address)
             case m.Pulled():
                 if self._pulls is not None:
                     self._pulls.take(message)
@@ -198,9 +198,9 @@ class WorkerProcess:
         """Begin a session."""
         self._servers.update(dict(welcome.servers))
         for name, address in welcome.servers:
-            self._post.endpoint.connect(name, address)
+            self._messenger.endpoint.connect(name, address)
         self._sums.cut(welcome.shards)
-        self._pulls = VectorPulls(welcome.shards, self._parameters.dtype, self._post.send)
+        self._pulls = VectorPulls(welcome.shards, self._parameters.dtype, self._messenger.send)
         self._points = PointAssembly(welcome, self._parameters.dtype, self._pulls, self._exchanges)
         dealing = ChunkPermutation(welcome.seed, welcome.patterns, welcome.portion)
         if dealing != self._dealing:
@@ -225,7 +225,7 @@ class WorkerProcess:
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)
 
     # --- tasks ---
 
@@ -238,7 +238,7 @@ class WorkerProcess:
     def _begin(self, task: Task[Array] | None) -> None:
         match task:
             case PortionTask():
-                self._working.submit(lambda: self._compute(task))
+                self._worker_thread.submit(lambda: self._compute(task))
             case FetchTask():
                 self._fetch(task)
             case ReduceTask():
@@ -250,7 +250,7 @@ class WorkerProcess:
         """Compute portions as long as any are granted; on the computing thread."""
         while task is not None:
             result = self._portion(task)
-            self._working.step_finished()
+            self._worker_thread.step_finished()
             with self._lock:
                 now = time.monotonic()
                 if isinstance(result, m.PortionResult):
@@ -259,10 +259,10 @@ class WorkerProcess:
                     sends = self._machine.computed_not(result, now)
                 following = self._machine.task()
             if sends:
-                self._working.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
+                self._worker_thread.call_in_main(lambda sends=sends: self._deliver(sends))  # type: ignore[misc]  # mypy and defaults
             task = following if isinstance(following, PortionTask) else None
             if task is None:
-                self._working.call_in_main(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
+                self._worker_thread.call_in_main(lambda other=following: self._begin(other))  # type: ignore[misc]  # the same
 
     def _portion(self, task: PortionTask[Array]) -> m.PortionResult | str:
         """Return the sums of a portion, or the error as text."""
@@ -291,12 +291,12 @@ class WorkerProcess:
 
         def arrived() -> None:
             self._exchanging = None
-            self._working.submit(set_parameters)
+            self._worker_thread.submit(set_parameters)
 
         def set_parameters() -> None:
             point, digests = points.make(task.begin)
             np.copyto(self._parameters, point)
-            self._working.call_in_main(lambda: done(digests))
+            self._worker_thread.call_in_main(lambda: done(digests))
 
         def done(digests: tuple[int, ...]) -> None:
             with self._lock:
@@ -343,13 +343,13 @@ class WorkerProcess:
         key = asked.session, asked.number, asked.run
         if key == self._judging:
             if self._judged is not None:
-                self._post.send(m.COORDINATOR, self._judged)
+                self._messenger.send(m.COORDINATOR, self._judged)
             return
 
         def answered(answer: m.Validated) -> None:
             if key == self._judging:
                 self._judged = answer
-            self._post.send(m.COORDINATOR, answer)
+            self._messenger.send(m.COORDINATOR, answer)
 
         def measure(point: Array) -> None:
             before = self._parameters.copy()
@@ -361,7 +361,7 @@ class WorkerProcess:
                 answer = m.Validated(asked.session, asked.number, asked.run, (), told(error))
             finally:
                 np.copyto(self._parameters, before)
-            self._working.call_in_main(lambda: answered(answer))
+            self._worker_thread.call_in_main(lambda: answered(answer))
 
         if self._pulls is None or asked.session != self._machine.session:
             return
@@ -371,12 +371,12 @@ class WorkerProcess:
             evaluation=0,
             name=asked.at,
             now=time.monotonic(),
-            then=lambda point: self._working.submit(lambda: measure(point)),
+            then=lambda point: self._worker_thread.submit(lambda: measure(point)),
             failed=lambda why: answered(m.Validated(asked.session, asked.number, asked.run, (), why)),
         )
 
     def _judge(self, start: int, stop: int) -> m.HeldOutSum:
         """Evaluate a portion of the held-out patterns; on the computing thread."""
         found = self._work.judge(start, stop)
-        self._working.step_finished()
+        self._worker_thread.step_finished()
         return m.HeldOutSum(found.value, found.samples, found.details)

@@ -188,7 +188,7 @@ class Served:
             "coordinator": self._post.endpoint.address,
             "shards": [astuple(one) for one in self.shards if one.server == name],
             "dtype": self.model.dtype,
-            "reach": reach_of(self.road).as_dict(),
+            "endpoint_settings": reach_of(self.road).as_dict(),
             "updates": self.model.told,
         }
         return Call(

@@ -67,7 +67,7 @@ class OneHost:
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        arguments = {"name": name, "reach": reach_of(self.road).as_dict(), **told}
+        arguments = {"name": name, "endpoint_settings": reach_of(self.road).as_dict(), **told}
         return Call(name, PROGRAMS[role], arguments, environ_of(self.road, self.token))
 
 
@@ -97,10 +97,10 @@ class LinkedHosts:
         if role == "keeper":
             host = self._places.setdefault(name, 1 + len(self._places))
             data = self.hosts.address(host, DATA)
-            roads = {"roads": {REPLICATION: data, UPDATES: data}}
+            roads = {"networks": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
-        arguments = {"name": name, "reach": reach, **roads, **told}
+        arguments = {"name": name, "endpoint_settings": reach, **roads, **told}
         return self.on(host, name, PROGRAMS[role], arguments)
 
     def on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:

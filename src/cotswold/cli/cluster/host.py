@@ -206,7 +206,7 @@ def add(
         servers=servers,
         folder=folder,
         name=name,
-        roads=_roads(updates, replication),
+        networks=_roads(updates, replication),
         copying=ReplicationSettings(min_members=copies_min, topology=way),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
@@ -250,7 +250,7 @@ def _named(controllers: str) -> tuple[str, ...]:
 
 def _roads(updates: str | None, replication: str | None) -> dict[str, str]:
     given = {"updates": updates, "replication": replication}
-    return {road: address for road, address in given.items() if address is not None}
+    return {network: address for network, address in given.items() if address is not None}
 
 
 def _ports(ports: str | None) -> tuple[int, int] | None:

@@ -82,7 +82,7 @@ class PoolConnection:
         with ExitStack() as opened:
             self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
             opened.callback(self._endpoint.close, 0.0)
-            self._post = Messenger(self._endpoint)
+            self._messenger = Messenger(self._endpoint)
             self._woken, self._wake = wake_pipe()
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._woken)
@@ -181,7 +181,7 @@ class PoolConnection:
         self._wake = -1
 
     def _step(self) -> None:
-        event = self._post.receive(_TICK_SECONDS)
+        event = self._messenger.receive(_TICK_SECONDS)
         now = time.monotonic()
         with self._lock:
             sends: list[m.Send] = []
@@ -231,4 +231,4 @@ class PoolConnection:
 
     def _deliver(self, sends: Iterable[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)

@@ -47,9 +47,14 @@ class LenderCoordinator(ServerSupervision):
     """The event loop of the lender."""
 
     def __init__(
-        self, post: Messenger, staff: ProcessGroup, where: str, settings: PoolSettings, on_event: OnEvent
+        self,
+        messenger: Messenger,
+        process_group: ProcessGroup,
+        where: str,
+        settings: PoolSettings,
+        on_event: OnEvent,
     ) -> None:
-        super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
+        super().__init__(messenger, process_group, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
         self.offers: dict[str, DataServerRecord] = {}
         self.is_over = False
@@ -65,18 +70,18 @@ class LenderCoordinator(ServerSupervision):
     def leave(self) -> None:
         """Have all servers leave the pool, and exit."""
         self._is_leaving = True
-        self.staff.start_no_more()
+        self.process_group.start_no_more()
         there = set(self.offers)
         for name in there:
-            self.post.send(name, Stop())
+            self.messenger.send(name, Stop())
         deadline = time.monotonic() + _LEAVE_SECONDS
-        while any(map(self.staff.is_watched, there)) and time.monotonic() < deadline:
+        while any(map(self.process_group.is_watched, there)) and time.monotonic() < deadline:
             self._hear(self.tick_seconds)
         self._end((), ())
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case m.DataServerReport() if message.name == sender and self.staff.is_watched(sender):
+            case m.DataServerReport() if message.name == sender and self.process_group.is_watched(sender):
                 now = time.monotonic()
                 self._serves(sender, now)
                 self.offers[sender] = DataServerRecord(message, now)
@@ -105,38 +110,44 @@ class LenderCoordinator(ServerSupervision):
         if self.is_over or self._lost is not None:
             return
         self._look_after_servers(now)
-        self.staff.tick(now)
-        if self.staff.cannot_recover:
-            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+        self.process_group.tick(now)
+        if self.process_group.cannot_recover:
+            last = (
+                f"; the last of them: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(f"every data server of this machine has exited{last}")
 
 
 class RemoteServers:
     """Data servers for a remote pool; use in a ``with`` statement, or `close`. Use from one thread only."""
 
-    def __init__(self, conversation: LenderCoordinator, resources: ExitStack) -> None:
-        self._conversation, self._resources = conversation, resources
+    def __init__(self, coordinator: LenderCoordinator, resources: ExitStack) -> None:
+        self._coordinator, self._resources = coordinator, resources
 
     @property
     def is_over(self) -> bool:
         """True if the pool has ended, and the servers have exited."""
-        return self._conversation.is_over
+        return self._coordinator.is_over
 
     def proceed(self, seconds: float) -> None:
         """Serve for at most ``seconds``; raise ClusterFailedError if the head is lost, or every server has
         exited and no more are started."""
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: self.is_over or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: self.is_over or time.monotonic() >= deadline)
 
     def status(self) -> PoolStatus:
         """Status of this machine's servers; only the head knows the trainers."""
-        spoken, staff = self._conversation, self._conversation.staff
-        refused = dict(spoken.post.endpoint.refused)
-        return PoolStatus(server_lines(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
+        spoken, process_group = self._coordinator, self._coordinator.process_group
+        refused = dict(spoken.messenger.endpoint.refused)
+        return PoolStatus(
+            server_lines(spoken.offers, process_group), (), spoken.ends, process_group.replaced, refused
+        )
 
     def close(self) -> None:
         """Leave the pool, and end all processes."""
-        self._conversation.leave()
+        self._coordinator.leave()
         self._resources.close()
         remove_left_folders()
 
@@ -188,10 +199,10 @@ def open_remote_servers(
             processes = own
         endpoint = Endpoint(token, name, host=local_address(host), encrypt=settings.encrypt)
         opened.callback(endpoint.close)
-        post = Messenger(endpoint)
+        messenger = Messenger(endpoint)
         endpoint.connect(m.POOL, at_port)
-        arguments = arguments_of(_terms(post, name, store, where))
-        reach = EndpointSettings.of(settings.processes, host)
+        arguments = arguments_of(_terms(messenger, name, store, where))
+        endpoint_settings = EndpointSettings.of(settings.processes, host)
 
         def call_of(server: str) -> Call:
             told = {
@@ -199,7 +210,7 @@ def open_remote_servers(
                 "pool": at_port,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.as_dict(),
+                "endpoint_settings": endpoint_settings.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
                 "lender": (name, endpoint.address),
@@ -208,35 +219,35 @@ def open_remote_servers(
                 server, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}
             )
 
-        staff = ProcessGroup(
+        process_group = ProcessGroup(
             processes,
             endpoint,
             call_of,
             restarts=settings.restarts,
             kind=f"{KIND}-{name.removeprefix('lender-')}",
         )
-        opened.callback(staff.close)
-        conversation = LenderCoordinator(post, staff, where, settings, on_event)
-        staff.spawn(settings.servers)
+        opened.callback(process_group.close)
+        coordinator = LenderCoordinator(messenger, process_group, where, settings, on_event)
+        process_group.spawn(settings.servers)
         opened.pop_all()
-        return RemoteServers(conversation, resources)
+        return RemoteServers(coordinator, resources)
 
 
-def _terms(post: Messenger, name: str, store: str, where: str) -> str:
+def _terms(messenger: Messenger, name: str, store: str, where: str) -> str:
     """The pool's terms."""
-    attend = m.JoinPool(name, post.endpoint.address, store, 0)
+    attend = m.JoinPool(name, messenger.endpoint.address, store, 0)
     deadline, asked = time.monotonic() + _START_SECONDS, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - asked >= _ATTEND_SECONDS:
             asked = now
-            post.send(m.POOL, attend)
-        match post.receive(_ATTEND_SECONDS):
+            messenger.send(m.POOL, attend)
+        match messenger.receive(_ATTEND_SECONDS):
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.why:
                 raise UserError(
                     f"{roster.why}; prepare the same samples here by the same recipe, or copy the store"
                 )
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.terms:
-                post.send(m.POOL, m.LeavePool(name))
+                messenger.send(m.POOL, m.LeavePool(name))
                 return roster.terms
             case Lost(peer) as lost if peer == m.POOL and lost.by_token:
                 raise UserError(f"{where} has another token; use its token: --token-file, or {VARIABLE}")

@@ -76,7 +76,7 @@ def main(
     pool: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     beat_seconds: float = 1.0,
     slow_seconds: float = 0.0,
@@ -103,7 +103,7 @@ def main(
     made = import_function(work)(**arguments)
     if not isinstance(made, DataWork):
         raise UserError(f"{work} must return a DataWork, got a {type(made).__name__}")
-    with open_endpoint(name, EndpointSettings(**reach)) as endpoint:
+    with open_endpoint(name, EndpointSettings(**endpoint_settings)) as endpoint:
         endpoint.connect(m.POOL, pool)
         if lender is not None:
             endpoint.connect(*lender)
@@ -123,7 +123,7 @@ class DataServer:
         self,
         name: str,
         work: DataWork,
-        post: Messenger,
+        messenger: Messenger,
         threads: int,
         beat_seconds: float,
         slow_seconds: float = 0.0,
@@ -132,7 +132,7 @@ class DataServer:
         """``told``: receivers of each heartbeat, the head and the lender. Either may end the server, which
         then notifies the other."""
         self._told = told
-        self._name, self._work, self._post = name, work, post
+        self._name, self._work, self._messenger = name, work, messenger
         self._machine = RequestQueue(name)
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
         self._beaten = float("-inf")
@@ -141,9 +141,9 @@ class DataServer:
         self._under_way = 0
         self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
         self._woken, self._wake = wake_pipe()
-        post.endpoint.watch(self._woken)
-        assert not isinstance(post.endpoint, MultiEndpoint), "a data server has one network"
-        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # bounded by this server itself
+        messenger.endpoint.watch(self._woken)
+        assert not isinstance(messenger.endpoint, MultiEndpoint), "a data server has one network"
+        messenger.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
         """Bytes per sample of the largest answer so far."""
         self._threads = [
@@ -155,7 +155,7 @@ class DataServer:
 
     def serve(self) -> None:
         """Answer requests until the end; raise MachineError if the head is lost, or rejects the server."""
-        while self._attend(self._post.receive(_TICK_SECONDS)):
+        while self._attend(self._messenger.receive(_TICK_SECONDS)):
             self._tell_made()
             self._give_out()
             now = time.monotonic()
@@ -163,7 +163,7 @@ class DataServer:
                 self._beaten = now
                 offer = self._offer()
                 for each in self._told:
-                    self._post.send(each, offer)
+                    self._messenger.send(each, offer)
 
     def close(self) -> None:
         """End the threads."""
@@ -179,11 +179,11 @@ class DataServer:
             case Received(sender, Stop()) if sender in self._told:
                 for other in self._told:
                     if other != sender:
-                        self._post.send(other, m.LeavePool(self._name))
+                        self._messenger.send(other, m.LeavePool(self._name))
                 return False
             case Received(sender, message) if isinstance(message, m.BatchRequest | m.CancelRequests):
                 for each in self._machine.receive(sender, message):
-                    self._post.send(each.to, each.message)
+                    self._messenger.send(each.to, each.message)
             case Ready():
                 with suppress(BlockingIOError):
                     os.read(self._woken, 4096)
@@ -211,12 +211,12 @@ class DataServer:
 
     def _is_full(self, trainer: str, more_bytes: int) -> bool:
         """True if a trainer does not read its answers."""
-        waiting = self._post.endpoint.waiting_bytes(trainer)
+        waiting = self._messenger.endpoint.waiting_bytes(trainer)
         return waiting > 0 and waiting + more_bytes > _WAITING_BYTES
 
     def _refuse(self, job: Job, why: str) -> None:
         if self._machine.done(job):
-            self._post.send(job.trainer, m.BatchRejected(self._name, job.ask.number, why))
+            self._messenger.send(job.trainer, m.BatchRejected(self._name, job.ask.number, why))
 
     def _tell_made(self) -> None:
         while self._made:
@@ -228,7 +228,7 @@ class DataServer:
                 continue
             size = sum(each.numel() * each.element_size() for each in found)
             self._sample_bytes = max(self._sample_bytes, size / max(1, job.ask.samples))
-            most = self._post.endpoint.message_bytes - _LITTLE_BYTES
+            most = self._messenger.endpoint.message_bytes - _LITTLE_BYTES
             if size > most:
                 self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
             elif self._is_full(job.trainer, size):
@@ -237,13 +237,13 @@ class DataServer:
                 self._supplied += job.ask.samples
                 self._batches += job.ask.batches
                 self._sent_bytes += size
-                self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
+                self._messenger.send(job.trainer, supplied(self._name, job.ask.number, *found))
 
     def _offer(self) -> m.DataServerReport:
         cache = self._work.cache
         return m.DataServerReport(
             self._name,
-            self._post.endpoint.address,
+            self._messenger.endpoint.address,
             self._work.terms,
             self._supplied,
             self._seconds,

@@ -22,15 +22,15 @@ class ServerSupervision(CoordinatorLoop):
 
     def __init__(
         self,
-        post: Messenger,
-        staff: ProcessGroup,
+        messenger: Messenger,
+        process_group: ProcessGroup,
         start_seconds: float,
         silent_seconds: float,
         on_event: OnEvent,
     ) -> None:
         """A server hangs if its first message takes longer than ``start_seconds``, or a later one longer
         than ``silent_seconds``."""
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
         self._begun: dict[str, float] = {}
         """Time at which each server started that has sent no message yet."""
@@ -41,7 +41,7 @@ class ServerSupervision(CoordinatorLoop):
     def _serves(self, name: str, now: float) -> None:
         """Handle the status of a server of this machine."""
         if name not in self._heard:
-            self.staff.mark_ready(name)
+            self.process_group.mark_ready(name)
             self._on_event("data_server", {"name": name})
         self._heard[name] = now
 
@@ -51,7 +51,7 @@ class ServerSupervision(CoordinatorLoop):
         stood, self._last = now - self._last, now
         stood = stood if stood > _PAUSE_SECONDS else 0.0
         self._give_up_lost(now)
-        there = self.staff.workers
+        there = self.process_group.workers
         self._heard = {name: min(now, since + stood) for name, since in self._heard.items() if name in there}
         begun = {name: since + stood for name, since in self._begun.items()}
         self._begun = {name: begun.get(name, now) for name in there if name not in self._heard}
@@ -60,7 +60,7 @@ class ServerSupervision(CoordinatorLoop):
             if since is None:
                 since, most = self._begun[name], self._start_seconds
             if now - since > most:
-                self.staff.kill(name, f"said nothing for {most:g} s, and was ended")
+                self.process_group.kill(name, f"said nothing for {most:g} s, and was ended")
         return stood
 
 

@@ -82,7 +82,7 @@ class AdminClient:
         longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
         self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
-        self._post = RoutedMessenger(
+        self._messenger = RoutedMessenger(
             Endpoint(TokenRotation(tokens).ring, name),
             controllers_at(controllers),
             ClusterEndpoints(name, _RUN, EndpointSettings(), tokens),
@@ -234,7 +234,7 @@ class AdminClient:
 
     def close(self) -> None:
         """Disconnect."""
-        self._post.endpoint.close()
+        self._messenger.endpoint.close()
 
     def __enter__(self) -> Self:
         return self
@@ -258,14 +258,14 @@ class AdminClient:
                 self._say(f"waiting for a controller at {', '.join(self._places)}, for {more}")
             if now - said > _AGAIN_SECONDS:
                 said = now
-                self._post.send(CONTROLLERS, question)
-            match self._post.receive(_AGAIN_SECONDS):
+                self._messenger.send(CONTROLLERS, question)
+            match self._messenger.receive(_AGAIN_SECONDS):
                 case Received(_, message) if isinstance(message, kind) and is_meant(message):
                     return message
                 case _:
                     pass
-        places, lost = places_by_name(self._places), self._post.calls.lost
-        if following := self._post.calls.following:
+        places, lost = places_by_name(self._places), self._messenger.calls.lost
+        if following := self._messenger.calls.following:
             why = why_none_leads(places, lost, following)
             raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")
         why = why_unreached(places, lost)
@@ -278,13 +278,13 @@ class AdminClient:
         hear: Callable[[AnyMessage], None],
         is_over: Callable[[], bool],
     ) -> None:
-        self._post.call({name: address for name, address in servers.items() if address})
+        self._messenger.call({name: address for name, address in servers.items() if address})
         for name in servers:
             for each in questions(name):
-                self._post.send(name, each)
+                self._messenger.send(name, each)
         deadline = time.monotonic() + _REPORT_SECONDS
         while not is_over() and (left := deadline - time.monotonic()) > 0:
-            match self._post.receive(left):
+            match self._messenger.receive(left):
                 case Received(_, message):
                     hear(message)
                 case _:

@@ -44,7 +44,7 @@ class RoutedMessenger(Messenger):
     def __init__(
         self, endpoint: Endpoint, controllers: Mapping[str, str], outward: ClusterEndpoints | None = None
     ) -> None:
-        super().__init__(endpoint if outward is None else outward.roads(endpoint))
+        super().__init__(endpoint if outward is None else outward.networks(endpoint))
         self._run = None if outward is None else endpoint
         """The run's own endpoint, without servers and controllers."""
         self._calling = Reconnector((lambda address: endpoint) if outward is None else outward.way)
@@ -173,7 +173,7 @@ class RoutedMessenger(Messenger):
 
 
 def messengers_of(
-    name: str, reach: Mapping[str, Any], controllers: Mapping[str, str] | None, standing_run: str
+    name: str, endpoint_settings: Mapping[str, Any], controllers: Mapping[str, str] | None, cluster_run: str
 ) -> Callable[[Endpoint], Messenger]:
     """Return the constructor of the messenger of a process: routed if servers are replicated, else plain.
 
@@ -185,5 +185,7 @@ def messengers_of(
     """
     if not controllers:
         return Messenger
-    outward = ClusterEndpoints(name, standing_run, EndpointSettings(**reach)) if standing_run else None
+    outward = (
+        ClusterEndpoints(name, cluster_run, EndpointSettings(**endpoint_settings)) if cluster_run else None
+    )
     return lambda endpoint: RoutedMessenger(endpoint, controllers, outward)

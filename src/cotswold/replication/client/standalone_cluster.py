@@ -110,11 +110,11 @@ class StandaloneCluster:
     """The cluster's servers, as used by one run."""
 
     def __init__(
-        self, post: RoutedMessenger, controllers: Mapping[str, str], run: str, note: Path | None = None
+        self, messenger: RoutedMessenger, controllers: Mapping[str, str], run: str, note: Path | None = None
     ) -> None:
         """``note``: file with the run's current name in the cluster, and its earlier names until those are
         deleted from the cluster."""
-        self.post, self.controllers, self.run = post, dict(controllers), run
+        self.messenger, self.controllers, self.run = messenger, dict(controllers), run
         self._note = note
         self._before: list[str] = []
         if note is not None:
@@ -143,7 +143,7 @@ class StandaloneCluster:
     @property
     def servers(self) -> list[str]:
         """Known primaries of the run's buckets."""
-        return list(self.post.servers)
+        return list(self.messenger.servers)
 
     @property
     def counting(self) -> CountersRequest:
@@ -199,7 +199,7 @@ class StandaloneCluster:
     def ask(self) -> None:
         """Request the status from the leader."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
-        self.post.send(CONTROLLERS, StatusRequest())
+        self.messenger.send(CONTROLLERS, StatusRequest())
 
     def happened(self, looked: StatusReply) -> list[ClusterEvent]:
         """Return the new events of the run, and of servers since the run began."""
@@ -229,12 +229,12 @@ class StandaloneCluster:
     def create(self, wanted: Create) -> None:
         """Have a controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
         self._remove_before()
-        self.post.send(CONTROLLERS, wanted)
-        self.post.seek()
+        self.messenger.send(CONTROLLERS, wanted)
+        self.messenger.seek()
 
     def _remove_before(self) -> None:
         for run in self._before:
-            self.post.send(CONTROLLERS, DeleteRunRequest(run))
+            self.messenger.send(CONTROLLERS, DeleteRunRequest(run))
 
     def removed(self, run: str) -> None:
         """Record that a controller has deleted a run."""
@@ -244,17 +244,17 @@ class StandaloneCluster:
 
     def close(self) -> None:
         """Delete the run's buckets at its end, if a controller replies in time."""
-        delete_run(self.post, self.run, _LEAVE_SECONDS)
+        delete_run(self.messenger, self.run, _LEAVE_SECONDS)
 
 
-def delete_run(post: RoutedMessenger, run: str, seconds: float) -> bool:
+def delete_run(messenger: RoutedMessenger, run: str, seconds: float) -> bool:
     """Delete the buckets of a run; False if no controller confirms it within ``seconds``."""
     deadline, said = time.monotonic() + seconds, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - said > _AGAIN_SECONDS:
             said = now
-            post.send(CONTROLLERS, DeleteRunRequest(run))
-        match post.receive(_AGAIN_SECONDS):
+            messenger.send(CONTROLLERS, DeleteRunRequest(run))
+        match messenger.receive(_AGAIN_SECONDS):
             case Received(_, RunDeleted(of)) if of == run:
                 return True
             case _:

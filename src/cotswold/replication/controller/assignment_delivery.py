@@ -39,8 +39,8 @@ Pair = tuple[str, str]
 class AssignmentDelivery:
     """Pending deliveries of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int) -> None:
-        self._board, self._epoch = board, epoch
+    def __init__(self, view: ClusterView, epoch: int) -> None:
+        self._view, self._epoch = view, epoch
         self._due: OrderedDict[Pair, None] = OrderedDict()
         self._sent: OrderedDict[Pair, float] = OrderedDict()
         """Time of each delivery, in that order."""
@@ -74,7 +74,7 @@ class AssignmentDelivery:
 
     def due_messages(self, now: float) -> list[Send]:
         """Return the messages that are due: to secondaries first, who then wait for their primary."""
-        late = now - self._board.control.retry_seconds
+        late = now - self._view.control.retry_seconds
         while self._sent:
             pair, when = next(iter(self._sent.items()))
             if when > late:
@@ -92,7 +92,7 @@ class AssignmentDelivery:
         return [*first, *last]
 
     def _due_group(self, server: str, bucket: str) -> Group | None:
-        known, group = self._board.servers.of.get(server), self._board.groups.get(bucket)
+        known, group = self._view.servers.of.get(server), self._view.groups.get(bucket)
         if known is None or known.has_exited or group is None:
             return None
         if not known.is_alive:
@@ -111,8 +111,8 @@ class _ServerClaims:
 class PrimaryClaims:
     """Claims of primaries that a leader knows."""
 
-    def __init__(self, board: ClusterView) -> None:
-        self._board = board
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
         self._of: dict[str, _ServerClaims] = {}
 
     def heard(self, here: Heartbeat) -> Collection[str] | None:
@@ -144,5 +144,5 @@ class PrimaryClaims:
 
     def may_lead(self, server: str, bucket: str, term: int) -> bool:
         """True if the claim is valid; a bucket without a group has no other primary, now or later."""
-        group = self._board.groups.get(bucket)
+        group = self._view.groups.get(bucket)
         return group is None or (group.primary == server and term <= group.term)

@@ -75,7 +75,7 @@ class Controller:
             if not self._state.is_loaded:
                 self._asking = Read(_EVERYTHING, self._read_to, _PAGE)
             else:
-                self._asking = self._state.board.map.transaction(self.election.key)
+                self._asking = self._state.view.map.transaction(self.election.key)
         return self._asking
 
     def on_read(self, items: dict[str, str], now: float) -> list[Send]:
@@ -98,7 +98,7 @@ class Controller:
     def on_transaction(self, is_done: bool | None, now: float) -> list[Send]:
         """Process the result of a transaction: committed, refused, or None if the result is unknown."""
         self._asking = None
-        known = self._state.board
+        known = self._state.view
         if known.map.transaction_in_flight:
             if is_done:
                 return self._state.written(known.commit(), now)
@@ -122,22 +122,22 @@ class Controller:
     @property
     def servers(self) -> ServerRegistry:
         """All known servers."""
-        return self._state.board.servers
+        return self._state.view.servers
 
     @property
     def groups(self) -> Mapping[str, Group]:
         """Committed groups, by bucket."""
-        return self._state.board.groups
+        return self._state.view.groups
 
     @property
     def descriptions(self) -> Mapping[str, str]:
         """Committed descriptions that servers need, by run."""
-        return self._state.board.map.runs
+        return self._state.view.map.runs
 
     @property
     def keys(self) -> Mapping[str, str]:
         """Digests of the servers' keys, by server name."""
-        return self._state.board.map.keys
+        return self._state.view.map.keys
 
     def neighbours(self, server: str) -> list[str]:
         """Return the servers that share a bucket with this one, now or soon."""
@@ -150,7 +150,7 @@ class Controller:
     def unsettled(self) -> set[str]:
         """Buckets whose group may change soon."""
         reign = self._state
-        return {*reign.board.map.moving, *reign.elections.of, *reign.arbiter.of}
+        return {*reign.view.map.moving, *reign.elections.of, *reign.arbiter.of}
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
         """Record an event that only the process has observed."""
@@ -168,7 +168,7 @@ class Controller:
     @property
     def short(self) -> Collection[str]:
         """Under-replicated buckets."""
-        return self._state.board.short
+        return self._state.view.short
 
     # --- inputs ---
 

@@ -165,8 +165,8 @@ class Election:
 class ElectionManager:
     """Elections of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int) -> None:
-        self._board, self._epoch = board, epoch
+    def __init__(self, view: ClusterView, epoch: int) -> None:
+        self._view, self._epoch = view, epoch
         self.of: dict[str, Election] = {}
         """Elections by bucket."""
         self._removing: dict[str, dict[str, None]] = {}
@@ -179,7 +179,7 @@ class ElectionManager:
 
     def is_settled(self, bucket: str) -> bool:
         """True if the bucket has no election and no other change in progress."""
-        found = self._board.map
+        found = self._view.map
         return bucket not in self.of and not found.has_pending_change(bucket) and not found.is_removed(bucket)
 
     def start(
@@ -193,9 +193,9 @@ class ElectionManager:
     ) -> None:
         """Start an election unless one is in progress; ``noticed``: time at which the cause was first
         known."""
-        if group.bucket in self.of or self._board.map.is_removed(group.bucket):
+        if group.bucket in self.of or self._view.map.is_removed(group.bucket):
             return
-        self._board.cancel_pending(group.bucket)  # it belongs to the old primary
+        self._view.cancel_pending(group.bucket)  # it belongs to the old primary
         self._begin(Election(group, now, cause, why, now if noticed is None else noticed, preferred))
 
     def _begin(self, election: Election) -> None:
@@ -252,13 +252,13 @@ class ElectionManager:
         return [send for bucket in due if bucket in self.of for send in self._elect(self.of[bucket], now)]
 
     def _elect(self, election: Election, now: float) -> list[Send]:
-        board, servers, group = self._board, self._board.servers, election.group
-        if board.map.is_removed(group.bucket):
+        view, servers, group = self._view, self._view.servers, election.group
+        if view.map.is_removed(group.bucket):
             self.forget(group.bucket)
             return []
-        if board.map.has_pending_change(group.bucket):
+        if view.map.has_pending_change(group.bucket):
             return []
-        newest = board.groups[group.bucket]
+        newest = view.groups[group.bucket]
         if group != newest:  # a group that was in flight is committed now
             self.forget(group.bucket)
             if servers.is_alive(newest.primary):
@@ -268,7 +268,7 @@ class ElectionManager:
             group = newest
         living = [each for each in group.members if servers.is_alive(each)]
         may_act = servers.may_act(group.primary, now)
-        control = board.control
+        control = view.control
         is_late = now - election.began >= control.disk_seconds
         if not may_act and (not living or (is_late and election.all_empty(living))):
             return self._revive(election, now)
@@ -287,11 +287,11 @@ class ElectionManager:
         election.elected = elected
         if elected.primary != election.group.primary:
             self._removing.setdefault(election.group.primary, {})[elected.bucket] = None
-        self._board.propose(elected, why)
+        self._view.propose(elected, why)
 
     def _revive(self, election: Election, now: float) -> list[Send]:
         """Query the memory and disks of all servers, as no member has any data, and propose the result."""
-        control, servers = self._board.control, self._board.servers
+        control, servers = self._view.control, self._view.servers
         revival = election.recovery = election.recovery or DiskRecovery(election.group, now)
         living = {each.name for each in servers.living}
         ended = {each for each in election.group.members if servers.of[each].has_exited}

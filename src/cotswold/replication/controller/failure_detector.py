@@ -60,8 +60,8 @@ _SOON_SECONDS = 10.0
 class FailureArbiter:
     """The failure reports of a leader, and its decisions."""
 
-    def __init__(self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair) -> None:
-        self._board, self._elections, self._filling = board, elections, filling
+    def __init__(self, view: ClusterView, elections: ElectionManager, repair: ReplicationRepair) -> None:
+        self._view, self._elections, self._repair = view, elections, repair
         self.of: OrderedDict[str, FailureReports] = OrderedDict()
         """Reports by bucket."""
         self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
@@ -86,14 +86,14 @@ class FailureArbiter:
         """Decide about the reports that were collected for long enough."""
         while self.of:
             bucket, complaints = next(iter(self.of.items()))
-            if now - complaints.began < self._board.control.failure_report_seconds:
+            if now - complaints.began < self._view.control.failure_report_seconds:
                 break
             del self.of[bucket]
-            if bucket in self._board.groups:
-                self._decide(self._board.groups[bucket], complaints, now)
+            if bucket in self._view.groups:
+                self._decide(self._view.groups[bucket], complaints, now)
 
     def _decide(self, group: Group, complaints: FailureReports, now: float) -> None:
-        servers, control = self._board.servers, self._board.control
+        servers, control = self._view.servers, self._view.control
         if complaints.term != group.term or not self._elections.is_settled(group.bucket):
             return
         living = {each for each in group.secondaries if servers.is_alive(each)}
@@ -108,7 +108,7 @@ class FailureArbiter:
         elif silent and servers.of[group.primary].lease_until - now > control.lease_seconds / 2:
             self._blamed[group.bucket] = group.primary, now, silent | before
             self._blamed.move_to_end(group.bucket)
-            self._filling.remove_unreachable(group, silent, now)
+            self._repair.remove_unreachable(group, silent, now)
 
     def _blamed_before(self, group: Group, now: float) -> set[str]:
         """Return the replicas that the same primary reported a moment ago."""

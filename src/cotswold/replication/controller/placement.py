@@ -158,15 +158,15 @@ def surplus_member(group: Group, servers: ServerRegistry) -> str:
 class BucketCreation:
     """Buckets that a leader has yet to create."""
 
-    def __init__(self, board: ClusterView, forgetting: RunDeletion) -> None:
-        self._board, self._forgetting = board, forgetting
+    def __init__(self, view: ClusterView, run_deletion: RunDeletion) -> None:
+        self._view, self._run_deletion = view, run_deletion
         self._wanted: dict[str, Iterator[str]] = {}
         """Buckets to create, by run."""
 
     def create(self, wanted: Create) -> int | None:
         """Return the number of new buckets; None if there are too few servers or the run was deleted."""
-        run, known, servers = wanted.run, self._board.map, self._board.servers
-        if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(run):
+        run, known, servers = wanted.run, self._view.map, self._view.servers
+        if len(servers.loads.ascending) < max(1, wanted.servers) or self._run_deletion.is_removed(run):
             return None
         if run in self._wanted:
             return 0
@@ -180,11 +180,11 @@ class BucketCreation:
     def tick(self) -> None:
         """Create the next buckets."""
         for run, buckets in list(self._wanted.items())[:1]:
-            some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _CREATED_AT_ONCE))
-            if some and not self._board.servers.loads.ascending:
+            some = [] if self._run_deletion.is_removed(run) else list(islice(buckets, _CREATED_AT_ONCE))
+            if some and not self._view.servers.loads.ascending:
                 return  # no server is available
-            for group in initial_groups(some, self._board.control.copies, self._board.servers):
-                self._board.propose(group)
+            for group in initial_groups(some, self._view.control.copies, self._view.servers):
+                self._view.propose(group)
             if len(some) < _CREATED_AT_ONCE:
                 del self._wanted[run]
 

@@ -42,9 +42,9 @@ class Rebalancer:
     """Rebalancing by a leader."""
 
     def __init__(
-        self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair, now: float
+        self, view: ClusterView, elections: ElectionManager, repair: ReplicationRepair, now: float
     ) -> None:
-        self._board, self._elections, self._filling = board, elections, filling
+        self._view, self._elections, self._repair = view, elections, repair
         self._shaken = self._moved = self._looked = self._handed = now
         """Times of the last cluster change, move of a replica, tick, and handover of a primary."""
         self._is_even = self._is_led_evenly = False
@@ -64,10 +64,10 @@ class Rebalancer:
         """Process the passing of time."""
         if now - self._looked < _PAUSE_SECONDS:
             return
-        self._looked, control = now, self._board.control
-        if now - self._shaken < control.settle_seconds or not self._board.map.is_idle:
+        self._looked, control = now, self._view.control
+        if now - self._shaken < control.settle_seconds or not self._view.map.is_idle:
             return
-        while len(self._board.learning) < control.max_concurrent_moves and (self._spread() or self._move()):
+        while len(self._view.learning) < control.max_concurrent_moves and (self._spread() or self._move()):
             self._moved = now
         is_calm = now - max(self._shaken, self._moved) >= control.rebalance_quiet_seconds
         if is_calm and self._is_even and now - self._handed >= control.handover_seconds:
@@ -79,7 +79,7 @@ class Rebalancer:
         """Begin to move a replica to a less loaded server; False if no move helps."""
         if self._is_even:
             return False
-        loads = {name: load for load, name in self._board.servers.loads.ascending}
+        loads = {name: load for load, name in self._view.servers.loads.ascending}
         for name, left in self._leaving().items():
             if name in loads:
                 loads[name] -= left
@@ -95,21 +95,21 @@ class Rebalancer:
 
     def _leaving(self) -> Counter[str]:
         """Return the number of replicas that each server is about to lose."""
-        groups = map(self._board.map.intended, self._board.learning)
+        groups = map(self._view.map.intended, self._view.learning)
         return Counter(
-            surplus_member(_with(group), self._board.servers)
+            surplus_member(_with(group), self._view.servers)
             for group in groups
-            if group is not None and len(group.members) >= self._board.control.copies
+            if group is not None and len(group.members) >= self._view.control.copies
         )
 
     def _move_between(self, most: str, least: str, loads: dict[str, int]) -> bool:
-        known = self._board.servers.of[most]
+        known = self._view.servers.of[most]
         for bucket in sorted(known.copies, key=lambda name: name in known.leads):  # primaries last
             group = self._whole(bucket)
-            if group is None or least in group.all_servers or self._filling.is_avoided(bucket, least):
+            if group is None or least in group.all_servers or self._repair.is_avoided(bucket, least):
                 continue
             grown = replace(group, secondaries=(*group.secondaries, least))
-            dropped = surplus_member(grown, self._board.servers)
+            dropped = surplus_member(grown, self._view.servers)
             is_better = dropped in loads and loads[dropped] - loads[least] >= 2
             if is_better and self._hosts(grown, dropped) >= self._hosts(group):
                 self._learn(group, least, f"{dropped} has more copies")
@@ -118,13 +118,13 @@ class Rebalancer:
 
     def _spread(self) -> bool:
         """Begin to move a replica to a host without one of its bucket; False if no move helps."""
-        self._sweep = self._sweep or list(self._board.groups)
+        self._sweep = self._sweep or list(self._view.groups)
         for _ in range(min(_SWEPT, len(self._sweep))):
             bucket = self._sweep.pop()
             group = self._whole(bucket)
             if group is None or self._hosts(group) == len(group.members):
                 continue
-            place = self._board.servers.place(group.members, self._filling.avoided(bucket))
+            place = self._view.servers.place(group.members, self._repair.avoided(bucket))
             grown = group if place is None else replace(group, secondaries=(*group.secondaries, place))
             if place is not None and self._hosts(grown) > self._hosts(group):
                 self._learn(group, place, "two copies are on one host")
@@ -132,27 +132,27 @@ class Rebalancer:
         return False
 
     def _learn(self, group: Group, server: str, why: str) -> None:
-        self._board.propose(replace(group, term=group.term + 1, learners=(server,)), why)
+        self._view.propose(replace(group, term=group.term + 1, learners=(server,)), why)
 
     def _whole(self, bucket: str) -> Group | None:
         """Return the group if all members are present and alive and no change is in progress."""
-        group, of = self._board.groups.get(bucket), self._board.servers.of
-        if group is None or group.learners or len(group.members) != self._board.control.copies:
+        group, of = self._view.groups.get(bucket), self._view.servers.of
+        if group is None or group.learners or len(group.members) != self._view.control.copies:
             return None
         if not self._elections.is_settled(bucket):
             return None
         return group if all(of[each].can_receive for each in group.members) else None
 
     def _hosts(self, group: Group, without: str = "") -> int:
-        return len({self._board.servers.of[each].host for each in group.members if each != without})
+        return len({self._view.servers.of[each].host for each in group.members if each != without})
 
     # --- primaries ---
 
     def _even_leads(self, now: float) -> None:
-        if self._is_led_evenly or self._elections.of or self._board.learning:
+        if self._is_led_evenly or self._elections.of or self._view.learning:
             return
         leads = {
-            name: len(self._board.servers.of[name].leads) for _, name in self._board.servers.loads.ascending
+            name: len(self._view.servers.of[name].leads) for _, name in self._view.servers.loads.ascending
         }
         for most in sorted(leads, key=lambda name: (-leads[name], name))[:_TRIED]:
             found = self._way(most, leads)
@@ -187,8 +187,8 @@ class Rebalancer:
     def _led(self, name: str) -> list[Group]:
         """Return the groups that a server leads and may hand over."""
         now = self._looked
-        found = (self._whole(bucket) for bucket in self._board.servers.of[name].leads)
-        return [each for each in found if each and not self._filling.is_postponed(each.bucket, now)]
+        found = (self._whole(bucket) for bucket in self._view.servers.of[name].leads)
+        return [each for each in found if each and not self._repair.is_postponed(each.bucket, now)]
 
 
 def _with(group: Group) -> Group:

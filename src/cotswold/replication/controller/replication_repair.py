@@ -48,8 +48,8 @@ _WAIT_SECONDS = 1.0
 class ReplicationRepair:
     """The repairs of a leader."""
 
-    def __init__(self, board: ClusterView, elections: ElectionManager, confirming: RemovalCheck) -> None:
-        self._board, self._elections, self._confirming = board, elections, confirming
+    def __init__(self, view: ClusterView, elections: ElectionManager, removal_check: RemovalCheck) -> None:
+        self._view, self._elections, self._removal_check = view, elections, removal_check
         self._due: OrderedDict[str, None] = OrderedDict()
         self.waiting: dict[str, Wait] = {}
         """Buckets that wait for a server or a time."""
@@ -80,7 +80,7 @@ class ReplicationRepair:
     def remove_unreachable(self, group: Group, servers: set[str], now: float) -> None:
         """Remove servers that the primary cannot reach, once the others have confirmed that they are
         alive; avoid them for a while."""
-        self._silent[group.bucket] = group, frozenset(servers), now + self._board.control.lease_seconds
+        self._silent[group.bucket] = group, frozenset(servers), now + self._view.control.lease_seconds
         self.reconcile(group.bucket, now)
 
     def _leave_out(self, group: Group, now: float) -> bool:
@@ -93,7 +93,7 @@ class ReplicationRepair:
             return False
         if self._may_drop(group, servers, now):
             del self._silent[group.bucket]
-            end = now + self._board.control.placement_cooldown_seconds
+            end = now + self._view.control.placement_cooldown_seconds
             self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
             self.drop(group, servers, f"{group.primary} cannot reach it")
         else:
@@ -109,7 +109,7 @@ class ReplicationRepair:
         secondaries = tuple(each for each in group.secondaries if each not in names)
         learners = tuple(each for each in group.learners if each not in names)
         term = group.term + 1
-        self._board.propose(replace(group, term=term, secondaries=secondaries, learners=learners), why)
+        self._view.propose(replace(group, term=term, secondaries=secondaries, learners=learners), why)
 
     def postpone(self, bucket: str, until: float) -> None:
         """Begin no planned election of the bucket until then: the last one was abandoned."""
@@ -131,7 +131,7 @@ class ReplicationRepair:
 
     def reconcile(self, bucket: str, now: float) -> None:
         """Reconcile a bucket: begin its next step."""
-        board, servers, group = self._board, self._board.servers, self._board.groups.get(bucket)
+        view, servers, group = self._view, self._view.servers, self._view.groups.get(bucket)
         if group is None or not self._elections.is_settled(bucket):
             return
         self.waiting.pop(bucket, None)
@@ -142,13 +142,13 @@ class ReplicationRepair:
         if self._leave_out(group, now):
             return
         is_late = bool(self.late) and any(each in self.late for each in group.all_servers)
-        match next_step(group, servers, board.control, self._avoid(group, now), is_late):
+        match next_step(group, servers, view.control, self._avoid(group, now), is_late):
             case AddReplica(server, is_urgent) if (
-                is_urgent or len(board.learning) < 4 * board.control.max_concurrent_moves
+                is_urgent or len(view.learning) < 4 * view.control.max_concurrent_moves
             ):
                 term, count = group.term + 1, len(group.members)
                 has = f"has {count} {'copy' if count == 1 else 'copies'}"
-                board.propose(replace(group, term=term, learners=(server,)), f"it {has}", each=f"each {has}")
+                view.propose(replace(group, term=term, learners=(server,)), f"it {has}", each=f"each {has}")
             case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
             case DropReplicas():
@@ -165,11 +165,11 @@ class ReplicationRepair:
 
     def _may_drop(self, group: Group, names: Collection[str], now: float) -> bool:
         """True if others have the data of these servers: live members that stay have just confirmed."""
-        servers = self._board.servers
+        servers = self._view.servers
         if not any(each in group.members and servers.is_alive(each) for each in names):
             return True
         staying = [each for each in group.members if each not in names and servers.is_alive(each)]
-        return self._confirming.have_confirmed(group, staying, now)
+        return self._removal_check.have_confirmed(group, staying, now)
 
     def avoided(self, bucket: str) -> list[str]:
         """Return the servers that receive no replica of the bucket."""
@@ -182,7 +182,7 @@ class ReplicationRepair:
     def _avoid(self, group: Group, now: float) -> list[str]:
         """Return the avoided servers and forget those whose time is over. A bucket with too few members,
         or only one, and with no other server avoids them only briefly."""
-        bucket, control, servers = group.bucket, self._board.control, self._board.servers
+        bucket, control, servers = group.bucket, self._view.control, self._view.servers
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []

@@ -28,9 +28,9 @@ _REMEMBERED = 10_000
 class RunDeletion:
     """Run deletions of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int, cluster: str) -> None:
+    def __init__(self, view: ClusterView, epoch: int, cluster: str) -> None:
         """``cluster``: name of the cluster."""
-        self._board, self._epoch, self._cluster = board, epoch, cluster
+        self._view, self._epoch, self._cluster = view, epoch, cluster
         self._asked: dict[str, dict[str, None]] = {}
         """Clients that wait for the deletion of each run."""
         self._said: dict[str, float] = {}
@@ -45,8 +45,8 @@ class RunDeletion:
     def remove(self, sender: str, run: str) -> list[Send]:
         """Delete a run at a client's request."""
         self._remember(run)
-        self._board.remove(run)
-        if not self._board.map.has_run(run):
+        self._view.remove(run)
+        if not self._view.map.has_run(run):
             return [Send(sender, RunDeleted(run))]
         self._asked.setdefault(run, {})[sender] = None
         return []
@@ -67,10 +67,10 @@ class RunDeletion:
 
     def due_deletions(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
         """Return the deletions to send to a server that listed these runs."""
-        unknown = [run for run in runs if run and not self._board.map.has_run(run)]
+        unknown = [run for run in runs if run and not self._view.map.has_run(run)]
         if not unknown:
             return []
-        if now - self._said.get(server, float("-inf")) < self._board.control.retry_seconds:
+        if now - self._said.get(server, float("-inf")) < self._view.control.retry_seconds:
             return []
         self._said[server] = now
         return [Send(server, DeleteRun(self._epoch, run, self._cluster)) for run in unknown]

@@ -106,7 +106,7 @@ class Followers(dict[str, FollowerProgress]):
 
     def __init__(self, copying: ReplicationSettings, neighbours: PeerActivity) -> None:
         super().__init__()
-        self._copying, self._neighbours = copying, neighbours
+        self._copying, self._activity = copying, neighbours
         self._secondaries: tuple[str, ...] = ()
 
     def regroup(self, group: Group, now: float) -> None:
@@ -158,7 +158,7 @@ class Followers(dict[str, FollowerProgress]):
         """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
         index, which most followers share."""
         first, index = self[way[0]], offer.index
-        first.last_sent = self._neighbours.last_sent[way[0]] = now
+        first.last_sent = self._activity.last_sent[way[0]] = now
         for name in way:
             self[name].known_commit = offer.committed
         after = index if first.match_index is None else first.next_index  # it reports its index first
@@ -226,7 +226,7 @@ class Followers(dict[str, FollowerProgress]):
         if quiet < beat:
             return False
         knows_all = peer.match_index == offer.index and peer.known_commit >= offer.committed
-        hears = now - self._neighbours.last_sent.get(name, float("-inf")) < beat
+        hears = now - self._activity.last_sent.get(name, float("-inf")) < beat
         return quiet >= _IDLE_HEARTBEAT_FACTOR * beat or not (knows_all and hears)
 
     def silent(self, now: float) -> list[str]:
@@ -234,7 +234,7 @@ class Followers(dict[str, FollowerProgress]):
         return [
             name
             for name, peer in self.items()
-            if is_silent(name, peer.last_reply, self._neighbours, now, self._copying)
+            if is_silent(name, peer.last_reply, self._activity, now, self._copying)
         ]
 
 

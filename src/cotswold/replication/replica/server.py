@@ -83,7 +83,7 @@ class ReplicaServer(Generic[Values]):
         self._claims = SentClaims()
         self.copies: dict[str, BucketReplica[Values]] = {}
         self._make = make
-        self._neighbours = PeerActivity()
+        self._activity = PeerActivity()
         self._epoch = 0
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
@@ -195,7 +195,7 @@ class ReplicaServer(Generic[Values]):
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
             more = self.runs, self._claims.number, self.belongs_to, self._answered
             sends.append(Send(CONTROLLERS, Heartbeat(*own, *more)))
-            self._neighbours.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
+            self._activity.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
         for copy in self.copies.values():
             sends += self._enclosed(copy, copy.tick(now))
         return sends
@@ -310,13 +310,13 @@ class ReplicaServer(Generic[Values]):
         copy = self.copies.get(bucket)
         if copy is None or sender not in copy.group.all_servers:
             return None
-        self._neighbours.last_received[sender] = now
+        self._activity.last_received[sender] = now
         return copy
 
     def _copy(self, bucket: str) -> BucketReplica[Values]:
         if bucket not in self.copies:
             self.copies[bucket] = BucketReplica(
-                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._neighbours
+                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._activity
             )
         return self.copies[bucket]
 

@@ -54,30 +54,35 @@ def main(
     name: str,
     coordinator: str,
     state: Mapping[str, Any],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     control: Mapping[str, Any],
     port: int | None = None,
     tokens: str | None = None,
 ) -> int:
     """Run the controller ``name``, whose coordinator is at the address ``coordinator``.
 
-    ``state`` has the fields of `MetadataLocation`, ``reach`` of `EndpointSettings`, ``control`` of
-    `ControllerSettings`. With ``port``, the controller listens there, for clients that know only the port.
+    ``state`` has the fields of `MetadataLocation`, ``endpoint_settings`` of `EndpointSettings`, ``control``
+    of `ControllerSettings`. With ``port``, the controller listens there, for clients that know only the port.
     The token is in the environment. Raises MachineError if the coordinator exits first, and the errors of the
     metadata store.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
-    found = EndpointSettings(**reach)
+    found = EndpointSettings(**endpoint_settings)
     if port is not None:
         found = replace(found, ports=(port, port), mode="curve")
     ring = TokenRotation.of_file(tokens)
     with open_endpoint(name, found, None if ring is None else ring.ring) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
-        post = Messenger(endpoint)
+        messenger = Messenger(endpoint)
         with MetadataThread(MetadataLocation(**state)) as kept:
-            post.send(COORDINATOR, ServerReady(name, endpoint.address))
+            messenger.send(COORDINATOR, ServerReady(name, endpoint.address))
             ControllerProcess(
-                name, post, kept, ControllerSettings(**control), endpoint, SupervisorLink(coordinator, ring)
+                name,
+                messenger,
+                kept,
+                ControllerSettings(**control),
+                endpoint,
+                SupervisorLink(coordinator, ring),
             ).run()
     return 0
 
@@ -86,30 +91,30 @@ class MetadataThread:
     """A metadata store accessed from its own thread, one request at a time."""
 
     def __init__(self, place: MetadataLocation) -> None:
-        self._working = WorkerThread()
+        self._worker_thread = WorkerThread()
         self._state: MetadataStore | None = None
         self.trouble = ""
         """Why the last request failed; empty if it succeeded."""
-        self._working.submit(partial(self._open, place))
+        self._worker_thread.submit(partial(self._open, place))
 
     def __enter__(self) -> MetadataThread:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._working.submit(self._close)
-        self._working.close()
+        self._worker_thread.submit(self._close)
+        self._worker_thread.close()
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `take` has results."""
-        return self._working.fileno()
+        return self._worker_thread.fileno()
 
     def take(self) -> None:
         """Deliver the results; raises the store's error if it is damaged."""
-        self._working.run_callbacks()
+        self._worker_thread.run_callbacks()
 
     def submit(self, wish: StateRequest, answered: OnStoreResult) -> None:
         """Send a request; `take` calls ``answered`` with the result."""
-        self._working.submit(partial(self._ask, wish, answered))
+        self._worker_thread.submit(partial(self._ask, wish, answered))
 
     def _open(self, place: MetadataLocation) -> None:
         self._state = place.opened()
@@ -134,7 +139,7 @@ class MetadataThread:
                 raise
             found, trouble = error, ""
         self.trouble = trouble
-        self._working.call_in_main(partial(answered, wish, found))
+        self._worker_thread.call_in_main(partial(answered, wish, found))
 
 
 class ControllerProcess:
@@ -143,17 +148,17 @@ class ControllerProcess:
     def __init__(
         self,
         name: str,
-        post: Messenger,
+        messenger: Messenger,
         state: MetadataThread,
         control: ControllerSettings,
         endpoint: Endpoint,
-        bond: SupervisorLink,
+        supervisor_link: SupervisorLink,
     ) -> None:
-        self._name, self._post, self._state = name, post, state
+        self._name, self._messenger, self._state = name, messenger, state
         self._machine = Controller(name, control, time.monotonic(), secrets.token_hex(6))
         self._entitled = Authorization(time.monotonic(), lambda: self._machine.keys)
         self._ticked = 0.0
-        self._bond, self._endpoint = bond, endpoint
+        self._supervisor_link, self._endpoint = supervisor_link, endpoint
         endpoint.keep(COORDINATOR)
         self._calling = Reconnector(lambda address: endpoint)
         self._troubled: float | None = None
@@ -168,11 +173,11 @@ class ControllerProcess:
         """Keys of servers that must prove their names, here and to the servers of their buckets."""
         self._impostors: dict[str, float] = {}
         """Time of the last report about an impostor of each server."""
-        post.endpoint.watch(state.fileno())
+        messenger.endpoint.watch(state.fileno())
 
     def run(self) -> None:
         """Run until the coordinator stops it; raises MachineError if the coordinator is lost."""
-        while self._attend(self._post.receive(_TICK_SECONDS)):
+        while self._attend(self._messenger.receive(_TICK_SECONDS)):
             now = time.monotonic()
             self._tick(now)
             wish = self._machine.next_request(now)
@@ -183,16 +188,16 @@ class ControllerProcess:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        for sentence in self._bond.tick((self._endpoint,), now):
-            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
-        self._calling.meet({COORDINATOR: self._bond.to_call})
+        for sentence in self._supervisor_link.tick((self._endpoint,), now):
+            self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
+        self._calling.meet({COORDINATOR: self._supervisor_link.to_call})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():
-            self._post.send(COORDINATOR, EventReport(event.kind, event.name, event.sentence))
+            self._messenger.send(COORDINATOR, EventReport(event.kind, event.name, event.sentence))
         self._tell_trouble(now)
         self._forget_names(now)
         for event in self._machine.take_summaries(now):
-            self._post.send(COORDINATOR, EventReport(GATHERED, event.name, event.sentence))
+            self._messenger.send(COORDINATOR, EventReport(GATHERED, event.name, event.sentence))
 
     def _attend(self, event: object) -> bool:
         match event:
@@ -204,15 +209,15 @@ class ControllerProcess:
                 self._state.take()
             case Lost(peer, why):
                 self._entitled.lost(peer)
-                if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                    raise self._bond.over(self._name, why)
+                if peer == COORDINATOR and self._supervisor_link.lost(time.monotonic()):
+                    raise self._supervisor_link.over(self._name, why)
             case _:
                 pass
         return True
 
     def _hear(self, sender: str, message: FromServers, now: float) -> None:
         if reason := self._entitled.rejection_reason(sender, message, now):
-            self._post.endpoint.refused[reason] += 1
+            self._messenger.endpoint.refused[reason] += 1
             if (
                 isinstance(message, Heartbeat)
                 and sender == message.server
@@ -239,7 +244,7 @@ class ControllerProcess:
         self._vouched[server] = key
         self._endpoint.vouch(server, pair)
         for each in self._machine.neighbours(server):
-            self._post.send(each, PeerAddresses((), ((server, pair_key(key, each)),)))
+            self._messenger.send(each, PeerAddresses((), ((server, pair_key(key, each)),)))
 
     def _forget_names(self, now: float) -> None:
         """Stop requiring proofs of servers that are unknown or silent: any process may connect under these
@@ -269,11 +274,11 @@ class ControllerProcess:
         if trouble and not self._is_told and now - (self._troubled or now) > _TROUBLE_SECONDS:
             self._is_told = True
             said = f"{self._name} cannot read or write its state and does not lead without it: {trouble}"
-            self._post.send(COORDINATOR, EventReport("state", self._name, said))
+            self._messenger.send(COORDINATOR, EventReport("state", self._name, said))
         if not trouble and self._troubled is not None:
             said = f"{self._name} reads and writes its state again, after {now - self._troubled:.0f} s"
             if self._is_told:
-                self._post.send(COORDINATOR, EventReport("state", self._name, said))
+                self._messenger.send(COORDINATOR, EventReport("state", self._name, said))
             self._troubled, self._is_told = None, False
 
     def _met(self, here: Heartbeat) -> None:
@@ -286,13 +291,13 @@ class ControllerProcess:
         if before != address:
             for each in self._machine.servers.living:
                 if each.name != here.server:
-                    self._post.send(each.name, PeerAddresses(((here.server, address),)))
+                    self._messenger.send(each.name, PeerAddresses(((here.server, address),)))
 
     def _answered(self, wish: StateRequest, found: StoreResult) -> None:
         now, machine = time.monotonic(), self._machine
         if isinstance(found, ValueError):
             sentence = f"the state rejected a transaction of {self._name}, which is discarded: {found}"
-            self._post.send(COORDINATOR, EventReport("refused", self._name, sentence))
+            self._messenger.send(COORDINATOR, EventReport("refused", self._name, sentence))
             found = False
         if not isinstance(wish, Read):
             self._deliver(machine.on_transaction(cast(bool | None, found), now))
@@ -309,16 +314,16 @@ class ControllerProcess:
                 named.setdefault(each.to, set()).update(each.message.group.all_servers)
         for server, names in named.items():
             others = sorted(names)
-            self._post.send(
+            self._messenger.send(
                 server, PeerAddresses(tuple(self._addresses(others)), self._pair_keys(others, server))
             )
-        self._post.deliver(map(self._with_more, sends))
+        self._messenger.deliver(map(self._with_more, sends))
 
     def _with_more(self, send: Send) -> Send:
         """Add to a status: this process, rejected messages, and the names of runs."""
         if not isinstance(send.message, StatusReply):
             return send
-        refused = tuple(sorted(self._post.endpoint.refused.items()))
+        refused = tuple(sorted(self._messenger.endpoint.refused.items()))
         runs = self._with_names(send.message.runs)
         return replace(send, message=replace(send.message, refused=refused, process=os.getpid(), runs=runs))
 

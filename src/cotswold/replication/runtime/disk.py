@@ -61,11 +61,11 @@ class Disk:
         (`persistence`). `take` calls ``saved`` with numbers of `write`, ``damaged`` with buckets to write
         again, and ``trouble`` with sentences for people. Raises as `BlockStore`."""
         self._saved, self._damaged, self._trouble = saved, damaged, trouble
-        self._working = WorkerThread()
+        self._worker_thread = WorkerThread()
         try:
             self._store = BlockStore(folder, renewed=self._tell_renewed)
         except BaseException:
-            self._working.close()
+            self._worker_thread.close()
             raise
         try:
             heads = self._heads()
@@ -98,7 +98,7 @@ class Disk:
     ) -> None:
         if not self._flusher.close(_CLOSE_SECONDS):
             self._trouble(f"it stops with {self.unsaved_bytes / 1e6:.1f} MB of unsaved changes: {self.pace}")
-        self._working.close()
+        self._worker_thread.close()
         self._store.close()
 
     @property
@@ -136,11 +136,11 @@ class Disk:
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `take` has results."""
-        return self._working.fileno()
+        return self._worker_thread.fileno()
 
     def take(self) -> None:
         """Deliver the results of requests."""
-        self._working.run_callbacks()
+        self._worker_thread.run_callbacks()
 
     def write(self, number: int, saved: SavedBucket, since: float) -> bool:
         """Submit a write, whose oldest change was made at ``since``; False if there is no room now."""
@@ -148,7 +148,7 @@ class Disk:
 
     def read(self, bucket: str, done: Callable[[SavedBucket | None], None]) -> None:
         """Read a bucket; ``done`` receives its data if all of it is sound."""
-        self._working.submit(partial(self._read, bucket, done))
+        self._worker_thread.submit(partial(self._read, bucket, done))
 
     def forget(self, bucket: str) -> None:
         """Delete a bucket."""
@@ -158,13 +158,13 @@ class Disk:
         """Record the cluster to which the disk belongs."""
         if cluster and cluster != self.cluster and now >= self._belongs_at:
             self._belongs_at = float("inf")
-            self._working.submit(partial(self._belong, cluster))
+            self._worker_thread.submit(partial(self._belong, cluster))
 
     def describe(self, run: str, description: str) -> None:
         """Keep the description of a run next to its buckets, in case the metadata are lost; an empty one
         deletes it."""
         if is_run(run):
-            self._working.submit(partial(self._describe, run, description))
+            self._worker_thread.submit(partial(self._describe, run, description))
 
     def _describe(self, run: str, description: str) -> None:
         path = self._store.folder / RUNS_FOLDER / run
@@ -176,7 +176,7 @@ class Disk:
                 path.unlink(missing_ok=True)
         except OSError as error:
             trouble = f"cannot write the description of run {run} to its disk ({error})"
-            self._working.call_in_main(partial(self._trouble, trouble))
+            self._worker_thread.call_in_main(partial(self._trouble, trouble))
 
     def _belong(self, cluster: str) -> None:
         trouble = ""
@@ -184,7 +184,7 @@ class Disk:
             replace_file(self._store.folder / CLUSTER_FILE, cluster.encode())
         except OSError as error:
             trouble = f"cannot write the name of its cluster to its disk ({error}); retrying"
-        self._working.call_in_main(partial(self._belongs, cluster, trouble))
+        self._worker_thread.call_in_main(partial(self._belongs, cluster, trouble))
 
     def _belongs(self, cluster: str, trouble: str) -> None:
         if trouble:
@@ -206,10 +206,10 @@ class Disk:
         """Read something again if due: flipped bits are found while other replicas exist."""
         if now >= self._scrub_at:
             self._scrub_at = float("inf")
-            self._working.submit(self._scrub)
+            self._worker_thread.submit(self._scrub)
 
     def _tell(self, said: WriteCompleted | WriteFailed) -> None:
-        self._working.call_in_main(partial(self._written, said))
+        self._worker_thread.call_in_main(partial(self._written, said))
 
     def _written(self, said: WriteCompleted | WriteFailed) -> None:
         now = time.monotonic()
@@ -237,8 +237,10 @@ class Disk:
         except KeyError:
             pass
         except (DamagedError, MachineError, ValueError) as error:
-            self._working.call_in_main(partial(self._trouble, f"cannot read {bucket} from its disk: {error}"))
-        self._working.call_in_main(partial(done, found))
+            self._worker_thread.call_in_main(
+                partial(self._trouble, f"cannot read {bucket} from its disk: {error}")
+            )
+        self._worker_thread.call_in_main(partial(done, found))
 
     def _scrub(self) -> None:
         read = 0
@@ -253,12 +255,12 @@ class Disk:
             self._scrubbed.pop()
         except DamagedError as error:
             for bucket in {each.bucket for each in error.damaged if each.bucket is not None}:
-                self._working.call_in_main(partial(self._heal, bucket, str(error)))
+                self._worker_thread.call_in_main(partial(self._heal, bucket, str(error)))
             self._scrubbed = self._scrubbed[:-1]
         except MachineError as error:
-            self._working.call_in_main(partial(self._trouble, str(error)))
+            self._worker_thread.call_in_main(partial(self._trouble, str(error)))
         wait = max(_SCRUB_SECONDS, read / _SCRUB_BYTES)
-        self._working.call_in_main(partial(self._scrub_again, time.monotonic() + wait))
+        self._worker_thread.call_in_main(partial(self._scrub_again, time.monotonic() + wait))
 
     def _heads(self) -> Mapping[str, Head]:
         """Return the heads of all buckets; repair a damaged index first."""
@@ -272,7 +274,7 @@ class Disk:
         return self._store.heads()
 
     def _tell_renewed(self, renewed: RebuiltIndex) -> None:
-        self._working.call_in_main(partial(self._renew, renewed))
+        self._worker_thread.call_in_main(partial(self._renew, renewed))
 
     def _renew(self, renewed: RebuiltIndex) -> None:
         self._trouble(str(renewed))

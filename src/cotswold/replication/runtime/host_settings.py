@@ -41,7 +41,7 @@ class HostSettings:
     """Location of the controllers' metadata [a file in the folder]."""
     name: str = ""
     """Name of this host in the names of its servers [``at``]."""
-    roads: Mapping[str, str] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
     """Addresses of this host by network (`replication.runtime.networks`)."""
     control: ControllerSettings = ControllerSettings()  # noqa: RUF009  # it is frozen
     copying: ReplicationSettings = ReplicationSettings()  # noqa: RUF009
@@ -54,8 +54,8 @@ class HostSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", _without_brackets(self.at))
-        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
-        object.__setattr__(self, "roads", roads)
+        networks = {network: _without_brackets(address) for network, address in self.networks.items()}
+        object.__setattr__(self, "networks", networks)
         if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
             raise UserError(f"servers={self.servers} and no controller runs on {self.at}: nothing to do")
         self._check_addresses()
@@ -68,7 +68,7 @@ class HostSettings:
             )
 
     def _check_addresses(self) -> None:
-        for address in (self.at, *self.roads.values()):
+        for address in (self.at, *self.networks.values()):
             if _is_every(address):
                 raise UserError(
                     f"{address} is not an address of this host for others; name one that it has on their "

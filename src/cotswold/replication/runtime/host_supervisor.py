@@ -109,24 +109,26 @@ class HostSupervisor:
             opened.enter_context(DirectoryLock(settings.folder, "cluster host"))
             self._refuse_taken_port()
             own = processes or opened.enter_context(closing(ForkServer(PRELOADED)))
-            reach = EndpointSettings(encrypt=settings.encrypt, ports=settings.ports, at=settings.at)
-            self._reach = reach
+            endpoint_settings = EndpointSettings(
+                encrypt=settings.encrypt, ports=settings.ports, at=settings.at
+            )
+            self._endpoint_settings = endpoint_settings
             here = Endpoint(self._tokens.ring, COORDINATOR)
             own_name = f"station-{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
             out = Endpoint(
                 *(self._tokens.ring, own_name),
                 host=settings.at,
-                ports=reach.one_of_ports,
+                ports=endpoint_settings.one_of_ports,
                 encrypt=settings.encrypt,
             )
             out.keep_answers()
-            roads = MultiEndpoint({"here": here, "out": out})
-            opened.callback(roads.close, 0.2)
-            self._post, self._here, self._out = Messenger(roads), here, out
+            networks = MultiEndpoint({"here": here, "out": out})
+            opened.callback(networks.close, 0.2)
+            self._messenger, self._here, self._out = Messenger(networks), here, out
             self._calling = Reconnector(lambda address: out)
             self._controllers = controllers_at(settings.controllers)
-            self._staff = ProcessGroup(own, here, _no_worker, restarts=False)
-            opened.callback(self._staff.close)
+            self._process_group = ProcessGroup(own, here, _no_worker, restarts=False)
+            opened.callback(self._process_group.close)
             self._lives: dict[str, RestartBackoff] = {}
             self._names: dict[str, str] = {}
             """Name of each running process: the disk, or the controller, that it stands for."""
@@ -150,7 +152,11 @@ class HostSupervisor:
     @property
     def processes(self) -> Mapping[str, int]:
         """Running processes and their process numbers."""
-        return {name: self._staff.pid_of(name) for name in self._names if self._staff.is_watched(name)}
+        return {
+            name: self._process_group.pid_of(name)
+            for name in self._names
+            if self._process_group.is_watched(name)
+        }
 
     def step(self, seconds: float = _TICK_SECONDS) -> None:
         """Process events for up to ``seconds``, and do what is due."""
@@ -161,7 +167,7 @@ class HostSupervisor:
         for sentence in self._tokens.tick((self._here, self._out), time.monotonic()):
             self._on_event("token", self._settings.prefix, sentence)
         self._calling.meet(self._controllers)
-        event = self._post.receive(seconds)
+        event = self._messenger.receive(seconds)
         match event:
             case Ready(descriptor):
                 self._ended(descriptor)
@@ -169,7 +175,7 @@ class HostSupervisor:
                 self._happened(kind, name, sentence)
             case Received(sender, ServerReady(name, _)) if sender == name and name in self._names:
                 self._served.add(name)
-                self._on_event("serving", name, f"{name} serves, process {self._staff.pid_of(name)}")
+                self._on_event("serving", name, f"{name} serves, process {self._process_group.pid_of(name)}")
             case Received(sender, NotLeader()) if sender in self._controllers:
                 self._reaching.follows(sender)
             case Lost():
@@ -202,7 +208,7 @@ class HostSupervisor:
                 asked = now
                 more = [name for name, said in heard.items() if said is None or said.left]
                 wanted = [Drain(name, deadline - now) for name in more]
-                self._post.deliver([Send(to, each) for each in wanted for to in self._controllers])
+                self._messenger.deliver([Send(to, each) for each in wanted for to in self._controllers])
             said = self._hear(_TICK_SECONDS)
             if not isinstance(said, Draining) or said.server not in heard:
                 continue
@@ -217,10 +223,10 @@ class HostSupervisor:
         """Stop all processes; servers first finish writing to their disks."""
         told, deadline = set[str](), time.monotonic() + _END_SECONDS
         while (serving := self._served & self.processes.keys()) and time.monotonic() < deadline:
-            told |= {name for name in serving - told if self._post.send(name, Stop())}
-            match self._post.receive(0.05):
+            told |= {name for name in serving - told if self._messenger.send(name, Stop())}
+            match self._messenger.receive(0.05):
                 case Ready(descriptor):
-                    self._staff.ended(descriptor, time.monotonic())
+                    self._process_group.ended(descriptor, time.monotonic())
                 case Received(sender, EventReport(kind, name, sentence)) if sender in self._names:
                     self._happened(kind, name, sentence)
                 case _:
@@ -269,7 +275,7 @@ class HostSupervisor:
         """Probe the leading controller now and then; report if none replies."""
         if self._reaching.asks(now):
             question = StatusRequest() if self._disks.lacking else RunDescriptionRequest("")
-            self._post.deliver([Send(to, question) for to in self._controllers])
+            self._messenger.deliver([Send(to, question) for to in self._controllers])
         if said := self._reaching.due(now):
             self._on_event("waiting", self._settings.prefix, said)
 
@@ -297,7 +303,7 @@ class HostSupervisor:
         for disk in sorted(before - drained - {*self._names.values()}):
             self._lives[disk].due = time.monotonic()
         for name in [name for name, disk in self._names.items() if disk in drained]:
-            self._post.send(name, Stop())  # repeated with each reply, as a message may be lost
+            self._messenger.send(name, Stop())  # repeated with each reply, as a message may be lost
             if disk_of(name) not in before:
                 back = f"`cotswold cluster drain {disk_of(name)} --back`"
                 said = f"{name} was drained and has no copies: its process ends, until {back} starts another"
@@ -307,7 +313,7 @@ class HostSupervisor:
         is_server, name = life in self._disks.disks, life
         try:
             name = self._disks.next_of(life) if is_server else life
-            self._staff.start(self._server(name) if is_server else self._controller(name))
+            self._process_group.start(self._server(name) if is_server else self._controller(name))
         except (CotswoldError, OSError) as error:  # such as a disk without space for the name
             self._on_event("failed", name, f"{name} cannot be started: {error}")
             self._lives[life].failed(time.monotonic())
@@ -317,7 +323,7 @@ class HostSupervisor:
 
     def _ended(self, descriptor: int) -> None:
         now = time.monotonic()
-        ended = self._staff.ended(descriptor, now)
+        ended = self._process_group.ended(descriptor, now)
         if ended is None:
             return
         life = self._names.pop(ended.name)
@@ -350,7 +356,7 @@ class HostSupervisor:
         self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._untold}}
         ended = [ServerExited(name, why, self._keys.get(name, "")) for name, (why, _) in self._untold.items()]
         sends = [Send(to, each) for each in ended for to in self._controllers]
-        self._post.deliver(sends)
+        self._messenger.deliver(sends)
 
     # --- arguments of processes ---
 
@@ -373,7 +379,7 @@ class HostSupervisor:
             "host": settings.name or settings.at,
             "controllers": self._controllers,
             "copying": asdict(settings.copying),
-            "roads": dict(settings.roads),
+            "networks": dict(settings.networks),
         }
         if settings.flush_seconds is not None:
             disk = (settings.folder / DISKS_FOLDER / disk_of(name)).absolute()
@@ -384,7 +390,7 @@ class HostSupervisor:
         told: dict[str, object] = {
             "name": name,
             "coordinator": self._here.address,
-            "reach": self._reach.as_dict(),
+            "endpoint_settings": self._endpoint_settings.as_dict(),
             **arguments,
         }
         log, environ = self._logs / f"{disk_of(name)}.log", {}

@@ -44,13 +44,18 @@ class RunCluster:
     def __init__(
         self,
         settings: ReplicatedClusterSettings,
-        staff: ProcessGroup,
-        post: RoutedMessenger,
+        process_group: ProcessGroup,
+        messenger: RoutedMessenger,
         call: CallFactory,
         held: ExitStack,
     ) -> None:
         """``held``: closed at the end of the run."""
-        self._settings, self._staff, self.post, self._call = settings, staff, post, call
+        self._settings, self._process_group, self.messenger, self._call = (
+            settings,
+            process_group,
+            messenger,
+            call,
+        )
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
@@ -65,7 +70,9 @@ class RunCluster:
     @property
     def servers(self) -> list[str]:
         """Names of the running servers."""
-        return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
+        return [
+            name for name in self._addresses if name != CONTROLLER and self._process_group.is_watched(name)
+        ]
 
     @property
     def counting(self) -> CountersRequest:
@@ -133,7 +140,7 @@ class RunCluster:
         settings = self._settings
         control = ControllerSettings(copies=settings.server_copies, min_copies=settings.copying.min_members)
         told = {"state": asdict(state), "control": asdict(control)}
-        self._staff.start(self._call(CONTROLLER, "controller", told))
+        self._process_group.start(self._call(CONTROLLER, "controller", told))
 
     def _start_server(self, name: str) -> None:
         settings = self._settings
@@ -145,7 +152,7 @@ class RunCluster:
         if settings.disks is not None:
             disk = Path(settings.disks).absolute() / disk_of(name)
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
-        self._staff.start(
+        self._process_group.start(
             self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
@@ -153,7 +160,7 @@ class RunCluster:
         """Record that a process serves; ``clients``: processes that need the controller's address."""
         self._addresses[serving.name] = serving.address
         if serving.name == CONTROLLER:
-            self.post.find(self.controllers)
+            self.messenger.find(self.controllers)
             for name in clients:
                 self.tell(name)
         else:  # the controller may have been restarted before this server could receive its address
@@ -161,7 +168,7 @@ class RunCluster:
 
     def tell(self, client: str) -> None:
         """Send the controllers' addresses to a server or a client."""
-        self.post.send(client, ControllerAddresses(tuple(self.controllers.items())))
+        self.messenger.send(client, ControllerAddresses(tuple(self.controllers.items())))
 
     def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Replace a process when that is due.
@@ -171,12 +178,12 @@ class RunCluster:
         """
         self._addresses.pop(name, None)
         if name != CONTROLLER and is_seen:
-            self.post.send(CONTROLLERS, ServerExited(name, why))
+            self.messenger.send(CONTROLLERS, ServerExited(name, why))
         life = disk_of(name)
         self._due[life] = name if name == CONTROLLER else next_server_name(name)
         self._lives[life].ended(now)
 
     def create(self, wanted: Create) -> None:
         """Have the controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
-        self.post.send(CONTROLLERS, wanted)
-        self.post.seek()
+        self.messenger.send(CONTROLLERS, wanted)
+        self.messenger.seek()

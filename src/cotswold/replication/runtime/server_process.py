@@ -86,36 +86,40 @@ def main(
     host: str,
     coordinator: str,
     controllers: Mapping[str, str],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     copying: Mapping[str, Any],
     disk: str | None = None,
     flush_seconds: float = 1.0,
-    roads: Mapping[str, str] | None = None,
+    networks: Mapping[str, str] | None = None,
     tokens: str | None = None,
     key: str = "",
 ) -> int:
     """Run the server ``name`` on ``host``, whose coordinator is at the address ``coordinator``.
 
-    ``controllers``: address by name; ``reach`` has the fields of `EndpointSettings`, ``copying`` those of
-    `ReplicationSettings`. The folder ``disk``, if any, has the state of ``flush_seconds`` ago. ``roads``:
-    addresses of this machine for `REPLICATION` and `UPDATES`, if different from that of ``reach``. The tokens
-    are in the file ``tokens``, or the token is in the environment. ``key`` proves this server's name to
-    controllers and other servers. Raises MachineError if the coordinator exits first, and the errors of the
-    disk.
+    ``controllers``: address by name; ``endpoint_settings`` has the fields of `EndpointSettings`, ``copying``
+    those of `ReplicationSettings`. The folder ``disk``, if any, has the state of ``flush_seconds`` ago.
+    ``networks``: addresses of this machine for `REPLICATION` and `UPDATES`, if different from that of
+    ``endpoint_settings``. The tokens are in the file ``tokens``, or the token is in the environment. ``key``
+    proves this server's name to controllers and other servers. Raises MachineError if the coordinator exits
+    first, and the errors of the disk.
     """
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
         ring = TokenRotation.of_file(tokens)
         ways = open_networks(
-            name, EndpointSettings(**reach), roads or {}, held, None if ring is None else ring.ring
+            name,
+            EndpointSettings(**endpoint_settings),
+            networks or {},
+            held,
+            None if ring is None else ring.ring,
         )
         ways.administration.connect(COORDINATOR, coordinator)
-        post = Messenger(ways.all)
-        post.send(COORDINATOR, ServerReady(name, ways.administration.address))
+        messenger = Messenger(ways.all)
+        messenger.send(COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(ReplicationSettings(**copying), saves=disk is not None)
         role = ReplicaServerProcess(
-            name, host, post, controllers, saving, ways, SupervisorLink(coordinator, ring), key
+            name, host, messenger, controllers, saving, ways, SupervisorLink(coordinator, ring), key
         )
         if disk is None:
             role.run()
@@ -134,21 +138,21 @@ class ReplicaServerProcess:
         self,
         name: str,
         host: str,
-        post: Messenger,
+        messenger: Messenger,
         controllers: Mapping[str, str],
         copying: ReplicationSettings,
         ways: NetworkEndpoints,
-        bond: SupervisorLink,
+        supervisor_link: SupervisorLink,
         key: str = "",
     ) -> None:
         self._key = key
-        self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
+        self._name, self._messenger, self._controllers, self._ways = name, messenger, dict(controllers), ways
         self._runs = KnownRuns(self._tell_malformed)
         self._machine: ReplicaServer[Array] = ReplicaServer(
             *(name, host, ways.updates.address, self._runs.contents, copying, time.monotonic()),
             ways.replication.address,
         )
-        self._bond = bond
+        self._supervisor_link = supervisor_link
         for way in ways.each:
             way.key = key
             way.keep(COORDINATOR)
@@ -178,11 +182,11 @@ class ReplicaServerProcess:
         self._disk = disk
         self._machine.found_on_disk(disk.buckets, disk.cluster)
         self._saving = Persistence(self._machine, disk, flush_seconds, time.monotonic())
-        self._post.endpoint.watch(disk.fileno())
+        self._messenger.endpoint.watch(disk.fileno())
 
     def run(self) -> None:
         """Serve until the coordinator stops it; raises MachineError if the coordinator is lost."""
-        while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
+        while self._attend(self._messenger.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
             if self._heard >= _BATCH:
                 self._go_on()
             self._tick(time.monotonic())
@@ -208,8 +212,8 @@ class ReplicaServerProcess:
                 self._go_on()
             case Ready() if self._disk is not None:
                 self._disk.take()
-            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise self._bond.over(self._name, why)
+            case Lost(peer, why) if peer == COORDINATOR and self._supervisor_link.lost(time.monotonic()):
+                raise self._supervisor_link.over(self._name, why)
             case _:
                 pass
         return True
@@ -232,26 +236,28 @@ class ReplicaServerProcess:
                 if description and run not in self._runs:
                     self._learn(run, description)
             case ServerReportRequest(bucket):
-                self._post.send(sender, server_report(self._machine, self._ways, self._unsaved(), bucket))
+                self._messenger.send(
+                    sender, server_report(self._machine, self._ways, self._unsaved(), bucket)
+                )
             case ExportRequest(bucket):
                 whole = bucket_export(self._machine, bucket) or [
                     server_report(self._machine, self._ways, self._unsaved(), bucket)
                 ]
-                self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
+                self._messenger.deliver([Send(sender, cast(Message, each)) for each in whole])
             case CountersRequest(run):
-                refused = self._post.endpoint.refused
+                refused = self._messenger.endpoint.refused
                 counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
-                self._post.send(sender, counts)
+                self._messenger.send(sender, counts)
             case Assign() | Fence() | DiskStateRequest() | DeleteRun() | LeaseGrant() if (
                 sender not in self._controllers
             ):
-                self._post.endpoint.refused["strangers"] += 1
+                self._messenger.endpoint.refused["strangers"] += 1
             case Assign() | Fence() | DiskStateRequest() if run_of(_bucket(message)) not in self._runs:
-                self._post.send(
+                self._messenger.send(
                     sender, RunDescriptionRequest(run_of(_bucket(message)))
                 )  # the controller sends it again
             case Assign() | Fence() | DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
-                self._post.endpoint.refused["malformed"] += 1
+                self._messenger.endpoint.refused["malformed"] += 1
             case DeleteRun():
                 self._do(sender, message)
                 self._let_go()
@@ -267,7 +273,7 @@ class ReplicaServerProcess:
         self._peers = {name: address for name, address in self._peers.items() if name in known}
         for name, address in addresses.items():
             if not Address.is_one(address):
-                self._post.endpoint.refused["malformed"] += 1
+                self._messenger.endpoint.refused["malformed"] += 1
             elif name != self._name:
                 self._peers[name] = address
         self._meeting.meet(self._peers)
@@ -280,7 +286,7 @@ class ReplicaServerProcess:
 
     def _learn(self, run: str, description: str) -> None:
         if not self._runs.learn(run, description):
-            self._post.endpoint.refused["malformed"] += 1
+            self._messenger.endpoint.refused["malformed"] += 1
         elif self._disk is not None:
             self._disk.describe(run, description)
 
@@ -293,7 +299,9 @@ class ReplicaServerProcess:
 
     def _tell_malformed(self, run: str, why: str) -> None:
         sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-        self._post.send(COORDINATOR, EventReport("malformed", self._name, f"{sentence}; remove that run"))
+        self._messenger.send(
+            COORDINATOR, EventReport("malformed", self._name, f"{sentence}; remove that run")
+        )
 
     def _do(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
@@ -309,7 +317,7 @@ class ReplicaServerProcess:
         if message.bucket in self._spoken:
             self._flush()  # before numbers change that are waiting to be sent
         said = message.message
-        if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
+        if isinstance(said, PullNewer) and self._messenger.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
             return  # it has not read its earlier pulls, and asks again
         if run_of(message.bucket) in self._runs:
             sender = self._clients.name(sender, run_of(message.bucket))
@@ -330,16 +338,16 @@ class ReplicaServerProcess:
     def _flush(self) -> None:
         sends, self._sends, self._heard = self._sends, [], 0
         self._spoken.clear()
-        self._post.deliver(sends)
+        self._messenger.deliver(sends)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
+        self._calling.meet({**self._controllers, COORDINATOR: self._supervisor_link.to_call})
         self._meeting.meet(self._peers)
-        for sentence in self._bond.tick(self._ways.each, now):
-            self._post.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
+        for sentence in self._supervisor_link.tick(self._ways.each, now):
+            self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
         self._machine.address = self._ways.updates.address
         self._machine.peer_address = self._ways.replication.address
         self._deliver(self._machine.tick(now))
@@ -365,7 +373,7 @@ class ReplicaServerProcess:
 
     def trouble(self, sentence: str) -> None:
         """Report something about the disk."""
-        self._post.send(COORDINATOR, EventReport("disk", self._name, sentence))
+        self._messenger.send(COORDINATOR, EventReport("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Queue messages; those for the controllers go to all of them, so any next leader knows the live
@@ -391,7 +399,7 @@ class ReplicaServerProcess:
             sentence = (
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
-            self._post.send(COORDINATOR, EventReport("short", self._name, f"{self._name}: {sentence}"))
+            self._messenger.send(COORDINATOR, EventReport("short", self._name, f"{self._name}: {sentence}"))
 
 
 def _bucket(message: Assign | Fence | DiskStateRequest) -> str:

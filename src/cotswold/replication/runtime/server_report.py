@@ -36,9 +36,9 @@ def server_report(
 ) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
     named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
-    roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
+    networks: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
-        roads.setdefault(endpoint, []).append(name)
+        networks.setdefault(endpoint, []).append(name)
     refused = ways.all.refused
     return ServerReport(
         machine.name,
@@ -47,7 +47,7 @@ def server_report(
         0.0 if unsaved is None else unsaved.window_seconds,
         unsaved is not None,
         tuple(sorted(refused.items())),
-        tuple(_road(", ".join(names), endpoint) for endpoint, names in roads.items()),
+        tuple(_road(", ".join(names), endpoint) for endpoint, names in networks.items()),
         os.getpid(),
     )
 
