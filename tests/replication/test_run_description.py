@@ -168,14 +168,14 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
 
 def check_refused(text: str) -> None:
     victim = KeeperVictim()
-    before, told = victim.counts()["malformed"], victim._messenger.sent["EventReport"]
+    before, told = victim.counts()["malformed"], victim._post.sent["EventReport"]
     for _ in range(2):
         victim.attend(
             Received(CONTROLLER, RunDescription("new", text.replace('"run": "run"', '"run": "new"')))
         )
         victim.attend(Received(CONTROLLER, Assign(1, Group("new/0000", 1, OWN, ()))))
     assert "new" not in victim._role._runs and "new/0000" not in victim._machine.copies
-    assert victim.counts()["malformed"] == before + 2 and victim._messenger.sent["EventReport"] == told + 1
+    assert victim.counts()["malformed"] == before + 2 and victim._post.sent["EventReport"] == told + 1
     victim.check()
 
 
@@ -197,7 +197,7 @@ def test_whoever_looks_at_a_cluster_hears_what_the_controller_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     victim, told = ControllerVictim(), list[Send]()
-    monkeypatch.setattr(victim._messenger, "deliver", told.extend)
+    monkeypatch.setattr(victim._post, "deliver", told.extend)
     victim.attend(Received("coordinator", created("r" * 600)))
     victim.attend(Received("operator", StatusRequest()))
     (looked,) = [each.message for each in told if isinstance(each.message, StatusReply)]
@@ -208,7 +208,7 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     victim, told, read = ControllerVictim(), list[Send](), list[str]()
-    monkeypatch.setattr(victim._messenger, "deliver", told.extend)
+    monkeypatch.setattr(victim._post, "deliver", told.extend)
     monkeypatch.setattr(role, "display_name", lambda text: read.append(text) or display_name(text))  # type: ignore[func-returns-value]  # then the name
     named = created("named")
     text = json.dumps({**json.loads(named.description), "name": "digits"})

@@ -202,7 +202,7 @@ class KeeperVictim(Victim):
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
             raise BrokenError(f"it has copies of {sorted(machine.copies.keys() - known)[:3]}")
-        if len(machine._neighbours.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
+        if len(machine._activity.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
             raise BrokenError("it remembers everybody who ever spoke")
         self._check_pull()
 

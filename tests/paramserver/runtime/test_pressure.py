@@ -15,7 +15,7 @@ from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.wire.messenger import Received
+from cotswold.wire.post import Received
 
 SHARD = 1 << 20
 MB = 1 << 20
@@ -27,7 +27,7 @@ def model_of(megabytes: int, **more: object) -> Model:
 
 
 def client_of(served: Served, number: int) -> Client:
-    endpoint = endpoint_on(served.network, served.token, NAMES[number])
+    endpoint = endpoint_on(served.road, served.token, NAMES[number])
     return Client(endpoint, number + 1, served.addresses, served.shards)
 
 
@@ -57,9 +57,9 @@ def test_a_pull_does_not_wait_for_updates_that_wait(fork_server: ForkServer, gra
     with Served(fork_server, model, NAMES, "shared memory") as served:
         one, other = client_of(served, 0), client_of(served, 1)
         # what the other has pulled for its push would be too stale, so the first one's update waits
-        other.messenger.send("server-0", m.PullNewer(RUN, 2, 1, (0, 1), (-1, -1)))
-        assert isinstance(other.messenger.receive(10), Received)
-        one.messenger.send("server-0", update(1, 1, (0, 1), gradient))
+        other.post.send("server-0", m.PullNewer(RUN, 2, 1, (0, 1), (-1, -1)))
+        assert isinstance(other.post.receive(10), Received)
+        one.post.send("server-0", update(1, 1, (0, 1), gradient))
         time.sleep(0.2)
         began = time.monotonic()
         (pulled,) = one.pull(whole=True)
@@ -82,9 +82,9 @@ def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
         client.push(np.zeros(model.size, np.float32))
         before, most = resident_bytes(pid), 0
         for number in range(2, 150):  # 600 MB, and no answer is waited for
-            while client.messenger.endpoint.waiting_bytes("server-0") > 64 * MB:
-                client.messenger.receive(0.01)
-            client.messenger.send("server-0", update(number, 1, (0, 1, 2, 3), gradient))
+            while client.post.endpoint.waiting_bytes("server-0") > 64 * MB:
+                client.post.receive(0.01)
+            client.post.send("server-0", update(number, 1, (0, 1, 2, 3), gradient))
             most = max(most, resident_bytes(pid))
         (counts,) = served.counts()
         assert counts.waiting <= 8 * MB
@@ -104,17 +104,17 @@ def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
         numbers = tuple(one.number for one in served.shards)
         kept = []
         for _ in range(60):  # 480 MB
-            client.messenger.send("server-0", m.PullNewer(RUN, 1, 0, numbers, (-1,) * len(numbers)))
+            client.post.send("server-0", m.PullNewer(RUN, 1, 0, numbers, (-1,) * len(numbers)))
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline:
             if network == "shared memory":  # heard of, and not let go of
-                kept.append(client.messenger.receive(0.05))
+                kept.append(client.post.receive(0.05))
             else:
                 time.sleep(0.05)
             assert resident_bytes(pid) - before < 240 * MB
         served.counts()  # it goes on
         kept.clear()
-        while client.messenger.receive(0.2) is not None:
+        while client.post.receive(0.2) is not None:
             pass
         (pulled,) = client.pull(whole=True)
         assert len(pulled.shards) == 8

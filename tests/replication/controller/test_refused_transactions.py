@@ -36,7 +36,7 @@ def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     victim._machine._state.view.map.drain("server-a-0", 1.0)
     wish = victim._machine._state.view.map.transaction(victim._machine.election.key)
     victim._machine._asking = wish
-    told = victim._messenger.sent["EventReport"]
+    told = victim._post.sent["EventReport"]
     role._answered(wish, ValueError("a key is too long"))
-    assert victim._messenger.sent["EventReport"] == told + 1
+    assert victim._post.sent["EventReport"] == told + 1
     assert not victim._machine._state.view.map.transaction_in_flight, "or it waits for its answer for ever"

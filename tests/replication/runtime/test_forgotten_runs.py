@@ -16,8 +16,8 @@ def test_of_a_run_that_is_over_a_server_knows_neither_what_it_was_nor_who_spoke(
         assert list(victim._role._runs) == [RUN] and victim._role._clients._names
     victim.attend(Received(CONTROLLER, DeleteRun(1, RUN)))
     assert not victim._role._runs and not victim._role._clients._names
-    asked = victim._messenger.sent[RunDescriptionRequest.__name__]
+    asked = victim._post.sent[RunDescriptionRequest.__name__]
     victim.attend(Received(CONTROLLER, Assign(1, Group(LED, 1, OWN, ()))))
-    assert victim._messenger.sent[RunDescriptionRequest.__name__] == asked + 1, (
+    assert victim._post.sent[RunDescriptionRequest.__name__] == asked + 1, (
         "it comes again, and is described anew"
     )

@@ -264,7 +264,7 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
         meeting = Meeting(**ranks.gather(None)[0])
         own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
-        reach = EndpointSettings(**cast(Mapping[str, Any], meeting.reach))
+        reach = EndpointSettings(**cast(Mapping[str, Any], meeting.endpoint_settings))
         with open_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
             role = RankProcess(Messenger(endpoint), meeting)
             role.run(lambda: follower_loop(rank, steps, role))
