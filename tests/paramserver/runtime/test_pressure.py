@@ -15,7 +15,7 @@ from cotswold.bench.server.served import RUN, Model, Served, endpoint_on
 from cotswold.host import ForkServer
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.shards.runtime.arithmetic import Array, raw
-from cotswold.wire.post import Received
+from cotswold.wire.messenger import Received
 
 SHARD = 1 << 20
 MB = 1 << 20
