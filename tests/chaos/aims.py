@@ -44,7 +44,7 @@ def _is_frozen(send: Send) -> bool:
 
 def _is_everything(send: Send) -> bool:
     message = send.message
-    return isinstance(message, Prepare) and message.change is not None and message.after < 0
+    return isinstance(message, Prepare) and message.change is not None and message.base_index < 0
 
 
 def _has_joined(send: Send) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.chaos.planting import Fault, never
 
-from cotswold.paramserver.core.sessions import Session, Sessions
+from cotswold.paramserver.core.sessions import SessionRecord, Sessions
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState, Delta
 from cotswold.replication.replica.follower_progress import Followers
@@ -136,7 +136,7 @@ def _without_prepared(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _gaps(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def prepare(self: BucketReplica[_Any], sender: str, message: Prepare, now: float) -> list[Send]:
-        return list(right(self, sender, replace(message, after=min(message.after, self._prepared)), now))
+        return list(right(self, sender, replace(message, base_index=min(message.base_index, self._prepared)), now))
 
     return prepare
 
@@ -172,7 +172,7 @@ def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _without_orders(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def since(self: BucketState[_Any], after: int) -> Delta:
         told: Delta = right(self, after)
-        return replace(told, change=replace(told.change, order=None))
+        return replace(told, change=replace(told.change, coordinator_state=None))
 
     return since
 
@@ -232,7 +232,7 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "no-numbers": Fault(
         "senders' numbers are not replicated", BucketState, "changes_since", _without_sessions
     ),
-    "waiting-numbers": Fault("the number of an update that waits counts", Session, "state", _what_waits_too),
+    "waiting-numbers": Fault("the number of an update that waits counts", SessionRecord, "state", _what_waits_too),
     "weights-alone": Fault("what rules keep is not replicated", BucketState, "changes_since", _weights_alone),
     "no-orders": Fault("orders are not replicated", BucketState, "changes_since", _without_orders),
     "no-frozen": Fault("what was frozen is not replicated", BucketState, "changes_since", _without_frozen),

@@ -12,7 +12,7 @@ from typing import Any
 from tests.chaos.planting import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.paramserver.core.shard_metadata import ShardMetadata
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.controller.disk_recovery import DiskRecovery
@@ -36,7 +36,7 @@ def _same_life(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _nobody_is_void(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def void_all(self: ShardMetadata[_Any], named: Collection[int]) -> None:
-        self.void = 0
+        self.void_sessions = 0
 
     return void_all
 
@@ -55,7 +55,7 @@ def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answered(self: Durability, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
+    def answered(self: LedgerDurability, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         right(self, order, settled, [])
 
     return answered
@@ -152,7 +152,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "saved-at-once": Fault(
         "what is to be written is said to be on the disk", ReplicaServer, "saves", _at_once
     ),
-    "settled-in-memory": Fault("what no disk has is settled", Durability, "answered", _in_memory),
+    "settled-in-memory": Fault("what no disk has is settled", LedgerDurability, "answered", _in_memory),
     "nothing-lost": Fault(
         "what a disk has not is not handed out again", SampleLedger, "revoked", _nothing_is_lost
     ),

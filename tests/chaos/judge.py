@@ -103,7 +103,7 @@ class Judge:
         match said.message:
             case Applied() as message:
                 self._acknowledged(bucket, term, message)
-            case UpdateRefused() as message if not message.again:
+            case UpdateRefused() as message if not message.is_retryable:
                 self._refused(bucket, server, message)
             case PulledNewer() as message:
                 self._pulled(bucket, server, message)
@@ -118,7 +118,7 @@ class Judge:
         key = bucket, message.session, message.number
         before = self._applied.get(key)
         if before is not None:
-            if replace(message, waiting=before.waiting) != before:
+            if replace(message, queued_bytes=before.queued_bytes) != before:
                 raise BrokenError(
                     f"{bucket}: update {message.number} is answered by {message} after {before}"
                 )

@@ -146,7 +146,7 @@ class Life:
             if self.network.on_send is None and self.world.aims:
                 self.network.on_send = self._aiming.sent
             self.troubles.chance()
-            if self.training.dispatcher.kept is not None and self.random.random() < self.world.taking / 10:
+            if self.training.dispatcher.frozen_ledger is not None and self.random.random() < self.world.taking / 10:
                 self._take()
         elif self._is_quiet and (self.world.drains or self.world.runs):
             self.troubles.undo()
@@ -187,15 +187,15 @@ class Life:
         return [each for each in copies if each is not None and each.group == group]
 
     def _is_over(self) -> bool:
-        if self.training.dispatcher.trouble:
-            raise BrokenError(self.training.dispatcher.trouble)
-        return self.training.dispatcher.state is DispatcherState.OVER or self.is_lost
+        if self.training.dispatcher.failure:
+            raise BrokenError(self.training.dispatcher.failure)
+        return self.training.dispatcher.state is DispatcherState.FINISHED or self.is_lost
 
     def _is_whole(self) -> bool:
         """Whether every bucket has all of its copies, and these have everything; or there is one no more."""
         if self.is_lost:
             return True
-        if self.training.dispatcher.kept is not None:
+        if self.training.dispatcher.frozen_ledger is not None:
             self._take()
             return False
         if self.cast.runs:  # these were to be forgotten

@@ -27,7 +27,7 @@ class Recorded(SampleLedger):
         self.revoked_places: list[Ranges] = []
         """What servers lost, each time that one did."""
 
-    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
+    def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         """What servers have, of a session that lives."""
         before = union(self.open_of(session))
         super().said(session, servers)
@@ -35,9 +35,9 @@ class Recorded(SampleLedger):
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, intersection(gone, applied)))
 
-    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
+    def end_session(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         """What servers had, of a session that is over."""
-        self.said(session, servers)
+        self.record_report(session, servers)
         left = union(self.open_of(session))
         lost = super().ended(session, servers, back)
         self.revoked_places += [lost] if back else []
@@ -45,7 +45,7 @@ class Recorded(SampleLedger):
             own.append((session, intersection(left, applied)))
         return lost
 
-    def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
+    def revoke(self, has: Mapping[int, Ranges]) -> Ranges:
         """A server has lost its memory."""
         lost = super().revoked(has)
         self.revoked_places.append(lost)
@@ -70,7 +70,7 @@ class RecordedDispatcher(Dispatcher):
     watch_revived: Callable[[str, int, Ranges, Mapping[int, Ranges]], None] = staticmethod(_unwatched)
     """Called with a bucket, its life, the places that are settled, and what else it has, by session."""
 
-    def _keep(self, ledger: SampleLedger) -> None:
+    def _finish_checkpoint(self, ledger: SampleLedger) -> None:
         if ledger.divided and len(self.members) == self.members.newest:
             raise BrokenError(f"checkpoint {self.checkpoint} is torn, of living sessions: {ledger.divided}")
         super()._keep(ledger)
@@ -78,10 +78,10 @@ class RecordedDispatcher(Dispatcher):
     def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         assert isinstance(self.ledger, Recorded), "it was given such"
         for number, each in enumerate(answers):
-            if each.life > self._incarnations.get(each.server, 0):
-                has = {session: applied for session, applied, _ in each.samples} | dict(each.past)
-                self.ledger.revived(number, has, self._newest_state.forgotten)
-                self.watch_revived(each.server, each.life, self._newest_state.forgotten, has)
+            if each.incarnation > self._incarnations.get(each.server, 0):
+                has = {session: applied for session, applied, _ in each.samples} | dict(each.earlier_sessions)
+                self.ledger.revived(number, has, self._newest_state.settled)
+                self.watch_revived(each.server, each.incarnation, self._newest_state.settled, has)
         return super()._on_restarts(answers)
 
 

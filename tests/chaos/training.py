@@ -76,7 +76,7 @@ class Training:
         self.ledger = Recorded(SAMPLES, len(buckets))
         rules = DispatcherSettings(
             *("run", SAMPLES, self.size, world.epochs, 1.0, world.hand, world.hand // 2),
-            order_seconds=world.order_seconds,
+            state_seconds=world.order_seconds,
             beat_seconds=0.25,
             silent_seconds=3.0,
             retry_seconds=0.5,

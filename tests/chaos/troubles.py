@@ -348,7 +348,7 @@ class Troubles:
             victim.kill()
             self.cast.tell(f"{victim.name} is killed")
             if self.random.random() < 0.5:
-                self.training.dispatcher.ended(victim.name, "killed by signal 9")
+                self.training.dispatcher.on_exit(victim.name, "killed by signal 9")
         self.training.start_replica()
 
     def _stop_replica(self) -> None:

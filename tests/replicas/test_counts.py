@@ -58,7 +58,7 @@ class Deaf(ReplicatedCoordinator):
 
 
 def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
-    machine = SimpleNamespace(state=DispatcherState.OVER, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
+    machine = SimpleNamespace(state=DispatcherState.FINISHED, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
     coordinator = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
     Replicas(StartedReplicas(cast(Any, coordinator), cast(Any, None), ("x",), None)).pause()
 

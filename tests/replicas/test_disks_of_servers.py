@@ -47,7 +47,7 @@ def until(replicas: Replicas, is_so: Callable[[], bool], seconds: float = 60.0) 
 
 def begin(replicas: Replicas) -> None:
     """Have replicas learn until the disks have something of all buckets, however slow the machine is."""
-    until(replicas, lambda: replicas._machine._durability.order > 0 and replicas.ledger.total.counted > 500)
+    until(replicas, lambda: replicas._machine._durability.state > 0 and replicas.ledger.total.counted > 500)
 
 
 def revived(events: Events) -> int:

@@ -196,22 +196,22 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
         session.updates.number += 1
         wrong = replace(change(mallory.update), session=machine.session, number=session.updates.number)
         heard: list[m.UpdateRefused] = []
-        session.updates.waiting = {mallory.server: wrong}
-        kept = machine._refused
+        session.updates.unanswered = {mallory.server: wrong}
+        kept = machine._on_refusal
 
         def hear(own: Any, server: str, refusal: m.UpdateRefused) -> None:
             heard.append(refusal)
             kept(own, server, refusal)
 
-        machine._refused = hear  # type: ignore[method-assign,assignment]  # to look on
+        machine._on_refusal = hear  # type: ignore[method-assign,assignment]  # to look on
         for server, _ in mallory.admitted.servers[1:]:  # numbers are dense on each server
-            session.updates.waiting[server] = replace(
+            session.updates.unanswered[server] = replace(
                 wrong, kind="gradient", shards=(), versions=(), buffers=(), examples=()
             )
-        client._tell([m.Send(to, each) for to, each in session.updates.waiting.items()])
-        assert client._lock.wait_for(lambda: not session.updates.waiting, SECONDS)
-        machine._refused = kept  # type: ignore[method-assign]  # as it was
-    assert len({each.reason for each in heard}) == 1 and not heard[0].again  # a resend hears the same
+        client._tell([m.Send(to, each) for to, each in session.updates.unanswered.items()])
+        assert client._lock.wait_for(lambda: not session.updates.unanswered, SECONDS)
+        machine._on_refusal = kept  # type: ignore[method-assign]  # as it was
+    assert len({each.reason for each in heard}) == 1 and not heard[0].is_retryable  # a resend hears the same
     return heard[0].reason
 
 

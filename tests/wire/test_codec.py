@@ -63,7 +63,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.PulledPart("a", m.PulledNewer(1, "a", 4, (1,), (6,), ())),
     m.PushPart(
         *("a", 3),
-        m.Update("run", 1, 7, "delta", (1,), (5,), 2, 0.5, ((0, 32),), 1, (), (), part=1, parts=(0, 1)),
+        m.Update("run", 1, 7, "delta", (1,), (5,), 2, 0.5, ((0, 32),), 1, (), (), rank=1, ranks=(0, 1)),
     ),
     m.FrozenPart("a", 1, "velocity", (0, 2), (7, 9), (b"some", b"more")),
 )

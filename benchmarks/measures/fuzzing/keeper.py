@@ -227,7 +227,7 @@ class KeeperVictim(Victim):
         """By kind."""
         found = self.refused + self._endpoint.refused
         for copy in self._machine.copies.values():
-            found.update({f"update: {kind}": count for kind, count in copy.state.updates.refused.items()})
+            found.update({f"update: {kind}": count for kind, count in copy.state.updates.rejections.items()})
         return found
 
     def close(self) -> None:

@@ -104,8 +104,8 @@ class Accumulation:
         """Write these shards, by number, into the parameters, and update the local steps."""
         if self._kept is not None and task.pull != self._pull:
             self._pull = task.pull
-            assert task.behind in (0, 1), "at most one step was taken since the request"
-            if task.behind and self._vectors.is_finite(self._spare):
+            assert task.missing_accumulations in (0, 1), "at most one step was taken since the request"
+            if task.missing_accumulations and self._vectors.is_finite(self._spare):
                 self._kept.copy_(self._spare)
             else:
                 self._kept.zero_()

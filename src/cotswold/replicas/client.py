@@ -257,7 +257,7 @@ class Client:
 
     @property
     def _is_here(self) -> bool:
-        return self._machine is not None and self._machine.state is ClientState.HERE
+        return self._machine is not None and self._machine.state is ClientState.JOINED
 
     def _run(self) -> None:
         try:

@@ -83,7 +83,7 @@ class ReplicaCoordinator(CoordinatorLoop):
             self.process_group.mark_ready(sender)  # an exit before the first step counts as a failed start
         elif isinstance(message, _HEARD):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if self.machine.state is DispatcherState.OVER:  # from now on, replicas that ask are dismissed
+            if self.machine.state is DispatcherState.FINISHED:  # from now on, replicas that ask are dismissed
                 self.process_group.start_no_more()
 
     @property
@@ -103,7 +103,7 @@ class ReplicaCoordinator(CoordinatorLoop):
         return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        self.machine.ended(name, why)
+        self.machine.on_exit(name, why)
         self.watching.forget(name)
         return []
 
@@ -120,13 +120,13 @@ class ReplicaCoordinator(CoordinatorLoop):
         self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}; resume the run")
-        if self.machine.trouble:
-            raise ClusterFailedError(f"{self.machine.trouble}; resume the run")
+        if self.machine.failure:
+            raise ClusterFailedError(f"{self.machine.failure}; resume the run")
         seconds = self.servers_patience
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
         is_alone = self.process_group.cannot_recover and not len(self.machine.members)
-        if is_alone and self.machine.state is not DispatcherState.OVER:
+        if is_alone and self.machine.state is not DispatcherState.FINISHED:
             last = (
                 f"; the last of them: {self.process_group.last_exit_reason}"
                 if self.process_group.last_exit_reason

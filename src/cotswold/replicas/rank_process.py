@@ -58,12 +58,12 @@ class RankProcess:
     def take(self, session: int, versions: Mapping[int, int]) -> Mapping[int, object]:
         """The pulled shards of these versions, by number; nothing else refers to them."""
         with self._lock:
-            return self._machine.take(session, versions)
+            return self._machine.take_newer(session, versions)
 
     def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
         """An accumulation is closed; ``numbers`` are the values of this rank's shards."""
         with self._lock:
-            sends = self._machine.closed(closing, numbers)
+            sends = self._machine.close_accumulation(closing, numbers)
         if sends:
             self._worker_thread.call_in_main(lambda: self._deliver(sends))
 

@@ -199,7 +199,7 @@ class ReplicaProcess:
                 self._hear(sender, message)
             case PeerMoved(peer):
                 with self._lock:
-                    sends = self._machine.again(peer)
+                    sends = self._machine.resend(peer)
                 self._deliver(sends)
             case Ready():
                 self._worker_thread.run_callbacks()
@@ -272,7 +272,7 @@ class ReplicaProcess:
         """Report the steps computed since the last report."""
         with self._lock:
             learnt, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-            what, waits_for = self._machine.doing
+            what, waits_for = self._machine.activity
         if learnt.steps:
             self._messenger.send(m.COORDINATOR, learnt)
         now = time.monotonic()
@@ -308,7 +308,7 @@ class ReplicaProcess:
                 if self._first is None:
                     self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
                     self._worker_thread.call_in_main(partial(self._report, self._first))
-                sends = self._machine.stepped(parts, time.monotonic())
+                sends = self._machine.finish_step(parts, time.monotonic())
                 task = self._machine.task()
                 self._worker_thread.step_finished()
             if sends:
@@ -316,14 +316,14 @@ class ReplicaProcess:
 
     def _closes(self, task: StepTask) -> bool:
         with self._lock:
-            stretches = self._machine.stretches
+            stretches = self._machine.can_extend
         return task.closes and not (stretches and self._accumulation.may_grow(self._batch))
 
     def _step(self, task: StepTask) -> PortionSum:
         samples = samples_of(self._work, self._seed, *task.samples)
         if isinstance(self._work, FedWork) and self._work.is_fed:
             with self._lock:
-                coming = self._machine.coming(_AHEAD)
+                coming = self._machine.upcoming(_AHEAD)
             self._work.expect([samples, *(samples_of(self._work, self._seed, *each) for each in coming)])
         self._accumulation.begin(task)
         rate = self._schedule.rate(task.rate, task.samples[0])

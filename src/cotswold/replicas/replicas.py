@@ -127,7 +127,7 @@ class Replicas:
     @property
     def is_over(self) -> bool:
         """True if the last epoch is over, and all assigned samples are settled."""
-        return self._machine.state is DispatcherState.OVER
+        return self._machine.state is DispatcherState.FINISHED
 
     def status(self) -> ReplicasStatus:
         """The present status."""
@@ -252,7 +252,7 @@ class Replicas:
     @property
     def is_frozen(self) -> bool:
         """True if all servers have frozen the state of a checkpoint, which can be taken."""
-        return self._machine.kept is not None
+        return self._machine.frozen_ledger is not None
 
     def take_checkpoint(self) -> Snapshot:
         """Return the frozen state while replicas train. Raises as `proceed`."""

@@ -171,7 +171,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         super()._tick(now)
 
     def _on_primary_changed(self, name: str) -> None:
-        self.deliver(self.machine.again(name))
+        self.deliver(self.machine.resend(name))
 
     def create(self, wanted: m.Create, seconds: float) -> None:
         """Have buckets created, and wait until each has a primary; raise ClusterFailedError after

@@ -158,9 +158,9 @@ class _ServiceStartup(Startup):
             made.size,
             1,
             chosen.rate,
-            hand=1,
-            ahead=1,
-            order_seconds=_ORDER_SECONDS,
+            assignment_samples=1,
+            assignments_ahead=1,
+            state_seconds=_ORDER_SECONDS,
             beat_seconds=_BEAT_SECONDS,
             silent_seconds=chosen.silent_seconds,
         )
@@ -211,7 +211,7 @@ class ServiceCoordinator(CoordinatorLoop):
     def dismiss(self, why: str) -> None:
         """End all sessions."""
         for member in self.machine.members:
-            self.machine.ended(member.name, "the servers end")
+            self.machine.on_exit(member.name, "the servers end")
             self.messenger.send(member.name, Goodbye(why))
             self.messenger.send(member.name, m.Shutdown(member.session))
 
@@ -230,7 +230,7 @@ class ServiceCoordinator(CoordinatorLoop):
         return []
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
-        self.machine.ended(name, why)
+        self.machine.on_exit(name, why)
 
     def _tick(self, now: float) -> None:
         self._give_up_lost(now)
@@ -329,7 +329,7 @@ class ParameterService:
         pushes: each push is in all of the state or in none. Updates continue meanwhile. Raises as `read`."""
         machine = self._machine
         number = machine.begin_checkpoint()
-        self._coordinator.wait(lambda: machine.kept is not None)
+        self._coordinator.wait(lambda: machine.frozen_ledger is not None)
         vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
         return vectors, machine.take_checkpoint().total
 

@@ -128,12 +128,12 @@ class ReplicaSettings:
                 made.size,
                 self.epochs,
                 self.rate,
-                hand=batch * push * pushes,
-                ahead=2 * batch,
+                assignment_samples=batch * push * pushes,
+                assignments_ahead=2 * batch,
                 fraction=self.fraction,
                 of=self.of,
                 warm_samples=self.warm_samples,
-                order_seconds=self.order_seconds,
+                state_seconds=self.order_seconds,
                 beat_seconds=_BEAT_SECONDS,
                 silent_seconds=self.processes.silent_seconds,
                 settings=json.dumps({"seed": self.processes.seed}),
@@ -346,7 +346,7 @@ class ReplicaStartup(Startup):
             stepping = replace(stepping, beyond=0)  # no bucket moves
         else:
             stretch = GROWS_MOVING if stepping.beyond else GROWS
-        pace = replace(self._learning.pace, moves=self._learning.own == "pushed", stretch=stretch)
+        pace = replace(self._learning.pace, applies_locally=self._learning.own == "pushed", stretch=stretch)
         device = {"device": self._learning.device, "place": self.process_group.place_of(name)}
         return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
@@ -364,7 +364,7 @@ class ReplicaStartup(Startup):
             self._learning.unit_norm,
             self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
             dict(made.products),
-            deals=True,
+            may_repeat_samples=True,
         )
         versions = () if self._snapshot is None else self._snapshot.versions
         traffic = self._learning.traffic

@@ -195,7 +195,7 @@ def _handed_over_before_it_is_taken(patched: pytest.MonkeyPatch) -> None:
 
 def _what_a_dead_trainer_had_is_not_dealt_again(patched: pytest.MonkeyPatch) -> None:
     def ended(self: SampleLedger, session: int, servers: Sequence[SampleReport]) -> None:
-        self.said(session, servers)
+        self.record_report(session, servers)
 
     patched.setattr(SampleLedger, "ended", ended)
 

@@ -51,7 +51,7 @@ def answer(replica: Replica, sends: list[Send], only: str = "ab") -> list[Send]:
 
 
 def doing(replica: Replica) -> tuple[str, tuple[str, ...]]:
-    return replica.doing
+    return replica.activity
 
 
 def pulls(replica: Replica) -> list[Send]:
@@ -61,7 +61,7 @@ def pulls(replica: Replica) -> list[Send]:
 
 def pushes(replica: Replica) -> list[Send]:
     assert replica._session is not None
-    return [Send(server, update) for server, update in replica._session.updates.waiting.items()]
+    return [Send(server, update) for server, update in replica._session.updates.unanswered.items()]
 
 
 def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
@@ -76,10 +76,10 @@ def test_a_replica_names_whom_it_waits_for_in_every_state() -> None:
     replica.receive(COORDINATOR, ReplicaInstructions(1, ((1, 0, 20),), 1, 0.1, 0), 0.0)
     assert replica.task() is not None
     assert doing(replica) == ("computing", ())
-    replica.stepped(PARTS, 0.0)
+    replica.finish_step(PARTS, 0.0)
     assert doing(replica) == ("computing", ()), "steps go on while a push is under way"
     assert replica.task() is not None
-    replica.stepped(PARTS, 0.0)
+    replica.finish_step(PARTS, 0.0)
     assert doing(replica) == ("pushing", ("a", "b")), "a third accumulation has no room"
     answer(replica, pushes(replica), "b")
     assert doing(replica) == ("pushing", ("a",))
@@ -104,22 +104,22 @@ def test_a_pull_beside_a_marker_names_the_update_that_is_computed_from_it() -> N
     assert replica.task() is not None
     replica.receive(COORDINATOR, ReplicaInstructions(1, (), 1, 0.1, 1), 0.0)
     assert {each.message.number for each in pushes(replica) if isinstance(each.message, Update)} == {1}
-    sends = replica.stepped(None, 0.0)  # the marker is not answered
+    sends = replica.finish_step(None, 0.0)  # the marker is not answered
     assert {each.message.number for each in sends if isinstance(each.message, PullNewer)} == {1}
 
 
 def test_a_replica_knows_the_steps_to_come_of_what_it_has_in_hand() -> None:
     replica = admitted()
-    assert replica.coming(4) == []
+    assert replica.upcoming(4) == []
     answer(replica, pulls(replica))
     replica.receive(COORDINATOR, ReplicaInstructions(1, ((1, 0, 25), (2, 40, 60)), 1, 0.1, 0), 0.0)
     task = replica.task()
     assert task is not None and task.samples == (0, 10)
-    assert replica.coming(3) == [(10, 20), (20, 25), (40, 50)]
-    assert replica.coming(9) == [(10, 20), (20, 25), (40, 50), (50, 60)]
-    replica.stepped(PARTS, 0.0)
+    assert replica.upcoming(3) == [(10, 20), (20, 25), (40, 50)]
+    assert replica.upcoming(9) == [(10, 20), (20, 25), (40, 50), (50, 60)]
+    replica.finish_step(PARTS, 0.0)
     task = replica.task()
     assert task is not None and task.samples == (10, 20)
-    assert replica.coming(1) == [(20, 25)]
+    assert replica.upcoming(1) == [(20, 25)]
     replica.receive(COORDINATOR, Shutdown(1), 0.0)
-    assert replica.coming(4) == []
+    assert replica.upcoming(4) == []

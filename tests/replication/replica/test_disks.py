@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.replication.replica_group import BUCKET, House, contents, push, said
 
-from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.follower_progress import NO_INDEX
 from cotswold.replication.replica.group_member import Role
@@ -132,7 +132,7 @@ def test_what_was_saved_begins_another_life_without_what_came_after() -> None:
     after = reborn(server)
     assert after.weights == [[1.0, 1.0]] * 2, "the second is lost"
     answer = after.order(2)
-    assert (answer.life, answer.restored) == (2, 1)
+    assert (answer.incarnation, answer.restored) == (2, 1)
     assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),)}
 
 
@@ -164,8 +164,8 @@ def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
     assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),), 2: ()}
     (applied,) = after.push(1, session=2)
     assert isinstance(applied.message, Applied) and after.weights == [[2.0, 2.0]] * 2
-    assert after.order(4, ((2, "two"),)).past == ((1, ((0, 1),)),), "until it is settled"
-    assert after.order(5, ((2, "two"),), settled=1).past == ()
+    assert after.order(4, ((2, "two"),)).earlier_sessions == ((1, ((0, 1),)),), "until it is settled"
+    assert after.order(5, ((2, "two"),), settled=1).earlier_sessions == ()
 
 
 def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_knows_of_it() -> None:
@@ -173,11 +173,11 @@ def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_kn
     server.begin()
     server.push(1)
     server.save()
-    known = CoordinatorState(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
+    known = CoordinatorState(2, SESSIONS, ((1, 1.0),), 0, 0, recorded=((0, 1),))
     assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
     after = reborn(server)
     assert after.answer(known).samples == ((1, ((0, 1),), ()),)
-    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.incarnation),))
+    heard = replace(known, number=3, incarnations=((BUCKET, after.keeper.copies[BUCKET].group.incarnation),))
     assert after.answer(heard).samples == ((1, (), ()),)
 
 
@@ -205,14 +205,14 @@ def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
 def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
     server = OnDisk("server-0")
     server.begin()
-    assert server.order(2).saved == 0, "nothing is on a disk"
+    assert server.order(2).durable_state == 0, "nothing is on a disk"
     server.save()
-    assert server.order(3).saved == 2
+    assert server.order(3).durable_state == 2
     server.assign(Group(BUCKET, 2, server.name))
     server.order(4)
-    assert server.order(5).saved == 2, "in another term it is to be saved anew"
+    assert server.order(5).durable_state == 2, "in another term it is to be saved anew"
     server.save()
-    assert server.order(6).saved == 5
+    assert server.order(6).durable_state == 5
 
 
 def test_a_disk_that_is_damaged_is_given_everything_again() -> None:
@@ -379,34 +379,34 @@ def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str
 
 def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
+    samples.assign(1, 6)
+    samples.record_report(1, [(((0, 6),), ()), (((0, 6),), ())])
     assert samples.total.counted == 6 and samples.settled == ((0, 6),)
-    assert samples.revoked({1: ((0, 4),)}) == ((4, 6),)
+    assert samples.revoke({1: ((0, 4),)}) == ((4, 6),)
     total = samples.total
     assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, ((0, 4),))
-    assert samples.revoked({1: ((0, 4),)}) == ()
-    assert samples.hand_out(2, 2) == (4, 6)
+    assert samples.revoke({1: ((0, 4),)}) == ()
+    assert samples.assign(2, 2) == (4, 6)
 
 
 def test_what_disks_have_is_lost_no_more() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.said(1, [(((0, 6),), ())])
+    samples.assign(1, 6)
+    samples.record_report(1, [(((0, 6),), ())])
     samples.forget(((0, 4),))
-    assert samples.revoked({}) == ((4, 6),)
+    assert samples.revoke({}) == ((4, 6),)
 
 
 def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_that_is_on() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.next_epoch()
-    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert samples.revoke({1: ((0, 3),)}) == ((3, 4),)
     assert (samples.accounts[0].left_out, samples.free) == (0, 5)
-    assert samples.hand_out(2, 4) == (3, 4), "no range is of two epochs"
-    assert samples.hand_out(2, 4) == (4, 8)
-    samples.said(2, [(((3, 8),), ())])
+    assert samples.assign(2, 4) == (3, 4), "no range is of two epochs"
+    assert samples.assign(2, 4) == (4, 8)
+    samples.record_report(2, [(((3, 8),), ())])
     assert [vars(each)["counted"] for each in samples.accounts.values()] == [4, 4]
     assert samples.accounts[0].handed_out == 5 and samples.accounts[0].lost == 1
     again = SampleLedger.restored(4, samples.state())
@@ -415,52 +415,52 @@ def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_th
 
 def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.stop()
-    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
-    assert not samples.is_stopped and samples.hand_out(2, 9) == (3, 4)
+    assert samples.revoke({1: ((0, 3),)}) == ((3, 4),)
+    assert not samples.is_stopped and samples.assign(2, 9) == (3, 4)
     samples.stop()
-    assert samples.hand_out(2, 9) is None
+    assert samples.assign(2, 9) is None
 
 
 def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.next_epoch()
-    samples.revoked({1: ()})
+    samples.revoke({1: ()})
     samples.next_epoch()
     assert [each.left_out for each in samples.accounts.values()] == [0, 4, 0]
-    assert samples.hand_out(2, 4) == (0, 4)
+    assert samples.assign(2, 4) == (0, 4)
 
 
 def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
+    samples.assign(1, 6)
     samples.stop()
-    samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
+    samples.end_session(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.lost, samples.free, samples.is_stopped) == (4, 2, 2, False)
 
 
 def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
+    samples.assign(1, 6)
+    samples.end_session(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
 
 
 def test_what_is_settled_waits_for_the_slowest_disk() -> None:
-    saving = Durability(())
-    saving.answered(1, ((0, 10),), [None, None])
+    saving = LedgerDurability(())
+    saving.record_acknowledgement(1, ((0, 10),), [None, None])
     assert saving.settled == ((0, 10),) and not saving.is_pending
-    saving.answered(2, ((0, 20),), [1, 2])
-    saving.answered(3, ((0, 30),), [2, 3])
-    assert (saving.settled, saving.order, saving.is_pending) == (((0, 20),), 2, True)
-    saving.lost(((0, 25),))
-    saving.answered(4, ((0, 40),), [4, 4])
+    saving.record_acknowledgement(2, ((0, 20),), [1, 2])
+    saving.record_acknowledgement(3, ((0, 30),), [2, 3])
+    assert (saving.settled, saving.state, saving.is_pending) == (((0, 20),), 2, True)
+    saving.retain(((0, 25),))
+    saving.record_acknowledgement(4, ((0, 40),), [4, 4])
     assert (saving.settled, saving.is_pending) == (((0, 40),), False)
 
 

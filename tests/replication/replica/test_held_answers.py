@@ -53,7 +53,7 @@ def test_a_pull_beyond_the_bound_of_held_copies_is_left_unanswered_and_answered_
     primary = house.of["a"].copies[BUCKET]
     for number in range(12):
         house.ask("a", f"evaluator-{number}", PullNewer("run", 0, 1, (0, 1), (-1, -1)))
-        primary.state.updates.books.mark_written((0, 1))  # as an update for which the queue has no room
+        primary.state.updates.metadata.mark_written((0, 1))  # as an update for which the queue has no room
         primary.state.bump_index()
     assert copies_of(held(house)) == 2 * (_WINDOW + 1)
     house.carry(lost="c")

@@ -128,19 +128,19 @@ class _Epoch:
             if session.batches.pop(each, None) is not None:
                 session.taken.discard(each)
                 self.by[session.name] = self.by.get(session.name, 0) + each[1] - each[0]
-        self.ledger.said(session.key, [(union(session.taken, handed), ()), (handed, ())])
+        self.ledger.record_report(session.key, [(union(session.taken, handed), ()), (handed, ())])
 
     def end(self, session: _Session, *, is_dead: bool) -> None:
         """End a session."""
         del self.sessions[session.name, session.number]
         died = union(session.taken) if is_dead and not self.stream.at_least_once else ()
-        self.ledger.ended(session.key, [(died, ()), ((), died)])
+        self.ledger.end_session(session.key, [(died, ()), ((), died)])
 
     def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
         """Assign batches while there is space; return True if the session has news."""
         had = len(session.batches)
         while len(session.batches) < session.most and not self.is_over:
-            given = self.ledger.hand_out(session.key, session.want)
+            given = self.ledger.assign(session.key, session.want)
             if given is None:
                 if session.batches or not self._recall(now, recall_seconds):
                     break
@@ -166,7 +166,7 @@ class _Epoch:
                 if now - session.batches[batch] >= seconds and not intersection((batch,), self.recalled):
                     del session.batches[batch]
                     self.recalled = union(self.recalled, (batch,))
-                    self.ledger.recalled(session.key, (batch,))
+                    self.ledger.recall(session.key, (batch,))
                     return True
         return False
 

@@ -67,7 +67,7 @@ def main(
 def serve(machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop | None = None) -> None:
     """Answer messages until the coordinator sends `Stop`; raise MachineError if the coordinator is lost."""
     while _attend(
-        messenger.receive(None if updates is None else updates.patience), machine, messenger, updates
+        messenger.receive(None if updates is None else updates.timeout), machine, messenger, updates
     ):
         pass
 
@@ -84,7 +84,7 @@ def _attend(
             for each in machine.receive(sender, message):
                 messenger.send(each.to, each.message)
         case Received(sender, message) if updates is not None and isinstance(message, _UPDATES):
-            updates.hear(sender, message)
+            updates.receive(sender, message)
         case None if updates is not None:
             updates.drain()
         case Lost(peer, why) if peer == COORDINATOR:

@@ -67,11 +67,11 @@ class UpdateLoop:
         self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))
 
     @property
-    def patience(self) -> float | None:
+    def timeout(self) -> float | None:
         """Seconds to wait for the next message before `drain`; None for no limit."""
         return 0.0 if self._is_due else None
 
-    def hear(self, sender: str, message: ToUpdates | CountersRequest) -> None:
+    def receive(self, sender: str, message: ToUpdates | CountersRequest) -> None:
         """Handle a message."""
         if isinstance(message, CountersRequest):
             name, refused = self._name, self._messenger.endpoint.refused
@@ -84,12 +84,12 @@ class UpdateLoop:
             return  # it has not read its earlier pulls, and asks again
         if self._traffic is not None:
             self._traffic.note(self._updates.replica(sender, message), message)
-        before = self._updates.taken
+        before = self._updates.accepted
         with self._work:
             sends = self._updates.receive(sender, message)
         self._deliver(sends)
-        if isinstance(message, Update) and self._updates.taken > before:
-            self._work.took(sender, message, tuple(self._updates.replicas))
+        if isinstance(message, Update) and self._updates.accepted > before:
+            self._work.count_update(sender, message, tuple(self._updates.replicas))
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -119,7 +119,7 @@ def settings_as_dict(settings: AsyncSettings) -> dict[str, object]:
         "unit_norm": sorted(settings.unit_norm),
         "schedule": asdict(settings.schedule),
         "products": dict(settings.products),
-        "deals": settings.deals,
+        "deals": settings.may_repeat_samples,
     }
 
 

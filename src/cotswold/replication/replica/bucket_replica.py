@@ -157,7 +157,7 @@ class BucketReplica(GroupMember[Values]):
         peer = self._followers.get(sender)
         if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
-        if not (is_index(prepared.index) and is_index(prepared.saved)):
+        if not (is_index(prepared.index) and is_index(prepared.durable_index)):
             return []
         sends = self._followers.heard(sender, prepared, self._offer, now)
         if not peer.is_voter and peer.match_index is not None and peer.match_index >= self.state.index:
@@ -222,14 +222,14 @@ class BucketReplica(GroupMember[Values]):
         if not (is_index(prepare.index) and is_index(prepare.committed)):
             return []
         self._primary_heard = now
-        is_lacking = prepare.after > self._prepared
+        is_lacking = prepare.base_index > self._prepared
         if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
-            before = self._pending[-1].change if self._pending and prepare.after != NO_INDEX else None
+            before = self._pending[-1].change if self._pending and prepare.base_index != NO_INDEX else None
             if not self.state.can_apply(prepare, before):
-                refused = self.state.updates.refused
+                refused = self.state.updates.rejections
                 refused["prepare"] = refused.get("prepare", 0) + 1
                 return []
-            if prepare.after == NO_INDEX:
+            if prepare.base_index == NO_INDEX:
                 self._pending.clear()
             self._pending.append(prepare)
             self._prepared = prepare.index

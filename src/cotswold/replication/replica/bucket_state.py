@@ -52,7 +52,7 @@ class Delta:
 
 def known_sessions(change: Change) -> set[int]:
     """Return the sessions that a replica knows after a change."""
-    return {*change.living, *change.ended, *change.gone, *change.past}
+    return {*change.live, *change.ended, *change.ended_since_checkpoint, *change.ended_earlier}
 
 
 class BucketState(Generic[Values]):
@@ -81,7 +81,7 @@ class BucketState(Generic[Values]):
         `release_borrowed`, and those from before."""
         self._shared: dict[tuple[str, int], tuple[int, object]] = {}
         """Copies of numbers for pending replies, by vector and shard, each with its index."""
-        updates.books.sessions.keeps_past = True
+        updates.metadata.sessions.reports_earlier = True
 
     @property
     def updates(self) -> UpdateServer[Values]:
@@ -96,7 +96,7 @@ class BucketState(Generic[Values]):
     @property
     def versions(self) -> tuple[tuple[int, int], ...]:
         """(number, version) of each shard."""
-        return tuple(self._updates.books.versions.items())
+        return tuple(self._updates.metadata.versions.items())
 
     # --- primary ---
 
@@ -108,12 +108,12 @@ class BucketState(Generic[Values]):
             return self._updates.receive(sender, message)
         if sender != COORDINATOR:
             return []
-        if self._updates.books.order.number and message.name in self._server.vectors:  # a late repetition
+        if self._updates.metadata.coordinator_state.number and message.name in self._server.vectors:  # a late repetition
             return [Send(sender, WriteAck(message.number, self._server.name))]
         sends, vectors = self._server.receive(sender, message), self._server.vectors
         if message.name in vectors:
             vectors[message.name] = self._arithmetic.together(vectors[message.name])
-        self._updates.books.mark_written(self._server.numbers)
+        self._updates.metadata.mark_written(self._server.numbers)
         return sends
 
     def snapshot_reply(self, send: Send) -> Send:
@@ -151,14 +151,14 @@ class BucketState(Generic[Values]):
 
     def bump_index(self) -> bool:
         """Start a new index if anything changed; False otherwise."""
-        books = self._updates.books
+        books = self._updates.metadata
         if not books.changed:
             return False
         self.index += 1
         changed = books.take_changed()
         self._shards.update(dict.fromkeys(changed.shards, self.index))
         self._sessions.update(dict.fromkeys(changed.sessions, self.index))
-        if changed.order:
+        if changed.coordinator_state:
             self._order = self.index
         if changed.frozen:
             self._frozen, self._froze_then = self.index, True
@@ -166,7 +166,7 @@ class BucketState(Generic[Values]):
 
     def changes_since(self, after: int) -> Delta:
         """Return the changes since an index; everything since -1."""
-        books = self._updates.books
+        books = self._updates.metadata
         shards = tuple(number for number, index in self._shards.items() if index > after)
         sessions = [number for number, index in self._sessions.items() if index > after]
         vectors = self._server.vectors
@@ -195,19 +195,19 @@ class BucketState(Generic[Values]):
         frozen: FrozenState | None = None,
     ) -> Change:
         """Return the metadata changes since an index, with these shards and sessions."""
-        books = self._updates.books
+        books = self._updates.metadata
         of = books.sessions
         return Change(
             tuple(shards),
             tuple(books.versions[number] for number in shards),
             of.states(sessions),
-            tuple(of.living),
+            tuple(of.live),
             tuple(of.ended),
-            of.gone,
-            of.past,
-            books.void,
+            of.ended_since_checkpoint,
+            of.ended_earlier,
+            books.void_sessions,
             books.restored,
-            books.order if self._order > after else None,
+            books.coordinator_state if self._order > after else None,
             frozen,
             books.checkpoint,
         )
@@ -257,7 +257,7 @@ class BucketState(Generic[Values]):
             )
         )
         self._own()
-        self._updates.books.mark_restored(life - saved.incarnation)
+        self._updates.metadata.mark_restored(life - saved.incarnation)
 
     # --- secondary ---
 
@@ -272,20 +272,20 @@ class BucketState(Generic[Values]):
             return False
         expected = [[sizes[number] for number in shards]] * len(prepare.names)
         frozen = change.frozen
-        if frozen is not None and not frozen.is_now:
+        if frozen is not None and not frozen.is_current:
             expected += [[*sizes.values()]] * len(prepare.names)
         buffers, fit_all = iter(prepare.buffers), self._arithmetic.fit_all
         are_fit = all(fit_all(buffers, each) for each in expected) and not [*buffers]
         if frozen is not None and len(frozen.versions) != len(sizes):
             return False
-        sessions = self._updates.books.sessions.numbers if before is None else known_sessions(before)
+        sessions = self._updates.metadata.sessions.numbers if before is None else known_sessions(before)
         are_known = known_sessions(change) <= sessions | {each.number for each in change.sessions}
         are_versions = len(change.versions) == len(shards) and all(map(is_version, change.versions))
         return are_versions and are_fit and are_known
 
     def install(self, prepare: Prepare) -> None:
         """Apply a prepared change."""
-        change, books = prepare.change, self._updates.books
+        change, books = prepare.change, self._updates.metadata
         assert change is not None, "an installed change is not empty"
         places, sizes = [self._place[number] for number in change.shards], self._sizes
         own = [sizes[place] for place in places]
@@ -305,17 +305,17 @@ class BucketState(Generic[Values]):
             vectors[name] = rows
         books.versions.update(zip(change.shards, change.versions, strict=True))
         books.sessions.install(change)
-        if change.order is not None:
-            books.apply_state(change.order)
+        if change.coordinator_state is not None:
+            books.apply_state(change.coordinator_state)
         if change.frozen is not None:
             self._own()
             held = dict(vectors)
-            if not change.frozen.is_now:
+            if not change.frozen.is_current:
                 held = {name: self._arithmetic.read_all(buffers, sizes) for name in prepare.names}
             frozen = change.frozen
             books.freeze(CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples))
-            self._is_lent = frozen.is_now
-        books.checkpoint, books.void, books.restored = change.checkpoint, change.void, change.restored
+            self._is_lent = frozen.is_current
+        books.checkpoint, books.void_sessions, books.restored = change.checkpoint, change.void_sessions, change.restored
         books.take_changed()
         self.index = prepare.index
         self._stamp_all(change)
@@ -324,10 +324,10 @@ class BucketState(Generic[Values]):
         """Mark the change with its index, so that this replica can send it on if it becomes the primary."""
         self._shards.update(dict.fromkeys(change.shards, self.index))
         self._sessions.update({each.number: self.index for each in change.sessions})
-        if change.order is not None:
+        if change.coordinator_state is not None:
             self._order = self.index
         if change.frozen is not None:
-            self._frozen, self._froze_then = self.index, change.frozen.is_now
+            self._frozen, self._froze_then = self.index, change.frozen.is_current
 
     def release_borrowed(self) -> None:
         """Copy the numbers in message memory that nothing has replaced since the last call, and release
@@ -353,10 +353,10 @@ class BucketState(Generic[Values]):
         self._own()
         vectors = self._server.vectors
         vectors.update({name: self._arithmetic.together(rows) for name, rows in vectors.items()})
-        frozen = self._updates.books.frozen
+        frozen = self._updates.metadata.frozen
         if frozen is None or not self._is_lent:
             return
         self._is_lent = False
         copy = self._arithmetic.combine
         held = {name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()}
-        self._updates.books.frozen = CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples)
+        self._updates.metadata.frozen = CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples)

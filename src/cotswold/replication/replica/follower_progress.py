@@ -187,7 +187,7 @@ class Followers(dict[str, FollowerProgress]):
     def heard(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self[sender]
-        peer.last_reply, peer.durable_index = now, prepared.saved
+        peer.last_reply, peer.durable_index = now, prepared.durable_index
         if peer.match_index is None or prepared.is_lacking:
             # its higher indexes are of an earlier primary; it is sent all changes since the index that all
             # have

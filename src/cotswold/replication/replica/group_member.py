@@ -243,7 +243,7 @@ class GroupMember(Generic[Values]):
             self.role, self._prepared = Role.PRIMARY, NO_INDEX
             self._followers.clear()
             self._answers.clear()
-        self.state.updates.books.life = self.group.incarnation
+        self.state.updates.metadata.incarnation = self.group.incarnation
         self._followers.regroup(self.group, now)
 
     def fenced(self, fence: Fence) -> FenceReply:

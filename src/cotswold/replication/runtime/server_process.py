@@ -323,7 +323,7 @@ class ReplicaServerProcess:
             sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
         if isinstance(said, Update):
-            self._work.took(sender, said)
+            self._work.count_update(sender, said)
 
     def _go_on(self) -> None:
         """Send replies and apply waiting updates: no message is left, or many were processed."""

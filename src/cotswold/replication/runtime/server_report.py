@@ -100,7 +100,7 @@ def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
         copy.committed,
         copy.durability.index,
         tuple(sorted(copy.lag.items())) if is_primary else (),
-        copy.state.updates.waiting,
+        copy.state.updates.queued_bytes,
         is_primary and copy.is_waiting,
         *copy.last_replies,
     )

@@ -195,7 +195,7 @@ class ModelParallelSteps:
             opens,
             task.closes,
             task.pull,
-            task.behind,
+            task.missing_accumulations,
             tuple(map(tuple, self._gang.coming)),
         )
         with self._gang.together(said):
