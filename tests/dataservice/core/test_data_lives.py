@@ -197,7 +197,7 @@ def _what_a_dead_trainer_had_is_not_dealt_again(patched: pytest.MonkeyPatch) -> 
     def ended(self: SampleLedger, session: int, servers: Sequence[SampleReport]) -> None:
         self.record_report(session, servers)
 
-    patched.setattr(SampleLedger, "ended", ended)
+    patched.setattr(SampleLedger, "end_session", ended)
 
 
 def _what_was_taken_is_dealt_again(patched: pytest.MonkeyPatch) -> None:

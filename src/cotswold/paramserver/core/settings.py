@@ -82,7 +82,7 @@ class DispatcherSettings:
     """Settings of the replicas, as JSON."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "size", "epochs", "hand", "ahead"):
+        for name in ("samples", "size", "epochs", "assignment_samples", "assignments_ahead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.fraction <= 1:
@@ -91,7 +91,7 @@ class DispatcherSettings:
             raise ValueError(f"of must be 'samples' or 'replicas', got {self.of!r}")
         if self.warm_samples < 0:
             raise ValueError(f"warm_samples must be at least 0, got {self.warm_samples}")
-        for name in ("order_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
+        for name in ("state_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 

@@ -119,7 +119,7 @@ def settings_as_dict(settings: AsyncSettings) -> dict[str, object]:
         "unit_norm": sorted(settings.unit_norm),
         "schedule": asdict(settings.schedule),
         "products": dict(settings.products),
-        "deals": settings.may_repeat_samples,
+        "may_repeat_samples": settings.may_repeat_samples,
     }
 
 
@@ -137,5 +137,5 @@ def settings_from_dict(values: Mapping[str, Any]) -> AsyncSettings:
         frozenset(values["unit_norm"]),
         SampleSchedule(**values["schedule"]),
         {tensor: tuple(code) for tensor, code in values["products"].items()},
-        values.get("deals", False),
+        values.get("may_repeat_samples", False),
     )
