@@ -64,7 +64,7 @@ class Thread:
         for second in range(seconds):
             self.now += 1.0
             try:
-                watch.look(self.now)
+                watch.check(self.now)
             except MachineError as error:
                 return second, str(error)
         return None

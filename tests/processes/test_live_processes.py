@@ -12,7 +12,7 @@ from tests.warm import PYTHON
 
 from cotswold.errors import UserError
 from cotswold.host import Call
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.testing.processes import ended
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a program is forked on Linux alone")
@@ -71,11 +71,11 @@ def test_a_programs_own_module_and_data_set_learn_in_forks_of_it(tmp_path: Path)
 def test_a_program_that_uses_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(UserError, match="has initialised CUDA"):
-        live_processes({})
+        fork_server_of_work({})
 
 
 def test_what_a_process_computes_with_is_one_thread() -> None:
-    server = live_processes({})
+    server = fork_server_of_work({})
     try:
         assert ended(server.start(Call("counter", "torch:get_num_threads"))) == 1
     finally:

@@ -77,7 +77,7 @@ def staff_of(machines: Machines, *, restarts: bool = True) -> ProcessGroup:
 
 def end(process_group: ProcessGroup, process: Pretended, code: int, now: float) -> None:
     process.exit = code
-    assert process_group.ended(process.fileno(), now) is not None
+    assert process_group.reap(process.fileno(), now) is not None
 
 
 def test_workers_are_spread_by_cores() -> None:
@@ -185,12 +185,12 @@ def test_whoever_is_started_again_takes_the_place_that_is_free() -> None:
     process_group = staff_of(machines)
     process_group.spawn(3)
     first, second, _ = machines.started
-    assert [process_group.place_of(f"worker-{number}") for number in (1, 2, 3)] == [0, 1, 2]
+    assert [process_group.slot_of(f"worker-{number}") for number in (1, 2, 3)] == [0, 1, 2]
     for now, gone in ((0.0, second), (10.0, first)):
         gone.exit = 1
-        process_group.ended(gone.fileno(), now)
+        process_group.reap(gone.fileno(), now)
         process_group.tick(now + 9.0)
-    assert sorted((name, process_group.place_of(name)) for name in process_group.workers) == [
+    assert sorted((name, process_group.slot_of(name)) for name in process_group.workers) == [
         ("worker-3", 2),
         ("worker-4", 1),
         ("worker-5", 0),
@@ -206,7 +206,7 @@ def test_a_place_is_free_again_where_its_worker_cannot_be_started() -> None:
         process_group.spawn(1)
     machines.broken = False
     process_group.spawn(1)
-    assert [process_group.place_of(name) for name in process_group.workers] == [0]
+    assert [process_group.slot_of(name) for name in process_group.workers] == [0]
     process_group.close()
 
 

@@ -30,17 +30,17 @@ class Deaf(ReplicatedCoordinator):
         return ["a", "b"]
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         return CountersRequest("run")
 
     @property
-    def servers_patience(self) -> float:
+    def server_timeout(self) -> float:
         return 1.0
 
     def __init__(self) -> None:
         self.machine, self.outlived = cast(Any, None), True
         self.asked, self._answers = list[str](), list[ServerCounters]()
-        self._others = list[Callable[[AnyMessage], None]]()
+        self._handlers = list[Callable[[AnyMessage], None]]()
 
     def deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
@@ -51,20 +51,22 @@ class Deaf(ReplicatedCoordinator):
 
     def step(self, timeout: float) -> None:
         assert len(self.asked) < 9
-        for hear in self._others:
+        for hear in self._handlers:
             for each in self._answers:
                 hear(each)
         self._answers.clear()
 
 
 def test_a_pause_waits_for_no_replica_once_the_training_is_over() -> None:
-    machine = SimpleNamespace(state=DispatcherState.FINISHED, ledger=SimpleNamespace(open=0, divided=((0, 4),)))
+    machine = SimpleNamespace(
+        state=DispatcherState.FINISHED, ledger=SimpleNamespace(open=0, divided=((0, 4),))
+    )
     coordinator = SimpleNamespace(machine=machine, wait=lambda until: until() or pytest.fail("it waits"))
     Replicas(StartedReplicas(cast(Any, coordinator), cast(Any, None), ("x",), None)).pause()
 
 
 def test_a_server_that_did_not_hear_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bucket_conversation, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(bucket_conversation, "_RETRY_SECONDS", 0.0)
     deaf = Deaf()
     begun = cast(Any, SimpleNamespace())
     replicas = Replicas(StartedReplicas(deaf, begun, ("x",), None))

@@ -28,8 +28,8 @@ from cotswold.processes.device import compute_on, device_of_this_thread, select_
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.evaluator_process import EvaluatorProcess
-from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
-from cotswold.replicas.work import JudgeWork
+from cotswold.replicas.vectors import DeviceVectors, HostVectors, VectorMemory, vectors_like
+from cotswold.replicas.work import EvaluationWork
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.arithmetic import is_finite, raw
@@ -68,7 +68,7 @@ CASES = [
 class Steps:
     """The steps of one replica whose servers are made up: what is pulled is drawn."""
 
-    def __init__(self, case: Case, device: torch.device | None, of: Callable[[Tensor], Vectors]) -> None:
+    def __init__(self, case: Case, device: torch.device | None, of: Callable[[Tensor], VectorMemory]) -> None:
         self.case, self.work = case, work(way=case.way, decay=case.decay, clip=case.clip)
         if device is not None:
             self.work.move_to(device)
@@ -266,10 +266,10 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     coordinator, posts = Mock(), list[object]()
     coordinator.send.side_effect = lambda to, message: posts.append(message)
     compute_on(torch.device("cuda", 1))
-    role = EvaluatorProcess(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
+    role = EvaluatorProcess(cast(EvaluationWork, Judging()), coordinator, "evaluator-1", 10.0)
     shard = Shard(number=0, start=0, stop=2, server="server-0", tensor="w", block=0)
     buffer = np.zeros(2, np.float32).tobytes()
-    role._hear(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
+    role._on_message(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
     with selectors.DefaultSelector() as selector:
         selector.register(role._worker_thread.fileno(), selectors.EVENT_READ)
         assert selector.select(10)

@@ -101,7 +101,7 @@ def test_an_evaluator_is_not_blamed_for_time_in_which_nobody_listened(opened: Op
         judged(replicas)
         before = pid_of(replicas)
         time.sleep(2.0)  # what is tested
-        assert evaluator.take() is None
+        assert evaluator.take_result() is None
         assert pid_of(replicas) == before
 
 

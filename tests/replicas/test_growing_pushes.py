@@ -200,7 +200,7 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
     role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
-    role._learnt, role._first = StepMetrics("one", 0, 0, 0.0, (), 0.0), None
+    role._metrics, role._first_metrics = StepMetrics("one", 0, 0, 0.0, (), 0.0), None
     role._schedule = cast(SampleSchedule, SimpleNamespace(rate=lambda rate, at: rate))
     role._worker_thread = cast(
         WorkerThread, SimpleNamespace(call_in_main=lambda call: None, step_finished=lambda: None)

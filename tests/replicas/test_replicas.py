@@ -62,7 +62,7 @@ def test_replicas_learn_together_by_each_rule(opened: Opener, rule: Rule) -> Non
 def test_pushes_and_pulls_may_be_rarer_than_steps(opened: Opener) -> None:
     with opened(Pace(BATCH, n_fetch=3, n_push=2), epochs=4) as replicas:
         learnt = finish(replicas)
-        steps = sum(each.updates for each in replicas.count()) / len(replicas._begun.shards)
+        steps = sum(each.updates for each in replicas.count()) / len(replicas._processes.shards)
         assert steps <= 0.6 * replicas.ledger.total.handed_out / BATCH, "two steps a push"
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
 

@@ -86,10 +86,10 @@ def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_w
 
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
     coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
-    coordinator._keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
+    coordinator._cluster = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     assert "no running server has a copy" in str(coordinator.unanswered(["b"], 25))
-    coordinator._keepers.happened(looked(runs=(OWN,)))
-    coordinator._keepers.happened(looked())
+    coordinator._cluster.happened(looked(runs=(OWN,)))
+    coordinator._cluster.happened(looked())
     said = str(coordinator.unanswered(["b"], 25))
     assert "does not know this run any more" in said and said.endswith("resume the run")
 
@@ -133,22 +133,22 @@ def test_who_does_not_answer_a_run_is_named_servers_first_then_buckets_then_cont
     coordinator, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), 100.0
     keepers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     named = ["server-a", "server-b", "server-c", "server-d"]
-    coordinator._keepers = keepers
-    coordinator.watching = ReplicaMonitor()
+    coordinator._cluster = keepers
+    coordinator.monitor = ReplicaMonitor()
     silent: list[str] = []
     coordinator.machine = cast(Dispatcher, SimpleNamespace(silent_servers=lambda now, seconds: silent))
     keepers.messenger = cast(RoutedMessenger, SimpleNamespace(servers=named))
-    assert coordinator.unheard(now) == "", "nobody was asked"
+    assert coordinator.silence_text(now) == "", "nobody was asked"
     silent.append(f"{OWN}/0003")
-    assert coordinator.unheard(now) == "no server has answered for 1 bucket of the parameters"
+    assert coordinator.silence_text(now) == "no server has answered for 1 bucket of the parameters"
     for each in named:
-        coordinator.watching.to_ask(each, now)
-    assert coordinator.unheard(now + 5) == (
+        coordinator.monitor.should_request(each, now)
+    assert coordinator.silence_text(now + 5) == (
         "server-a, server-b, server-c and 1 more have said nothing for 5 s"
     )
     keepers._unanswered = now
     del named[1:]
-    assert coordinator.unheard(now + 7) == (
+    assert coordinator.silence_text(now + 7) == (
         "server-a has said nothing for 7 s, and no controller that leads has answered for 7 s"
     )
 
@@ -159,7 +159,7 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
     coordinator, told, now = ReplicatedCoordinator.__new__(ReplicatedCoordinator), list[str](), [0.0]
     coordinator.outlived = True
     keepers = SimpleNamespace(messenger=SimpleNamespace(unknown=("run/0000",)), create=lambda wanted: None)
-    coordinator._keepers = cast(StandaloneCluster, keepers)
+    coordinator._cluster = cast(StandaloneCluster, keepers)
     coordinator._on_event = lambda kind, more: told.append(f"{kind} {now[0]:.0f}: {more['sentence']}")
 
     def step(self: ReplicatedCoordinator, timeout: float) -> None:
@@ -177,7 +177,7 @@ def test_a_run_that_waits_for_servers_says_so_again_and_how_it_is_left(
 def test_a_run_whose_buckets_nobody_makes_is_told_where_it_is_seen_why() -> None:
     coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
     coordinator.outlived = True
-    coordinator._keepers = cast(
+    coordinator._cluster = cast(
         StandaloneCluster, SimpleNamespace(messenger=SimpleNamespace(unknown=("run/0000",)))
     )
     said = "1 part of the parameters has been .*the controllers refuse this run; see cotswold cluster status"

@@ -181,7 +181,7 @@ def test_a_host_that_is_asked_to_end_has_on_its_disks_what_was_acknowledged(
                 replicas.pause()
                 host.close()
                 host = Host(settings, token, fork_server)
-                replicas.go_on()
+                replicas.resume()
                 check_tallies(replicas)
             assert "no samples that counted are lost" in told(events, "recalled")
             assert len(host.told("revived")) == 4

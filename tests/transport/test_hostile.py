@@ -30,7 +30,7 @@ import cotswold
 from cotswold import wire as m
 from cotswold.api.servers.parameter_server import Served
 from cotswold.host import Token
-from cotswold.replicas.client import Client
+from cotswold.replicas.client import ParameterClient
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.frames import DATA, head, to_frames
 from cotswold.transport.versions import PROTOCOL
@@ -49,7 +49,7 @@ class Mallory:
 
     def __init__(self, served: Served) -> None:
         host, _, port = served.address.rpartition(":")
-        self.client = Client(host, int(port), Token(served.token))
+        self.client = ParameterClient(host, int(port), Token(served.token))
         self.admitted = self.client._machine._session.admitted  # type: ignore[union-attr]  # it is here
         self.name, self.server = "mallory", self.admitted.servers[0][0]
         self.shards = [one for one in self.admitted.shards if one.server == self.server]
@@ -208,7 +208,7 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
             session.updates.unanswered[server] = replace(
                 wrong, kind="gradient", shards=(), versions=(), buffers=(), examples=()
             )
-        client._tell([m.Send(to, each) for to, each in session.updates.unanswered.items()])
+        client._enqueue([m.Send(to, each) for to, each in session.updates.unanswered.items()])
         assert client._lock.wait_for(lambda: not session.updates.unanswered, SECONDS)
         machine._on_refusal = kept  # type: ignore[method-assign]  # as it was
     assert len({each.reason for each in heard}) == 1 and not heard[0].is_retryable  # a resend hears the same
@@ -251,7 +251,7 @@ def test_an_update_that_comes_twice_counts_once_and_is_answered_again(
     number, session = machine._session.updates.number, machine.session
     again = replace(mallory.update, session=session, number=number, buffers=tuple(map(_ones, mallory.shards)))
     with client._lock:
-        client._tell([m.Send(mallory.server, again)] * 3)
+        client._enqueue([m.Send(mallory.server, again)] * 3)
     client.pull()
     client.push(-ones, 1)
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.optim import Combine
@@ -40,7 +40,7 @@ class Heard:
 @contextmanager
 def bunyip_cluster(
     workers: int, patterns: int, portion: int, travel: str, sizes: tuple[int, ...]
-) -> Iterator[tuple[Cluster, Heard]]:
+) -> Iterator[tuple[BatchCluster, Heard]]:
     """Workers that have begun: each has been granted a share once."""
     heard = Heard()
     settings = ClusterSettings(workers=workers, portion=portion, travel=travel, silent_seconds=4.0)  # type: ignore[arg-type]  # from the words of the command
@@ -54,7 +54,7 @@ def bunyip_cluster(
 class Search:
     """Evaluations as a line search asks for them: a new step length each."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BatchCluster) -> None:
         self._cluster, self._number = cluster, 0
         cluster.evaluate("x", "g")
         cluster.run([Combine("d", ((-1e-3, "g"),))])
@@ -68,7 +68,7 @@ class Search:
         return time.perf_counter() - began
 
 
-def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[float, float]]:
+def beside_alone(cluster: BatchCluster, alone: Alone, rounds: int) -> list[tuple[float, float]]:
     """Seconds of a gradient: of processes by themselves, and of the cluster, round by round."""
     search = Search(cluster)
     for _ in range(2):
@@ -76,7 +76,7 @@ def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[floa
     return [(alone.seconds(), search.seconds()) for _ in range(rounds)]
 
 
-def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> list[tuple[float, float]]:
+def slowed(cluster: BatchCluster, share: float, rounds: int, settling: int = 3) -> list[tuple[float, float]]:
     """Seconds of a gradient undisturbed, and with one worker at a share of its speed (0: stopped)."""
     search, found = Search(cluster), []
     victim = next(iter(cluster.workers.values()))
@@ -96,7 +96,7 @@ def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> li
 
 
 def killed(
-    cluster: Cluster, heard: Heard, every_seconds: float, rounds: int
+    cluster: BatchCluster, heard: Heard, every_seconds: float, rounds: int
 ) -> tuple[list[tuple[float, float]], list[float], bool]:
     """Gradients a second in stretches of ``every_seconds``: undisturbed, and with a worker killed, in turns;
     how soon another joined; whether every portion counted once in every evaluation."""
@@ -121,7 +121,7 @@ def killed(
     return pairs, joined, is_whole
 
 
-def _killer(cluster: Cluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
+def _killer(cluster: BatchCluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
     """Kills a worker once half of the evaluation is done."""
 
     def kill(status: ClusterStatus) -> None:

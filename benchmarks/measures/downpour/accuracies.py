@@ -66,7 +66,7 @@ class Accurate:
         """Two replicas for so long; with ``every``, the older one is killed that often, and started again."""
         recipe, kills = self.recipe(2, rate, seed), 0
         with opened(recipe, self._store, self._rows) as learning:
-            learning.go_on()
+            learning.resume()
             began = time.monotonic()
 
             def look() -> None:

@@ -57,7 +57,7 @@ class Growing:
         """Samples a second of replicas behind one server, and the processor time of a step."""
         recipe = parse(dump(self._recipe), overrides=[f"cluster.workers={count}"])
         with opened(recipe, self._store, self._rows) as learning:
-            learning.go_on()
+            learning.resume()
             learning.proceed(SETTLING_SECONDS)
             speed, used = stretch(learning, self._seconds)
             size = learning.size

@@ -85,7 +85,7 @@ def _trained(form: str, units: int, batch: int, steps: int, folder: Path, memory
     store = open_store(recipe, folder / "stores")
     with opened(recipe, store, folder / "rows", run=folder) as replicas:
         memory.check()
-        replicas.go_on()
+        replicas.resume()
         proceed_until(replicas, lambda: replicas.ledger.total.counted >= batch, memory.check)
         began, before = time.perf_counter(), replicas.ledger.total.counted
         last = before + steps * batch

@@ -50,7 +50,7 @@ def main(told: dict[str, object]) -> None:
             PoolSettings(servers=feeding.workers),
             {"store": serving.store, "cache_bytes": serving.cache_bytes, "varying": feeding.tables},
             token,
-            {client.name: client.own_address},
+            {client.name: client.address},
         )
         held.enter_context(pool)
         shape = store.shape

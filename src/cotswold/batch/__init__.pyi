@@ -1,4 +1,4 @@
-from .interface import Cluster as Cluster
+from .interface import BatchCluster as BatchCluster
 from .interface import ClusterFailedError as ClusterFailedError
 from .interface import ClusterSettings as ClusterSettings
 from .interface import ClusterStatus as ClusterStatus
@@ -9,7 +9,7 @@ from .interface import Work as Work
 from .interface import open_cluster as open_cluster
 
 __all__ = [
-    "Cluster",
+    "BatchCluster",
     "ClusterFailedError",
     "ClusterSettings",
     "ClusterStatus",

@@ -39,7 +39,7 @@ def worker_context(
     both end with the block.
 
     Args:
-        reach: Fields of `EndpointSettings`. The token is in the environment.
+        endpoint_settings: Fields of `EndpointSettings`. The token is in the environment.
         device: Device, as for `select_device`; it becomes this thread's device.
         place: Place of the process, as for `select_device`.
         make_post: Create the messenger over the endpoint; its endpoint is closed with the block.

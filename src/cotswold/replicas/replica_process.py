@@ -33,7 +33,7 @@ from cotswold.processes.worker_context import worker_context
 from cotswold.processes.worker_thread import WorkerThread
 from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, StepSettings
 from cotswold.replicas.vectors import vectors_like
-from cotswold.replicas.work import Meeting, RankedWork, ReplicaWork, Steps
+from cotswold.replicas.work import RankedWork, ReplicaEndpoint, ReplicaWork, Steps
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of, products_of
@@ -51,13 +51,13 @@ from cotswold.wire.lifecycle import (
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 _TICK_SECONDS = 0.05
-_TELL_SECONDS = 0.1
+_METRICS_SECONDS = 0.1
 """Seconds between two reports of computed steps."""
-_SAY_SECONDS = 1.0
+_ACTIVITY_SECONDS = 1.0
 """Seconds after which an unchanged state is reported again."""
-_WITHOUT_SECONDS = 2.0
+_PEER_LOST_SECONDS = 2.0
 """Seconds to wait for the dismissal after a server is lost; a normal end dismisses the replica."""
-_AHEAD = 4
+_STEPS_AHEAD = 4
 """Steps whose samples are requested in advance, at most."""
 
 
@@ -82,14 +82,14 @@ def main(
     The token is in the environment.
 
     Args:
-        reach: Fields of `EndpointSettings`.
+        endpoint_settings: Fields of `EndpointSettings`.
         pace: Fields of `Pace`.
         stepping: Fields of `StepSettings`.
         silent_seconds: Seconds after which a step without progress hangs.
         device: As for `select_device`.
         place: As for `select_device`.
         controllers: As for `messengers_of`.
-        standing_run: As for `messengers_of`.
+        cluster_run: As for `messengers_of`.
 
     Raises:
         UserError: If there is no such work.
@@ -136,37 +136,37 @@ class ReplicaProcess:
         samples = pace.batch * pace.n_push * min(pace.stretch, GROWS)
         self._accumulation: Steps
         self._ranks: RankFanout | None = None
-        self._others: tuple[str, ...] = ()
+        self._other_ranks: tuple[str, ...] = ()
         """Names of its other ranks."""
         if isinstance(work, RankedWork):
             self._ranks = RankFanout(name)
-            self._others = tuple(rank_name(name, rank) for rank in range(1, work.ranks))
-            meeting = Meeting(
+            self._other_ranks = tuple(rank_name(name, rank) for rank in range(1, work.ranks))
+            meeting = ReplicaEndpoint(
                 name, messenger.endpoint.address, endpoint_settings.as_dict(), stepping.own, samples
             )
-            self._accumulation = work.meet(meeting)
+            self._accumulation = work.connect_ranks(meeting)
         else:
             vectors = vectors_like(parameters)
             told = self._layout, stepping.own, samples, vectors, stepping.beyond
             self._accumulation = Accumulation(work, *told)
-        self._absent = set(self._others)
+        self._absent = set(self._other_ranks)
         """Ranks that have sent no message yet."""
         size = self._initial.size
         self._lock = threading.Lock()
         """Guards the state machine, and the reports of steps."""
         self._machine = Replica(m.Join(name, 0, messenger.endpoint.address, work.patterns, size), pace)
         self._worker_thread = WorkerThread()
-        self._watch = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
+        self._hang_detector = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         self._seed = 0
-        self._learnt = StepMetrics(name, 0, 0, 0.0, (), 0.0)
-        self._first: StepMetrics | None = None
+        self._metrics = StepMetrics(name, 0, 0, 0.0, (), 0.0)
+        self._first_metrics: StepMetrics | None = None
         """Report of its first step, sent separately: it tells the run where the loss began."""
-        self._leaving: str | None = None
-        self._ticked = self._told = 0.0
-        self._doing: tuple[float, object] = (0.0, None)
+        self._leave_reason: str | None = None
+        self._ticked = self._reported_at = 0.0
+        self._last_activity: tuple[float, object] = (0.0, None)
         """Time and content of the last report of its state."""
         self._servers: set[str] = set()
-        self._without: tuple[float, str] | None = None
+        self._lost_peer: tuple[float, str] | None = None
         """Time at which a server or a rank was lost, and its name."""
         messenger.endpoint.watch(self._worker_thread.fileno())
 
@@ -183,12 +183,12 @@ class ReplicaProcess:
         while self._machine.state is not ReplicaState.GONE:
             self._tick(time.monotonic())
             self._attend(self._messenger.receive(_TICK_SECONDS))
-        self._tell()
+        self._report_progress()
         self._worker_thread.close()
 
     def leave(self, reason: str) -> None:
         """Leave once its assigned samples count; a signal handler may call it."""
-        self._leaving = reason
+        self._leave_reason = reason
 
     # --- messages: the endpoint's thread ---
 
@@ -196,7 +196,7 @@ class ReplicaProcess:
         """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
             case Received(sender, message):
-                self._hear(sender, message)
+                self._on_message(sender, message)
             case PeerMoved(peer):
                 with self._lock:
                     sends = self._machine.resend(peer)
@@ -205,18 +205,18 @@ class ReplicaProcess:
                 self._worker_thread.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-            case Lost(peer, why) if peer in self._servers or peer in self._others:
-                self._miss(f"{peer} ({why})")
+            case Lost(peer, why) if peer in self._servers or peer in self._other_ranks:
+                self._on_peer_lost(f"{peer} ({why})")
             case _:
                 pass
 
-    def _hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, GetParameters):
             self._messenger.send(m.COORDINATOR, Parameters((raw(self._initial),)))
         if isinstance(message, RankReady):
             self._absent.discard(sender)
-        if isinstance(message, RankLost) and sender in self._others:
-            self._miss(f"{message.server} ({message.why}), as {sender} says")
+        if isinstance(message, RankLost) and sender in self._other_ranks:
+            self._on_peer_lost(f"{message.server} ({message.why}), as {sender} says")
         if self._ranks is not None and isinstance(message, m.PulledNewer | m.PulledPart):
             pulled = self._ranks.receive(sender, message)
             if pulled is None:
@@ -243,42 +243,42 @@ class ReplicaProcess:
         self._messenger.meet(admitted.servers)
         if self._ranks is not None and isinstance(self._work, RankedWork):
             self._ranks.enter(self._work.rank_of(admitted.shards))
-        for name in self._others:
+        for name in self._other_ranks:
             self._messenger.send(name, admitted)
         self._accumulation.lay(admitted.shards)
         self._seed = int(json.loads(admitted.settings)["seed"])
 
-    def _miss(self, whom: str) -> None:
-        self._without = self._without or (time.monotonic(), whom)
+    def _on_peer_lost(self, peer: str) -> None:
+        self._lost_peer = self._lost_peer or (time.monotonic(), peer)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._watch.look(now)
-        if self._without is not None and now - self._without[0] > _WITHOUT_SECONDS:
-            raise MachineError(f"{self._name} lost {self._without[1]}; check the network between them")
+        self._hang_detector.check(now)
+        if self._lost_peer is not None and now - self._lost_peer[0] > _PEER_LOST_SECONDS:
+            raise MachineError(f"{self._name} lost {self._lost_peer[1]}; check the network between them")
         with self._lock:
             sends = self._machine.tick(now)
-            if self._leaving is not None:
-                sends += self._machine.leave(self._leaving)
-                self._leaving = None
+            if self._leave_reason is not None:
+                sends += self._machine.leave(self._leave_reason)
+                self._leave_reason = None
         self._deliver(sends)
-        if now - self._told >= _TELL_SECONDS:
-            self._told = now
-            self._tell()
+        if now - self._reported_at >= _METRICS_SECONDS:
+            self._reported_at = now
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Report the steps computed since the last report."""
         with self._lock:
-            learnt, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
+            learnt, self._metrics = self._metrics, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
             what, waits_for = self._machine.activity
         if learnt.steps:
             self._messenger.send(m.COORDINATOR, learnt)
         now = time.monotonic()
-        if (what, waits_for) != self._doing[1] or now - self._doing[0] >= _SAY_SECONDS:
-            self._doing = now, (what, waits_for)
-            seconds = max(0.0, now - self._worker_thread.moved_at)
+        if (what, waits_for) != self._last_activity[1] or now - self._last_activity[0] >= _ACTIVITY_SECONDS:
+            self._last_activity = now, (what, waits_for)
+            seconds = max(0.0, now - self._worker_thread.progress_at)
             self._messenger.send(m.COORDINATOR, ActivityReport(self._name, what, waits_for, seconds))
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
@@ -303,11 +303,14 @@ class ReplicaProcess:
             closes = task.closes if self._ranks is not None else self._closes(task)
             parts, pushed = self._accumulation.close() if closes else (None, {})
             with self._lock:
-                learnt = _added(self._learnt, found, time.perf_counter() - began, pushed)
-                self._learnt = replace(learnt, pushes=learnt.pushes + (parts is not None))
-                if self._first is None:
-                    self._first, self._learnt = self._learnt, StepMetrics(self._name, 0, 0, 0.0, (), 0.0)
-                    self._worker_thread.call_in_main(partial(self._report, self._first))
+                learnt = _added(self._metrics, found, time.perf_counter() - began, pushed)
+                self._metrics = replace(learnt, pushes=learnt.pushes + (parts is not None))
+                if self._first_metrics is None:
+                    self._first_metrics, self._metrics = (
+                        self._metrics,
+                        StepMetrics(self._name, 0, 0, 0.0, (), 0.0),
+                    )
+                    self._worker_thread.call_in_main(partial(self._report, self._first_metrics))
                 sends = self._machine.finish_step(parts, time.monotonic())
                 task = self._machine.task()
                 self._worker_thread.step_finished()
@@ -323,7 +326,7 @@ class ReplicaProcess:
         samples = samples_of(self._work, self._seed, *task.samples)
         if isinstance(self._work, FedWork) and self._work.is_fed:
             with self._lock:
-                coming = self._machine.upcoming(_AHEAD)
+                coming = self._machine.upcoming(_STEPS_AHEAD)
             self._work.expect([samples, *(samples_of(self._work, self._seed, *each) for each in coming)])
         self._accumulation.begin(task)
         rate = self._schedule.rate(task.rate, task.samples[0])

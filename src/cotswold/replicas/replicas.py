@@ -30,8 +30,8 @@ from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
-from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.monitor import ProcessLocation, ReplicaStatus, ServerStatus
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replicas.startup import ReplicaSettings, ReplicaStartup, StartedReplicas
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
@@ -76,7 +76,7 @@ class Replicas:
     """Replicas that train; use in a ``with`` statement, or `close`."""
 
     def __init__(self, opened: StartedReplicas) -> None:
-        self._coordinator, self._begun = opened.coordinator, opened.begun
+        self._coordinator, self._processes = opened.coordinator, opened.processes
         self._machine = opened.coordinator.machine
         self.vectors = opened.vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
@@ -91,17 +91,17 @@ class Replicas:
     @property
     def size(self) -> int:
         """Length of a vector."""
-        return self._begun.made.size
+        return self._processes.work.size
 
     @property
     def samples(self) -> int:
         """Samples of an epoch."""
-        return self._begun.made.patterns
+        return self._processes.work.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
         """FLOPs of one sample, as the work states them."""
-        return self._begun.made.flops
+        return self._processes.work.flops
 
     @property
     def ledger(self) -> SampleLedger:
@@ -139,47 +139,47 @@ class Replicas:
             ledger.total,
             ledger.open,
             len(self._machine.members),
-            self._replicas_now(),
-            self._servers_now(),
+            self._replica_statuses(),
+            self._server_statuses(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
             None if self.evaluator is None else self.evaluator.status(),
         )
 
-    def unheard(self) -> str:
+    def silence_text(self) -> str:
         """The processes that do not answer, and for how long, in words; empty if all answer."""
-        return self._coordinator.unheard(time.monotonic())
+        return self._coordinator.silence_text(time.monotonic())
 
     @property
-    def servers_patience(self) -> float:
+    def server_timeout(self) -> float:
         """Seconds that servers may stay silent before the run ends."""
-        return self._coordinator.servers_patience
+        return self._coordinator.server_timeout
 
-    def watch(self, on_tick: Callable[[], None]) -> None:
+    def call_on_tick(self, on_tick: Callable[[], None]) -> None:
         """Call a function several times a second, also while waiting; it must not block."""
         self._coordinator.on_tick = on_tick
 
-    def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
+    def _replica_statuses(self) -> tuple[ReplicaStatus, ...]:
         members, now = self._machine.members, time.monotonic()
-        watching, process_group = self._coordinator.watching, self._coordinator.process_group
+        watching, process_group = self._coordinator.monitor, self._coordinator.process_group
         found = []
         for name in sorted(process_group.workers, key=lambda each: (len(each), each)):
             session = members.session(name)
             in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
             heard = 0.0 if session is None else members.of[session].heard
-            place = Place(name, process_group.machine_of(name), process_group.pid_of(name))
+            place = ProcessLocation(name, process_group.machine_of(name), process_group.pid_of(name))
             found.append(watching.replica(place, in_hand, heard, now))
         return tuple(found)
 
-    def _servers_now(self) -> tuple[ServerStatus, ...]:
+    def _server_statuses(self) -> tuple[ServerStatus, ...]:
         watching, process_group, now = (
-            self._coordinator.watching,
+            self._coordinator.monitor,
             self._coordinator.process_group,
             time.monotonic(),
         )
-        shards = Counter(one.server for one in self._begun.shards)
+        shards = Counter(one.server for one in self._processes.shards)
         return tuple(
-            watching.server(_place_of(process_group, name), shards[name], now)
+            watching.server(_location_of(process_group, name), shards[name], now)
             for name in self._coordinator.servers
             if process_group.is_watched(name) or self._coordinator.outlived
         )
@@ -212,7 +212,7 @@ class Replicas:
         self._machine.is_paused, ledger = True, self._machine.ledger
         self._coordinator.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Assign samples again."""
         self._machine.is_paused = False
 
@@ -225,17 +225,17 @@ class Replicas:
         answer."""
         return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
 
-    def _read(self, name: str, ask: RequestFunction) -> ChunkedRead:
-        pieces = ChunkedRead(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
+    def _read(self, name: str, request: RequestFunction) -> ChunkedRead:
+        pieces = ChunkedRead(self._processes.shards, name, self._processes.work.dtype, self.size, request)
         self._coordinator.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
     # --- snapshots ---
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ParameterSnapshot:
         """The state of the run while no samples are open: paused, or over."""
         versions: dict[int, int] = {}
-        while len(versions) < len(self._begun.shards):  # some may be moving to another server
+        while len(versions) < len(self._processes.shards):  # some may be moving to another server
             self._coordinator.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
         self._machine.ledger.tear()  # servers may have lost their memory after the end
@@ -254,7 +254,7 @@ class Replicas:
         """True if all servers have frozen the state of a checkpoint, which can be taken."""
         return self._machine.frozen_ledger is not None
 
-    def take_checkpoint(self) -> Snapshot:
+    def take_checkpoint(self) -> ParameterSnapshot:
         """Return the frozen state while replicas train. Raises as `proceed`."""
         assert self.is_frozen, "a checkpoint is taken once it is frozen"
         while True:
@@ -262,7 +262,7 @@ class Replicas:
             try:
                 vectors, versions = self._read_frozen(number)
             except MachineError:
-                if not self._is_begun_anew(number):
+                if not self._restarted_checkpoint(number):
                     raise
                 self._coordinator.wait(lambda: self.is_frozen)
             else:
@@ -275,7 +275,7 @@ class Replicas:
             vectors[name], versions = torch.from_numpy(pieces.whole), pieces.versions
         return vectors, versions
 
-    def _is_begun_anew(self, number: int) -> bool:
+    def _restarted_checkpoint(self, number: int) -> bool:
         """True if a server has lost its frozen state, as the next order shows."""
         deadline = time.monotonic() + self._machine.rules.silent_seconds
         while self._machine.checkpoint == number and time.monotonic() < deadline:
@@ -284,9 +284,9 @@ class Replicas:
 
     def _snapshot(
         self, ledger: SampleLedger, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
-    ) -> Snapshot:
-        by_number = tuple(versions[shard.number] for shard in self._begun.shards)
-        return Snapshot(ledger, vectors, by_number, self._machine.counters)
+    ) -> ParameterSnapshot:
+        by_number = tuple(versions[shard.number] for shard in self._processes.shards)
+        return ParameterSnapshot(ledger, vectors, by_number, self._machine.counters)
 
     @property
     def are_outlived(self) -> bool:
@@ -308,7 +308,7 @@ class Replicas:
             return [name for name in asked if name in here and name not in counts]
 
         def asking() -> list[m.Send]:
-            return [m.Send(name, cast(m.Message, coordinator.counting)) for name in owing()]
+            return [m.Send(name, cast(m.Message, coordinator.counters_request)) for name in owing()]
 
         coordinator.deliver(asking())
         coordinator.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
@@ -329,11 +329,11 @@ class Replicas:
         self.close()
 
 
-def _place_of(process_group: ProcessGroup, name: str) -> Place:
+def _location_of(process_group: ProcessGroup, name: str) -> ProcessLocation:
     """Location of a server; unknown for a standalone cluster."""
     if not process_group.is_watched(name):
-        return Place(name, "a cluster", 0)
-    return Place(name, process_group.machine_of(name), process_group.pid_of(name))
+        return ProcessLocation(name, "a cluster", 0)
+    return ProcessLocation(name, process_group.machine_of(name), process_group.pid_of(name))
 
 
 def open_replicas(
@@ -341,7 +341,7 @@ def open_replicas(
     work: str,
     arguments: Mapping[str, object],
     *,
-    snapshot: Snapshot | None = None,
+    snapshot: ParameterSnapshot | None = None,
     vectors: Mapping[str, Tensor] | None = None,
     evaluator: EvaluatorTask | None = None,
     processes: Processes | None = None,

@@ -59,13 +59,13 @@ from cotswold.wire.messenger import AnyMessage, Messenger
 PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
 """Modules that the fork server imports once."""
 _TICK_SECONDS = 0.05
-_ORDER_SECONDS = 0.1
+_STATE_SECONDS = 0.1
 _BEAT_SECONDS = 0.5
 _LAST_SECONDS = 5.0
 """Seconds to wait at the end until servers have applied their queued updates."""
 _ROOM = 16
 """Updates of all shards that may be queued on a server before clients must retry."""
-_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
+_RECEIVED = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ class _ServiceStartup(Startup):
     ) -> None:
         task = WorkDescription("", {}, logs, settings.host)
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
-        self._serving_settings = settings
+        self._service_settings = settings
         self._run = f"run-{secrets.token_hex(8)}"
 
     def open_serving(
         self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: SampleCounts | None
     ) -> ParameterService:
         """Start all processes; ``vectors`` must contain the parameters."""
-        chosen = self._serving_settings
+        chosen = self._service_settings
         point: Array = vectors[POINT].numpy()
         made = WorkerReady(
             m.COORDINATOR,
@@ -151,7 +151,7 @@ class _ServiceStartup(Startup):
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
         self.process_group.spawn(0)  # clients are not our processes
-        shards, names = self._served(made)
+        shards, names = self._start_servers(made)
         rules = DispatcherSettings(
             self._run,
             ANY,
@@ -160,11 +160,11 @@ class _ServiceStartup(Startup):
             chosen.rate,
             assignment_samples=1,
             assignments_ahead=1,
-            state_seconds=_ORDER_SECONDS,
+            state_seconds=_STATE_SECONDS,
             beat_seconds=_BEAT_SECONDS,
             silent_seconds=chosen.silent_seconds,
         )
-        servers = [(name, self._serving[name]) for name in names]
+        servers = [(name, self._server_addresses[name]) for name in names]
         ledger = ClientLedger(before)
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
@@ -175,8 +175,8 @@ class _ServiceStartup(Startup):
             write_vector(coordinator, shards, names, name, value.numpy())
         return ParameterService(coordinator, made, (POINT, *kept), ledger)
 
-    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
-        chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
+    def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
+        chosen, item_bytes = self._service_settings, np.dtype(made.dtype).itemsize
         room = _ROOM * made.size * item_bytes
         columns = {name: columns for name, _, columns in made.layout}
         settings = AsyncSettings(
@@ -222,7 +222,7 @@ class ServiceCoordinator(CoordinatorLoop):
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, ConnectRequest):
             self.messenger.send(sender, self._terms)
-        elif isinstance(message, _HEARD):
+        elif isinstance(message, _RECEIVED):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
@@ -233,12 +233,12 @@ class ServiceCoordinator(CoordinatorLoop):
         self.machine.on_exit(name, why)
 
     def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
+        self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
-        self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
+        self._abandoned.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
             raise ClusterFailedError(
@@ -256,7 +256,7 @@ class ParameterService:
         vectors: tuple[str, ...],
         ledger: ClientLedger,
     ) -> None:
-        self._coordinator, self._made, self._ledger = coordinator, made, ledger
+        self._coordinator, self._work, self._ledger = coordinator, made, ledger
         self._machine = coordinator.machine
         self.vectors = vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
@@ -316,7 +316,7 @@ class ParameterService:
 
         for server in self._coordinator.servers:
             self._coordinator.messenger.send(server, CountersRequest())
-        self._coordinator.hearing(hear, lambda: len(counts) == len(self._coordinator.servers))
+        self._coordinator.handle_until(hear, lambda: len(counts) == len(self._coordinator.servers))
         self._counts = counts
 
     def read(self) -> dict[str, Tensor]:
@@ -333,14 +333,14 @@ class ParameterService:
         vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
         return vectors, machine.take_checkpoint().total
 
-    def _read(self, name: str, ask: RequestFunction) -> Tensor:
-        pieces = ChunkedRead(self._machine.shards, name, self._made.dtype, self._made.size, ask)
+    def _read(self, name: str, request: RequestFunction) -> Tensor:
+        pieces = ChunkedRead(self._machine.shards, name, self._work.dtype, self._work.size, request)
 
         def hear(message: AnyMessage) -> None:
             self._coordinator.deliver(pieces.hear(message))
 
         self._coordinator.deliver(pieces.asking())
-        self._coordinator.hearing(hear, lambda: not pieces.owing)
+        self._coordinator.handle_until(hear, lambda: not pieces.owing)
         return torch.from_numpy(pieces.whole)
 
     def finish(self) -> None:

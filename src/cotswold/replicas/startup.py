@@ -35,9 +35,9 @@ from cotswold.processes.credentials import inherited_credentials
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, StepSettings
 from cotswold.replicas.coordinator_loop import ReplicaCoordinator
-from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
+from cotswold.replicas.evaluator import EvaluatorHandle, EvaluatorTask
 from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, ReplicatedCoordinator
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, places_by_name
@@ -57,8 +57,8 @@ _BEAT_SECONDS = 0.1
 _BUCKETS = 8
 """Buckets per server: enough to spread a lost server's buckets over all others, few enough to be cheap."""
 _CONTROLLERS_SECONDS = 10.0
-_ASK_SECONDS = 0.3
-_HANDS = 8
+_REQUEST_SECONDS = 0.3
+_ASSIGNMENT_BATCHES = 8
 """Batches per assignment of a replica, at most; and assignments per epoch, at least."""
 
 
@@ -119,8 +119,8 @@ class ReplicaSettings:
         """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
         ones. Raises UserError for invalid values."""
         batch, push = self.pace.batch, self.pace.n_push
-        batches = made.patterns // (batch * _HANDS * self.processes.workers)
-        pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with the assignment
+        batches = made.patterns // (batch * _ASSIGNMENT_BATCHES * self.processes.workers)
+        pushes = max(1, min(_ASSIGNMENT_BATCHES, batches) // push)  # accumulations end with the assignment
         try:
             return DispatcherSettings(
                 run,
@@ -147,10 +147,10 @@ class StartedReplicas:
     """Running replicas, and their servers."""
 
     coordinator: ReplicaCoordinator
-    begun: StartedProcesses
+    processes: StartedProcesses
     vectors: tuple[str, ...]
     """Names of the vectors: the parameters first, then the state of the update rule."""
-    evaluator: Evaluator | None
+    evaluator: EvaluatorHandle | None
 
 
 class ReplicaStartup(Startup):
@@ -167,7 +167,7 @@ class ReplicaStartup(Startup):
         token: Token,
         endpoint: Endpoint,
         on_event: OnEvent,
-        snapshot: Snapshot | None,
+        snapshot: ParameterSnapshot | None,
         vectors: Mapping[str, Tensor],
         evaluator: EvaluatorTask | None,
         held: ExitStack,
@@ -178,7 +178,7 @@ class ReplicaStartup(Startup):
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._evaluator = evaluator
-        self._keepers: RunCluster | StandaloneCluster | None = None
+        self._cluster: RunCluster | StandaloneCluster | None = None
         if isinstance(self._messenger, RoutedMessenger):
             if settings.processes.ranks > 1:
                 raise UserError(
@@ -186,36 +186,36 @@ class ReplicaStartup(Startup):
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
-                self._keepers = StandaloneCluster(self._messenger, self._controllers, self._run, note)
+                self._cluster = StandaloneCluster(self._messenger, self._controllers, self._run, note)
             else:
-                self._keepers = RunCluster(
+                self._cluster = RunCluster(
                     settings.processes, self.process_group, self._messenger, self._call_with, held
                 )
 
     def open_replicas(self) -> StartedReplicas:
         """Start all processes."""
-        begun, snapshot = self._begun(), self._snapshot
-        rules = self._learning.dispatch(begun.made, self._run)
+        begun, snapshot = self._start_processes(), self._snapshot
+        rules = self._learning.dispatch(begun.work, self._run)
         ledger = None if snapshot is None else snapshot.ledger
         counters = None if snapshot is None else snapshot.counters
         if ledger is not None and ledger.samples != rules.samples:
             raise UserError(f"the run had {ledger.samples} samples, but the data set now has {rules.samples}")
-        servers = [(name, self._serving.get(name, "")) for name in begun.servers]
+        servers = [(name, self._server_addresses.get(name, "")) for name in begun.servers]
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
-        coordinator = self._coordinator(machine, begun.made)
+        coordinator = self._coordinator(machine, begun.work)
         evaluator = None
         if self._evaluator is not None:
-            evaluator = Evaluator(coordinator, self._evaluator_of, begun.shards, begun.made.dtype)
+            evaluator = EvaluatorHandle(coordinator, self._evaluator_of, begun.shards, begun.work.dtype)
         names = self._write(coordinator, begun)
         for received in self._joins:
-            coordinator.hear_again(received.sender, received.message)
+            coordinator.handle_again(received.sender, received.message)
         return StartedReplicas(coordinator, begun, names, evaluator)
 
     def _write(self, coordinator: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
-        zeros = np.zeros(begun.made.size, begun.made.dtype)
-        firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.keeps, zeros)}
+        zeros = np.zeros(begun.work.size, begun.work.dtype)
+        firsts = {POINT: begun.parameters, **dict.fromkeys(self._learning.rule.keeps, zeros)}
         # the parameters come last: replicas start when they arrive
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
@@ -226,10 +226,10 @@ class ReplicaStartup(Startup):
 
     # --- replicated servers ---
 
-    def _served(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
-        if self._keepers is None:
+    def _start_servers(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+        if self._cluster is None:
             return super()._served(made)
-        keepers, description = self._keepers, self._described(made)
+        keepers, description = self._cluster, self._description(made)
         check_description(description)
         vectors = 1 + len(self._learning.rule.keeps)
         check_messages(description, vectors, self._messenger.endpoint.message_bytes)
@@ -252,17 +252,17 @@ class ReplicaStartup(Startup):
             if not is_told and now - began > USUAL_SECONDS:
                 is_told = True
                 self._on_event("waiting", {"name": where, "sentence": f"waiting for a controller at {where}"})
-            if now - asked > _ASK_SECONDS:
+            if now - asked > _REQUEST_SECONDS:
                 asked = now
                 servers.ask()
-            match self._messenger.receive(_ASK_SECONDS):
+            match self._messenger.receive(_REQUEST_SECONDS):
                 case Received(_, m.StatusReply() as looked):
                     servers.happened(looked)  # no event of them belongs to the run
                     return
                 case Received() as received:
-                    self._hear(received)
+                    self._on_message(received)
                 case Ready(descriptor):
-                    self._ended(descriptor)
+                    self._on_descriptor_ready(descriptor)
                 case _:
                     pass
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
@@ -272,20 +272,20 @@ class ReplicaStartup(Startup):
         raise MachineError(f"{said}: {why_unreached(places, lost)}")
 
     def _coordinator(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
-        if self._keepers is None:
+        if self._cluster is None:
             return ReplicaCoordinator(self._messenger, self.process_group, machine, self._on_event)
         patience = self._settings.alone_seconds
         coordinator = ReplicatedCoordinator(
-            self.process_group, machine, self._on_event, self._keepers, patience
+            self.process_group, machine, self._on_event, self._cluster, patience
         )
-        description = self._described(made)
-        servers = self._settings.servers if isinstance(self._keepers, RunCluster) else 1
+        description = self._description(made)
+        servers = self._settings.servers if isinstance(self._cluster, RunCluster) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)
         coordinator.create(wanted, self._settings.start_seconds)
         return coordinator
 
-    def _described(self, made: WorkerReady) -> Description:
-        told = self._told_servers(made)
+    def _description(self, made: WorkerReady) -> Description:
+        told = self._server_arguments(made)
         return Description(
             self._run,
             made.layout,
@@ -297,10 +297,10 @@ class ReplicaStartup(Startup):
             self._learning.name[:NAME_LETTERS],
         )
 
-    def _hear(self, received: Received) -> None:
+    def _on_message(self, received: Received) -> None:
         message = received.message
-        if self._keepers is not None and isinstance(message, ServerReady):
-            self._keepers.heard(message, ())
+        if self._cluster is not None and isinstance(message, ServerReady):
+            self._cluster.heard(message, ())
         else:
             super()._hear(received)
 
@@ -313,12 +313,12 @@ class ReplicaStartup(Startup):
         outward = ClusterEndpoints(m.COORDINATOR, self._run, endpoint_settings)
         return RoutedMessenger(self._endpoint, self._controllers, outward)
 
-    def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    def _work_arguments(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         made = super()._at_work(name, work, arguments)
-        if self._keepers is None:
+        if self._cluster is None:
             return made
         standing = {"cluster_run": self._run} if self._controllers else {}
-        return {**made, "controllers": self._keepers.controllers, **standing}
+        return {**made, "controllers": self._cluster.controllers, **standing}
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
@@ -329,7 +329,7 @@ class ReplicaStartup(Startup):
 
     def _evaluator_of(self, name: str) -> Call:
         assert self._evaluator is not None, "an evaluator exists"
-        made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
+        made = self._work_arguments(name, self._evaluator.work, self._evaluator.arguments)
         return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
     def _call_with(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
@@ -340,17 +340,17 @@ class ReplicaStartup(Startup):
         }
         return self._call(name, role, {**told, **arguments})
 
-    def _told_worker(self, name: str) -> Mapping[str, object]:
+    def _worker_arguments(self, name: str) -> Mapping[str, object]:
         stepping, stretch = self._learning.stepping, 1
-        if self._keepers is None:
+        if self._cluster is None:
             stepping = replace(stepping, beyond=0)  # no bucket moves
         else:
             stretch = GROWS_MOVING if stepping.beyond else GROWS
         pace = replace(self._learning.pace, applies_locally=self._learning.own == "pushed", stretch=stretch)
-        device = {"device": self._learning.device, "place": self.process_group.place_of(name)}
+        device = {"device": self._learning.device, "place": self.process_group.slot_of(name)}
         return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
-    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
+    def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
         room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
         settings = AsyncSettings(

@@ -17,7 +17,7 @@ import torch
 from tests.support.replicas.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import MachineError, UserError
@@ -32,7 +32,7 @@ from cotswold.wire.messenger import AnyMessage, Received
 WORK = "tests.support.replicas.works:least_squares"
 PATTERNS, SIZE = 1003, 50
 
-Opener = Callable[..., Cluster]
+Opener = Callable[..., BatchCluster]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def opened(fork_server: ForkServer) -> Opener:
         arguments: Mapping[str, object] | None = None,
         events: list[tuple[str, Mapping[str, object]]] | None = None,
         **settings: Any,
-    ) -> Cluster:
+    ) -> BatchCluster:
         chosen = ClusterSettings(**{"portion": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
         given = {"patterns": PATTERNS, "size": SIZE} if arguments is None else arguments
         heard = [] if events is None else events
@@ -101,7 +101,7 @@ def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
             assert after.received_bytes - before.received_bytes < 8_000
 
 
-def trajectory(cluster: Cluster, steps: int = 6) -> list[float]:
+def trajectory(cluster: BatchCluster, steps: int = 6) -> list[float]:
     method = LBFGSMethod(cluster.vectors, cluster.objective)
     found = [method.step().value for _ in range(steps)]
     method.flush()
@@ -158,7 +158,7 @@ def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened:
         evaluate_until(cluster, lambda: cluster.status().workers == 2, value)
 
 
-def evaluate_until(cluster: Cluster, holds: Callable[[], bool], value: float) -> None:
+def evaluate_until(cluster: BatchCluster, holds: Callable[[], bool], value: float) -> None:
     deadline = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < deadline, "it never came"
@@ -175,7 +175,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         assert again.value == pytest.approx(first.value, rel=1e-13)
         portions = cluster.counted(first.patterns)
         assert sum(len(cluster.portion_patterns(each)) for each in portions) == first.samples
-        part = cluster.part(first.patterns, 0.2)
+        part = cluster.subset(first.patterns, 0.2)
         assert cluster.evaluate("x", "g", patterns=part).samples < 0.3 * first.samples
         assert set(cluster.counted(part)) < set(portions)
         other = cluster.evaluate("x", "g")
@@ -192,7 +192,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
 def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
     seen: list[ClusterStatus] = []
     with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
-        part = cluster.part(cluster.evaluate("x", None).patterns, 0.3)
+        part = cluster.subset(cluster.evaluate("x", None).patterns, 0.3)
         cluster.watch(seen.append)
         cluster.evaluate("x", "g", patterns=part)
         samples = 20 * len(cluster.counted(part))

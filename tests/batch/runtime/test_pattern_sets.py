@@ -23,34 +23,34 @@ DEALING = ChunkPermutation(0, 1000, 10)
 def test_all_patterns_are_a_set_without_being_drawn() -> None:
     sets = PatternSets(DEALING)
     assert sets.portions(ALL) == tuple(range(100))
-    assert sets.drawn(range(100)) == ALL
+    assert sets.add_drawn(range(100)) == ALL
 
 
 def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
     sets = PatternSets(DEALING)
-    name = sets.drawn(range(0, 100, 2))
-    part = sets.part(name, 0.1)
+    name = sets.add_drawn(range(0, 100, 2))
+    part = sets.subset(name, 0.1)
     assert len(sets.portions(part)) == 5
-    assert sets.portions(sets.part(name, 0.1)) == sets.portions(part)
+    assert sets.portions(sets.subset(name, 0.1)) == sets.portions(part)
     assert set(sets.portions(part)) <= set(sets.portions(name))
-    assert sets.part(name, 1.0) == name
-    assert len(sets.portions(sets.part(name, 0.03))) == 2, "1.5 of 50 are rounded"
-    assert len(sets.portions(sets.part(name, 1e-9))) == 1
+    assert sets.subset(name, 1.0) == name
+    assert len(sets.portions(sets.subset(name, 0.03))) == 2, "1.5 of 50 are rounded"
+    assert len(sets.portions(sets.subset(name, 1e-9))) == 1
     for wrong in (0.0, 1.5, float("nan")):
         with pytest.raises(UserError, match="above 0"):
-            sets.part(name, wrong)
+            sets.subset(name, wrong)
 
 
 def test_a_state_goes_through_json_and_on() -> None:
     sets = PatternSets(DEALING)
-    name = sets.drawn(range(30))
-    sets.part(name, 0.5)
+    name = sets.add_drawn(range(30))
+    sets.subset(name, 0.5)
     sets.replay(["0-4,9"])
     again = PatternSets(DEALING)
     again.load(json.loads(json.dumps(sets.state())))
     assert again == sets
-    assert again.next_recorded() == (0, 1, 2, 3, 4, 9)
-    assert again.next_recorded() is None
+    assert again.next_replayed() == (0, 1, 2, 3, 4, 9)
+    assert again.next_replayed() is None
     with pytest.raises(UserError, match="resume with the same data"):
         PatternSets(ChunkPermutation(1, 1000, 10)).load(sets.state())
 

@@ -13,7 +13,7 @@ from tests.support.dataservice.simulated_run import ASKING, SILENT_SECONDS, Tria
 from cotswold.dataservice.core import request_scheduler as requests
 from cotswold.dataservice.core import shared_epochs as sharing
 from cotswold.dataservice.core.epoch_pass import EpochPass
-from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.request_scheduler import RequestScheduler
 from cotswold.dataservice.core.server_queue import RequestQueue
 from cotswold.dataservice.core.shared_epochs import SharedEpochs
@@ -103,7 +103,7 @@ def test_a_life_is_a_function_of_its_seed() -> None:
 def test_where_nothing_fails_every_sample_is_delivered_and_none_dealt_twice() -> None:
     trial = Trial(1, World(shared=True, trainers=3))
     trial.live()
-    for account in trial.head.pool.sharing.accounts:
+    for account in trial.head.pool.shared_epochs.accounts:
         assert (account.delivered, account.died, account.left_out) == (account.samples, 0, 0)
 
 
@@ -115,18 +115,20 @@ def test_where_every_server_dies_trainers_hear_of_it_in_time(shared: bool) -> No
         for server in trial.servers:
             server.kill()
         began = trial.loop.now
-        bound = ASKING.lonely_seconds + 4 * SILENT_SECONDS
+        bound = ASKING.no_server_seconds + 4 * SILENT_SECONDS
         assert trial.loop.run(lambda trial=trial: all(each.trouble for each in trial.trainers), bound)  # type: ignore[misc]  # mypy and defaults
         for each in trial.trainers:
             assert "no data server has been connected for 30 s" in each.trouble
-            assert ASKING.lonely_seconds - 1.0 < each.troubled_at - began <= bound
+            assert ASKING.no_server_seconds - 1.0 < each.troubled_at - began <= bound
 
 
 def test_where_the_head_is_silent_whoever_shares_hears_of_it_in_time() -> None:
     trial = Trial(1, World(shared=True, epochs=30))
     trial.loop.run(lambda: False, 1.0)
     del trial.network.endpoints["pool"]
-    assert trial.loop.run(lambda: all(each.trouble for each in trial.trainers), ASKING.lonely_seconds + 2.0)
+    assert trial.loop.run(
+        lambda: all(each.trouble for each in trial.trainers), ASKING.no_server_seconds + 2.0
+    )
     assert {each.trouble for each in trial.trainers} == {
         "the head of the pool of data servers has not answered for 30 s"
     }
@@ -145,7 +147,7 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
         if isinstance(message, BatchReply) and message.number not in self._requests:
             (ask,) = message.buffers
             assert isinstance(ask, BatchRequest), "as simulated servers answer"
-            self._requests[message.number] = requests._Request(ask, made=message)
+            self._requests[message.number] = requests._Request(ask, reply=message)
             return []
         return plain(self, sender, message, now)
 
@@ -154,14 +156,14 @@ def _answers_come_again(patched: pytest.MonkeyPatch) -> None:
 
 def _in_order_of_arrival(patched: pytest.MonkeyPatch) -> None:
     def take(self: RequestScheduler) -> BatchReply | None:
-        made = next((number for number, each in self._requests.items() if each.made), None)
+        made = next((number for number, each in self._requests.items() if each.reply), None)
         return None if made is None else self.pick(made)
 
-    patched.setattr(RequestScheduler, "take", take)
+    patched.setattr(RequestScheduler, "take_next", take)
 
 
 def _nothing_is_asked_again(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(RequestScheduler, "_again", lambda self, request, now: [])
+    patched.setattr(RequestScheduler, "_retry", lambda self, request, now: [])
 
 
 def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> None:
@@ -183,14 +185,16 @@ def _servers_that_come_back_are_not_listed(patched: pytest.MonkeyPatch) -> None:
     plain = Trainer.tick
 
     def tick(self: Trainer, now: float) -> list[Send]:
-        self._doubts = False
+        self._is_outdated = False
         return plain(self, now)
 
     patched.setattr(Trainer, "tick", tick)
 
 
 def _handed_over_before_it_is_taken(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(EpochPass, "_may_hand", lambda self, batch: self._requests.made(self._numbers[batch]))
+    patched.setattr(
+        EpochPass, "_can_deliver", lambda self, batch: self._requests.is_ready(self._numbers[batch])
+    )
 
 
 def _what_a_dead_trainer_had_is_not_dealt_again(patched: pytest.MonkeyPatch) -> None:
@@ -210,7 +214,7 @@ def _what_was_taken_is_dealt_again(patched: pytest.MonkeyPatch) -> None:
 
 
 def _what_was_taken_is_recalled(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(sharing._Session, "untaken", property(lambda self: list(self.batches)))
+    patched.setattr(sharing._Session, "recallable", property(lambda self: list(self.batches)))
 
 
 def _whoever_was_dead_goes_on_in_its_session(patched: pytest.MonkeyPatch) -> None:
@@ -218,7 +222,7 @@ def _whoever_was_dead_goes_on_in_its_session(patched: pytest.MonkeyPatch) -> Non
 
     def end(self: SharedEpochs, at: tuple[str, int], *, is_dead: bool) -> None:
         plain(self, at, is_dead=is_dead)
-        self._ended.clear()
+        self._ended_sessions.clear()
 
     patched.setattr(SharedEpochs, "_end", end)
 
@@ -227,7 +231,7 @@ def _answers_that_were_overtaken_are_heard(patched: pytest.MonkeyPatch) -> None:
     plain = EpochPass.receive
 
     def receive(self: EpochPass, dealt: EpochAssignment, now: float) -> list[Send]:
-        self._heard = 0
+        self._last_assignment = 0
         return plain(self, dealt, now)
 
     patched.setattr(EpochPass, "receive", receive)
@@ -235,14 +239,14 @@ def _answers_that_were_overtaken_are_heard(patched: pytest.MonkeyPatch) -> None:
 
 def _what_is_recalled_is_not_taken_away(patched: pytest.MonkeyPatch) -> None:
     """Two trainers may take one batch."""
-    plain = sharing._Epoch.hear
+    plain = sharing._Epoch.record
 
     def hear(self: sharing._Epoch, session: sharing._Session, draw: EpochReport) -> None:
-        for each in draw.take:
+        for each in draw.taking:
             session.batches.setdefault(each, 0.0)
         plain(self, session, draw)
 
-    patched.setattr(sharing._Epoch, "hear", hear)
+    patched.setattr(sharing._Epoch, "record", hear)
 
 
 def _whoever_is_slow_says_nothing(patched: pytest.MonkeyPatch) -> None:
@@ -255,14 +259,14 @@ def _whoever_is_slow_says_nothing(patched: pytest.MonkeyPatch) -> None:
 
 
 def _strangers_that_come_first_are_not_turned_away(patched: pytest.MonkeyPatch) -> None:
-    plain = Pool._offered
+    plain = PoolState._offered
 
-    def offered(self: Pool, offer: DataServerReport, now: float) -> list[Send]:
+    def offered(self: PoolState, offer: DataServerReport, now: float) -> list[Send]:
         with pytest.MonkeyPatch.context() as blind:
-            blind.setattr(Pool, "_is_strange", lambda self, attend: False)
+            blind.setattr(PoolState, "_wants_other_store", lambda self, attend: False)
             return plain(self, offer, now)
 
-    patched.setattr(Pool, "_offered", offered)
+    patched.setattr(PoolState, "_offered", offered)
 
 
 FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], World, int]] = {

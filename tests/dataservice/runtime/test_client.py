@@ -32,16 +32,16 @@ def test_batches_that_are_asked_for_together_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    ask = DataClient._ask
+    ask = DataClient._submit
 
     def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
         asked.append(len(wanted.rows))
         return ask(client, view, wanted)
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
+    monkeypatch.setattr(DataClient, "_submit", noted)
     with (
         served(store, fork_server, servers=2) as (pool, token),
-        reading(pool, token, store, replace(ASKING, together=together)) as reader,
+        reading(pool, token, store, replace(ASKING, batches_per_request=together)) as reader,
     ):
         check(reader, expected(store, 60))
     whole, rest = divmod(200 // BATCH, together)
@@ -76,7 +76,7 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
         asked.append(len(wanted.rows))
         raise MachineError("enough")
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
+    monkeypatch.setattr(DataClient, "_submit", noted)
     wanted = (BatchRequest(0, np.arange(4)) for _ in range(100))
     with (
         served(store, fork_server) as (pool, token),
@@ -95,16 +95,16 @@ def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
     shape, asked = store.shape, list[int]()
     sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
     monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
-    ask = DataClient._ask
+    ask = DataClient._submit
 
     def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
         number = ask(client, view, wanted)
-        asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
+        asked.append(sum(each.request.samples for each in client._machine.requests._requests.values()))
         return number
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
+    monkeypatch.setattr(DataClient, "_submit", noted)
     wanted = [BatchRequest(0, np.arange(1)), *(BatchRequest(0, np.arange(20)) for _ in range(12))]
-    asking = replace(ASKING, together=1)
+    asking = replace(ASKING, batches_per_request=1)
     with (
         served(store, fork_server) as (pool, token),
         DataClient(token, pool.address, asking=asking) as client,
@@ -119,13 +119,13 @@ def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> Non
         batches = client.batches(DatasetView("train"), iter(()), 4)
         client.stop()
         assert list(batches) == []
-        batches = client.drawn(DatasetView("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
+        batches = client.shared_epoch(DatasetView("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
         client.stop()
         assert list(batches) == []
 
 
 def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "LENT_BYTES", 300)
+    monkeypatch.setattr(feeding, "BORROWED_BYTES", 300)
     with DataClient(Token.new()) as client:
         client._sample_bytes = 80
 

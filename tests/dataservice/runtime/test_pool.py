@@ -32,7 +32,9 @@ from cotswold.wire import DataServerReport
 
 WORK = "tests.dataservice.runtime.test_pool:in_server"
 BATCH = 20
-ASKING = RequestSettings(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
+ASKING = RequestSettings(
+    no_server_seconds=20.0, straggler_seconds=0.1, retry_seconds=1.0, batches_per_request=1
+)
 """Each batch by itself, so that little is asked ahead of the few that there are."""
 
 
@@ -189,7 +191,7 @@ def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_ser
 def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
     store: Store, fork_server: ForkServer
 ) -> None:
-    asking = RequestSettings(lonely_seconds=1.0, together=1)
+    asking = RequestSettings(no_server_seconds=1.0, batches_per_request=1)
     with (
         served(store, fork_server, servers=2, restarts=False) as (pool, token),
         reading(pool, token, store, asking) as reader,
@@ -332,7 +334,7 @@ def is_starved(reader: Reader) -> bool:
     client = reader._feed._client
     with client._lock:
         numbers = client._machine.requests.numbers
-        return len(numbers) > 1 and not any(map(client._machine.requests.made, numbers))
+        return len(numbers) > 1 and not any(map(client._machine.requests.is_ready, numbers))
 
 
 def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: ForkServer) -> None:

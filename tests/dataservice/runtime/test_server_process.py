@@ -125,7 +125,7 @@ def test_whatever_ends_a_transform_does_not_end_the_server(error: BaseException,
 
 def test_what_a_trainer_would_not_take_is_not_even_made() -> None:
     work, talk = Work(plain), Talk([ask(1)], 1)
-    talk.waiting = data_server._WAITING_BYTES + 1
+    talk.waiting = data_server._QUEUED_BYTES + 1
     (answer,) = answers(work, talk)
     assert answer == BatchRejected("s", 1, "") and not work.made
 

@@ -41,7 +41,7 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     part = talk.say(PullFrozen(1, "velocity", (2,)))
     assert part == [FrozenPart("a", 1, "velocity", (2,), (2,), (tuple(frozen.vectors["velocity"][1]),))]
     assert talk.say(PullFrozen(1, "velocity", (2,)), "one") == [], "it is the coordinator's alone"
-    assert talk.give(taken=1) == [CoordinatorStateAck(4, "a", samples, 1, 0)]
+    assert talk.give(released_checkpoint=1) == [CoordinatorStateAck(4, "a", samples, 1, 0)]
     (gone,) = talk.say(PullFrozen(1, "weights", (0,)))
     assert isinstance(gone, FrozenPart) and gone.error == "checkpoint 1 is not kept"
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_not_begun_before_the_last_was_taken() -> None:
     assert talk.is_frozen
     assert talk.give(checkpoint=2) == [], "of two states it keeps one"
     assert talk.updates.frozen is not None and talk.updates.frozen.checkpoint == 1
-    assert talk.give(taken=1) != [] and talk.updates.metadata.coordinator_state.checkpoint == 2
+    assert talk.give(released_checkpoint=1) != [] and talk.updates.metadata.coordinator_state.checkpoint == 2
 
 
 def test_a_checkpoint_is_not_begun_before_there_are_parameters() -> None:

@@ -124,7 +124,9 @@ def test_an_order_says_what_is_applied_until_that_is_settled() -> None:
     talk.applied(GRADIENT)
     talk.applied(replace(GRADIENT, number=2, samples=((5, 7), (9, 12))))
     assert talk.give() == [CoordinatorStateAck(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
-    assert talk.give(settled=10) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.give(settled_below=10) == [
+        CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)
+    ]
     assert talk.say(talk.order) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
     assert talk.say(replace(talk.order, number=2)) == []
 
@@ -361,7 +363,7 @@ def test_a_refused_update_leaves_those_of_its_samples_applied_that_are(wrong: di
 def test_samples_that_are_settled_are_known_no_more() -> None:
     talk = Talk(deals=True)
     talk.applied(GRADIENT)
-    talk.give(settled=5)
+    talk.give(settled_below=5)
     talk.applied(replace(GRADIENT, session=2, samples=((5, 9),)))
 
 

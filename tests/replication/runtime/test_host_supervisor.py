@@ -61,7 +61,7 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
     settings = settings_of(tmp_path / "a", 1, servers=1)
     with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
         server = next(each for each in machines.started if each.name == "server-a-0")
-        station._lives["server-a-0"].began -= 100.0  # it has lived for long
+        station._lives["server-a-0"].started_at -= 100.0  # it has lived for long
         disk.is_full = True
         server.exit = -9
         os.write(server._write, b"x")

@@ -247,7 +247,7 @@ class ServedData(BackgroundService):
                 ) as lending:
                     host, port = self._head
                     self._address = f"{host}:{port}"
-                    self._proceed(lending, lambda: lending.is_over)
+                    self._proceed(lending, lambda: lending.is_finished)
                 return
             with open_pool(
                 self._settings,

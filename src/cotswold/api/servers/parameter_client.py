@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from cotswold.host import Token
-    from cotswold.replicas.client import Client, Pushed
+    from cotswold.replicas.client import ParameterClient, Pushed
 
 
 LOG = logging.getLogger("cotswold")
@@ -52,12 +52,12 @@ def connect(
         UserError: if the address or token is invalid.
         MachineError: if no server answers.
     """
-    from cotswold.replicas.client import Client
+    from cotswold.replicas.client import ParameterClient
 
     host, port = split_address(address)
     check_truth("encrypt", encrypt)
     between = ports_between(ports)
-    return Connection(Client(host, port, secret_of(token), encrypt=encrypt, ports=between))
+    return Connection(ParameterClient(host, port, secret_of(token), encrypt=encrypt, ports=between))
 
 
 class Connection:
@@ -70,7 +70,7 @@ class Connection:
     once. An unreferenced connection is closed soon, with its thread and descriptors.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ParameterClient) -> None:
         self._client = client
         weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0

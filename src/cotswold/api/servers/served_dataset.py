@@ -192,7 +192,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
         drawing = SharedEpochSettings(
             *(stream, what, split.samples, self._batch_size),
-            most=max(2, min(_WINDOW, most)),
+            max_batches=max(2, min(_WINDOW, most)),
             at_least_once=at_least_once,
         )
         wanted = int(self._epoch)
@@ -204,7 +204,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 self._is_named = False
             return order.rows(epoch)
 
-        batches = client.drawn(view, drawing, wanted, rows_of)
+        batches = client.shared_epoch(view, drawing, wanted, rows_of)
         return self._told_if_empty(batches, stream, wanted) if is_named else batches
 
     def _told_if_empty(

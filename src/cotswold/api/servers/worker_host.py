@@ -118,7 +118,7 @@ def _leave(child: Child, woken: socket.socket, notice: ShutdownNotice, say: Call
     """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
     say("leaving: running processes hand over their work")
-    notice.give(_NOTICE_SECONDS, woken)
+    notice.send(_NOTICE_SECONDS, woken)
     child.send(signal.SIGTERM)
     with selectors.DefaultSelector() as selector:
         selector.register(child, selectors.EVENT_READ)

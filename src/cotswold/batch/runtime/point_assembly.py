@@ -35,14 +35,14 @@ class PointAssembly:
         self._vectors = WorkerVectors(self._size, dtype)
         self._begin: StartEvaluation | None = None
 
-    def fetch(self, begin: StartEvaluation, arrived: Arrived, broke: Callable[[str], None]) -> None:
+    def fetch(self, begin: StartEvaluation, arrived: Arrived, on_disconnect: Callable[[str], None]) -> None:
         """Fetch the vectors that ``begin`` requests, one after the other; then call ``arrived``.
 
-        ``broke`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
+        ``on_disconnect`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
         """
         self.abandon()
         self._begin = begin
-        self._next(begin, 0, arrived, broke)
+        self._next(begin, 0, arrived, on_disconnect)
 
     def abandon(self) -> None:
         """Abandon the current fetch."""
@@ -80,8 +80,8 @@ class PointAssembly:
                 fetch.plan,
                 vector,
                 is_broadcast=True,
-                done=keep,
-                broke=broke,
+                on_done=keep,
+                on_disconnect=broke,
             )
 
         if fetch.plan is None:
@@ -97,5 +97,5 @@ class PointAssembly:
             evaluation=begin.evaluation,
             name=fetch.name,
             now=time.monotonic(),
-            then=then,
+            on_complete=then,
         )

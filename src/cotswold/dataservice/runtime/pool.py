@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.dataservice.core.pool import DataServerRecord, Pool
+from cotswold.dataservice.core.pool import DataServerRecord, PoolState
 from cotswold.dataservice.core.shared_epochs import EpochCounts, StreamTotals
 from cotswold.dataservice.runtime.server_supervision import ServerSupervision
 from cotswold.errors import MachineError, UserError
@@ -36,7 +36,7 @@ PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
 """Modules that the fork server imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
-_HEARD = (m.DataServerReport, m.JoinPool, m.EpochReport, m.LeavePool)
+_RECEIVED = (m.DataServerReport, m.JoinPool, m.EpochReport, m.LeavePool)
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ class PoolCoordinator(ServerSupervision):
         self,
         messenger: Messenger,
         process_group: ProcessGroup,
-        machine: Pool,
+        machine: PoolState,
         start_seconds: float,
         on_event: OnEvent,
     ) -> None:
@@ -156,48 +156,48 @@ class PoolCoordinator(ServerSupervision):
         self.machine = machine
         self.lock = threading.RLock()
         """Held during changes, so that other threads can read the status."""
-        self._why = ""
+        self._end_reason = ""
         """The reason why it cannot continue."""
 
     @property
-    def ends(self) -> Mapping[str, str]:
+    def exit_reasons(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
-        return dict(self._ends)
+        return dict(self._exit_reasons)
 
     def dismiss(self) -> None:
         """Notify servers and trainers of the end, and end the processes."""
         for name in self.machine.trainers:
-            self.messenger.send(name, m.Shutdown(0, self._why))
+            self.messenger.send(name, m.Shutdown(0, self._end_reason))
         self._end((), tuple(self.machine.servers))
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         with self.lock:
-            self._let_pool_hear(sender, message)
+            self._pass_to_pool(sender, message)
 
-    def _let_pool_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, _HEARD):
+    def _pass_to_pool(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _RECEIVED):
             now = time.monotonic()
             self.deliver(self.machine.receive(sender, message, now))
             if sender in self.machine.servers and self.process_group.is_watched(sender):
                 self._serves(sender, now)
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        return self.machine.gone(name, now)
+        return self.machine.on_lost(name, now)
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
         with self.lock:
-            self.deliver(self.machine.gone(name, time.monotonic()))
+            self.deliver(self.machine.on_lost(name, time.monotonic()))
 
-    def _ended(self, descriptor: int) -> None:
+    def _on_descriptor_ready(self, descriptor: int) -> None:
         with self.lock:
             super()._ended(descriptor)
 
     def _tick(self, now: float) -> None:
         with self.lock:
-            self._look_after_all(now)
+            self._supervise(now)
 
-    def _look_after_all(self, now: float) -> None:
-        self.machine.exclude_stall(self._look_after_servers(now))
+    def _supervise(self, now: float) -> None:
+        self.machine.exclude_stall(self._check_servers(now))
         self.deliver(self.machine.tick(now))
         self.process_group.tick(now)
         if self.process_group.cannot_recover and self._hired and not self.machine.servers:
@@ -206,8 +206,8 @@ class PoolCoordinator(ServerSupervision):
                 if self.process_group.last_exit_reason
                 else ""
             )
-            self._why = f"every data server has exited{last}"
-            raise ClusterFailedError(self._why)
+            self._end_reason = f"every data server has exited{last}"
+            raise ClusterFailedError(self._end_reason)
 
     _hired = 0
 
@@ -235,7 +235,7 @@ class DataPool:
         return self._coordinator.messenger.endpoint.port_address
 
     @property
-    def machine(self) -> Pool:
+    def machine(self) -> PoolState:
         """The head's state machine."""
         return self._coordinator.machine
 
@@ -259,12 +259,12 @@ class DataPool:
         with self._coordinator.lock:
             return PoolStatus(
                 server_lines(machine.servers, process_group),
-                tuple(_trainer(machine.trainers[name].said) for name in sorted(machine.trainers)),
-                self._coordinator.ends,
+                tuple(_trainer(machine.trainers[name].join) for name in sorted(machine.trainers)),
+                self._coordinator.exit_reasons,
                 process_group.replaced,
                 dict(self._coordinator.messenger.endpoint.refused),
-                machine.sharing.accounts,
-                machine.sharing.totals,
+                machine.shared_epochs.accounts,
+                machine.shared_epochs.totals,
             )
 
     def close(self) -> None:
@@ -340,7 +340,7 @@ def open_pool(
 
         process_group = ProcessGroup(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
         opened.callback(process_group.close)
-        machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
+        machine = PoolState(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
         coordinator = PoolCoordinator(
             Messenger(endpoint), process_group, machine, settings.start_seconds, on_event
         )
@@ -355,7 +355,7 @@ def server_lines(
     """Status of servers from their last messages."""
     now = time.monotonic()
     return tuple(
-        server_line(each.offer, now - each.heard, process_group) for _, each in sorted(servers.items())
+        server_line(each.offer, now - each.last_report, process_group) for _, each in sorted(servers.items())
     )
 
 
@@ -364,21 +364,21 @@ def server_line(offer: m.DataServerReport, silent_seconds: float, process_group:
     return ServerLine(
         offer.name,
         process_group.pid_of(offer.name) if process_group.is_watched(offer.name) else None,
-        offer.supplied,
+        offer.samples_sent,
         offer.batches,
         offer.sent_bytes,
         offer.seconds,
         offer.hits,
         offer.misses,
         offer.cached_bytes,
-        offer.cached_bytes_most,
-        offer.waiting,
+        offer.cached_bytes_max,
+        offer.queued_requests,
         max(0.0, silent_seconds),
     )
 
 
 def _trainer(said: m.JoinPool) -> TrainerLine:
-    return TrainerLine(said.name, said.handed, said.waited)
+    return TrainerLine(said.name, said.delivered, said.waited_seconds)
 
 
 def settings_as_dict(settings: PoolSettings) -> dict[str, object]:

@@ -57,26 +57,26 @@ class LenderCoordinator(ServerSupervision):
         super().__init__(messenger, process_group, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
         self.offers: dict[str, DataServerRecord] = {}
-        self.is_over = False
+        self.is_finished = False
         """True if the pool has ended normally."""
         self._is_leaving = False
-        self._lost: tuple[float, str] | None = None
+        self._head_lost: tuple[float, str] | None = None
 
     @property
-    def ends(self) -> Mapping[str, str]:
+    def exit_reasons(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
-        return dict(self._ends)
+        return dict(self._exit_reasons)
 
-    def leave(self) -> None:
+    def return_servers(self) -> None:
         """Have all servers leave the pool, and exit."""
         self._is_leaving = True
-        self.process_group.start_no_more()
+        self.process_group.stop_restarts()
         there = set(self.offers)
         for name in there:
             self.messenger.send(name, Stop())
         deadline = time.monotonic() + _LEAVE_SECONDS
         while any(map(self.process_group.is_watched, there)) and time.monotonic() < deadline:
-            self._hear(self.tick_seconds)
+            self._receive_event(self.tick_seconds)
         self._end((), ())
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
@@ -86,7 +86,7 @@ class LenderCoordinator(ServerSupervision):
                 self._serves(sender, now)
                 self.offers[sender] = DataServerRecord(message, now)
             case m.LeavePool() if sender in self.offers:
-                self.is_over = True
+                self.is_finished = True
             case _:
                 pass
 
@@ -96,20 +96,20 @@ class LenderCoordinator(ServerSupervision):
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
         if name == m.POOL:
-            self._lost = (time.monotonic(), why)
+            self._head_lost = (time.monotonic(), why)
 
     def _report_exit(self, name: str, why: str) -> None:
-        if not self.is_over and not self._is_leaving:
+        if not self.is_finished and not self._is_leaving:
             super()._report_exit(name, why)
 
     def _tick(self, now: float) -> None:
-        if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
+        if self._head_lost is not None and now - self._head_lost[0] > _END_SECONDS and not self.is_finished:
             raise ClusterFailedError(
-                f"the head of {self.where} is lost ({self._lost[1]}); start again when it runs"
+                f"the head of {self.where} is lost ({self._head_lost[1]}); start again when it runs"
             )
-        if self.is_over or self._lost is not None:
+        if self.is_finished or self._head_lost is not None:
             return
-        self._look_after_servers(now)
+        self._check_servers(now)
         self.process_group.tick(now)
         if self.process_group.cannot_recover:
             last = (
@@ -127,27 +127,31 @@ class RemoteServers:
         self._coordinator, self._resources = coordinator, resources
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if the pool has ended, and the servers have exited."""
-        return self._coordinator.is_over
+        return self._coordinator.is_finished
 
     def proceed(self, seconds: float) -> None:
         """Serve for at most ``seconds``; raise ClusterFailedError if the head is lost, or every server has
         exited and no more are started."""
         deadline = time.monotonic() + seconds
-        self._coordinator.wait(lambda: self.is_over or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: self.is_finished or time.monotonic() >= deadline)
 
     def status(self) -> PoolStatus:
         """Status of this machine's servers; only the head knows the trainers."""
         spoken, process_group = self._coordinator, self._coordinator.process_group
         refused = dict(spoken.messenger.endpoint.refused)
         return PoolStatus(
-            server_lines(spoken.offers, process_group), (), spoken.ends, process_group.replaced, refused
+            server_lines(spoken.offers, process_group),
+            (),
+            spoken.exit_reasons,
+            process_group.replaced,
+            refused,
         )
 
     def close(self) -> None:
         """Leave the pool, and end all processes."""
-        self._coordinator.leave()
+        self._coordinator.return_servers()
         self._resources.close()
         remove_left_folders()
 

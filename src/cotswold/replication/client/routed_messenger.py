@@ -179,9 +179,9 @@ def messengers_of(
 
     Args:
         name: Name of the process.
-        reach: Fields of `EndpointSettings`.
+        endpoint_settings: Fields of `EndpointSettings`.
         controllers: Controllers' addresses by name; empty or None if servers are not replicated.
-        standing_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
+        cluster_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
     """
     if not controllers:
         return Messenger

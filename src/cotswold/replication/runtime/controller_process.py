@@ -190,7 +190,7 @@ class ControllerProcess:
         self._ticked = now
         for sentence in self._supervisor_link.tick((self._endpoint,), now):
             self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
-        self._calling.meet({COORDINATOR: self._supervisor_link.to_call})
+        self._calling.meet({COORDINATOR: self._supervisor_link.address})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():
             self._messenger.send(COORDINATOR, EventReport(event.kind, event.name, event.sentence))
@@ -209,8 +209,8 @@ class ControllerProcess:
                 self._state.take()
             case Lost(peer, why):
                 self._entitled.lost(peer)
-                if peer == COORDINATOR and self._supervisor_link.lost(time.monotonic()):
-                    raise self._supervisor_link.over(self._name, why)
+                if peer == COORDINATOR and self._supervisor_link.on_lost(time.monotonic()):
+                    raise self._supervisor_link.closed_error(self._name, why)
             case _:
                 pass
         return True

@@ -226,7 +226,7 @@ class HostSupervisor:
             told |= {name for name in serving - told if self._messenger.send(name, Stop())}
             match self._messenger.receive(0.05):
                 case Ready(descriptor):
-                    self._process_group.ended(descriptor, time.monotonic())
+                    self._process_group.reap(descriptor, time.monotonic())
                 case Received(sender, EventReport(kind, name, sentence)) if sender in self._names:
                     self._happened(kind, name, sentence)
                 case _:
@@ -301,7 +301,7 @@ class HostSupervisor:
             )
             return
         for disk in sorted(before - drained - {*self._names.values()}):
-            self._lives[disk].due = time.monotonic()
+            self._lives[disk].restart_at = time.monotonic()
         for name in [name for name, disk in self._names.items() if disk in drained]:
             self._messenger.send(name, Stop())  # repeated with each reply, as a message may be lost
             if disk_of(name) not in before:
@@ -318,12 +318,12 @@ class HostSupervisor:
             self._on_event("failed", name, f"{name} cannot be started: {error}")
             self._lives[life].failed(time.monotonic())
             return
-        self._lives[life].started(time.monotonic())
+        self._lives[life].record_start(time.monotonic())
         self._names[name] = life
 
     def _ended(self, descriptor: int) -> None:
         now = time.monotonic()
-        ended = self._process_group.ended(descriptor, now)
+        ended = self._process_group.reap(descriptor, now)
         if ended is None:
             return
         life = self._names.pop(ended.name)
@@ -340,13 +340,13 @@ class HostSupervisor:
         if life in self._disks.disks:  # the next one has another name
             self._served.discard(ended.name)
         self._on_event("ended", ended.name, f"{ended.name} {ended.why}")
-        self._lives[life].ended(now)
+        self._lives[life].record_exit(now)
 
     def _start_due(self, now: float) -> None:
         if self._untold and now - self._told > 1.0:
             self._tell(now)
         for life, known in self._lives.items():
-            if known.is_due(now) and life not in self._disks.drained:
+            if known.is_restart_due(now) and life not in self._disks.drained:
                 self._start(life)
 
     def _tell(self, now: float) -> None:

@@ -113,7 +113,7 @@ class RunCluster:
         """Restart the processes that are due; return those that failed to start, with a sentence."""
         failed = []
         for life, name in list(self._due.items()):
-            if not self._lives[life].is_due(now):
+            if not self._lives[life].is_restart_due(now):
                 continue
             try:
                 self._start(name)
@@ -122,7 +122,7 @@ class RunCluster:
                 self._lives[life].failed(now)
             else:
                 del self._due[life]
-                self._lives[life].started(now)
+                self._lives[life].record_start(now)
         return failed
 
     def _begin(self, name: str, now: float) -> None:
@@ -181,7 +181,7 @@ class RunCluster:
             self.messenger.send(CONTROLLERS, ServerExited(name, why))
         life = disk_of(name)
         self._due[life] = name if name == CONTROLLER else next_server_name(name)
-        self._lives[life].ended(now)
+        self._lives[life].record_exit(now)
 
     def create(self, wanted: Create) -> None:
         """Have the controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""

@@ -212,8 +212,8 @@ class ReplicaServerProcess:
                 self._go_on()
             case Ready() if self._disk is not None:
                 self._disk.take()
-            case Lost(peer, why) if peer == COORDINATOR and self._supervisor_link.lost(time.monotonic()):
-                raise self._supervisor_link.over(self._name, why)
+            case Lost(peer, why) if peer == COORDINATOR and self._supervisor_link.on_lost(time.monotonic()):
+                raise self._supervisor_link.closed_error(self._name, why)
             case _:
                 pass
         return True
@@ -344,7 +344,7 @@ class ReplicaServerProcess:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._calling.meet({**self._controllers, COORDINATOR: self._supervisor_link.to_call})
+        self._calling.meet({**self._controllers, COORDINATOR: self._supervisor_link.address})
         self._meeting.meet(self._peers)
         for sentence in self._supervisor_link.tick(self._ways.each, now):
             self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))

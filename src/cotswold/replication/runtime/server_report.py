@@ -70,7 +70,7 @@ def server_counts(
         short=(*short, machine.settings.min_members),
         unsaved=unsaved,
         restored=tuple(shard for each in led for shard in each.restored),
-        parts=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+        roles=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
     )
 
 

@@ -161,7 +161,7 @@ class RemoteSamples:
         requests = self._asked.pop(key)
         self._is_starved = True
         try:
-            found = [self._connected.have(each) for each in requests]
+            found = [self._connected.result(each) for each in requests]
         finally:
             self._is_starved = False
         if len(found) == 1:
@@ -176,9 +176,9 @@ class RemoteSamples:
         self._is_starved = True  # the first request waits for the servers
         try:
             for wanted in _by_epoch(np.asarray(numbers, np.int64), self._count):
-                number = self._connected.ask(self._view, wanted, self._sample_bytes)
+                number = self._connected.submit(self._view, wanted, self._sample_bytes)
                 if number is None:
-                    self._connected.drop(asked)
+                    self._connected.cancel(asked)
                     return False
                 asked.append(number)
         finally:
@@ -187,7 +187,7 @@ class RemoteSamples:
         return True
 
     def _drop(self, key: bytes) -> None:
-        self._connected.drop(self._asked.pop(key))
+        self._connected.cancel(self._asked.pop(key))
 
     @property
     def _connected(self) -> DataClient:

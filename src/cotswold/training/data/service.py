@@ -197,7 +197,7 @@ def _started(context: TrainContext, servers: int, cache_bytes: int, varying: str
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.silence),
         arguments_of(store, cache_bytes, varying),
         token,
-        {client.name: client.own_address},
+        {client.name: client.address},
         logs,
     )
     things.enter_context(opened)

@@ -32,7 +32,7 @@ from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankProcess
-from cotswold.replicas.work import Meeting
+from cotswold.replicas.work import ReplicaEndpoint
 from cotswold.shards.runtime.work import PortionSum, Slot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
 from cotswold.training.data.augmentation import augmentation_of
@@ -129,10 +129,10 @@ class ModelParallelReplica:
         """The number of ranks."""
         return self._rank.size
 
-    def meet(self, meeting: Meeting) -> ModelParallelSteps:
+    def meet(self, meeting: ReplicaEndpoint) -> ModelParallelSteps:
         """Send the followers their replica's address, and return the common steps."""
         self._led.ranks.gather(asdict(meeting))
-        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
+        own = cast(OwnSteps, meeting.local_steps)  # the meeting was made from these steps
         return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
@@ -233,7 +233,7 @@ def _heard(rank: Rank) -> Told | None:
 def follower_loop(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
     """Main loop of a follower: execute the leader's steps until the end."""
     while (said := _heard(rank)) is not None:
-        steps.obey(said, role.take, role.closed)
+        steps.obey(said, role.take_newer, role.close_accumulation)
 
 
 @contextmanager
@@ -261,8 +261,8 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
     with follow(place) as ranks:
         whole = _learning(recipe, store, rows, pool, token)
         rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.in_flight)
-        meeting = Meeting(**ranks.gather(None)[0])
-        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
+        meeting = ReplicaEndpoint(**ranks.gather(None)[0])
+        own = cast(OwnSteps, meeting.local_steps)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
         reach = EndpointSettings(**cast(Mapping[str, Any], meeting.endpoint_settings))
         with open_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:

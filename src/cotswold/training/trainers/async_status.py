@@ -31,7 +31,7 @@ class StatusReporter:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
         self._instead: str | None = None
         self._shown = self._told = float("-inf")
-        replicas.watch(self._look)
+        replicas.call_on_tick(self._look)
 
     @contextmanager
     def during(self, doing: str) -> Iterator[None]:
@@ -52,14 +52,14 @@ class StatusReporter:
         """Report the servers that a requested stop waits for and that cannot save."""
         stop, now = self._recorder.stop, time.monotonic()
         is_asked = stop.signal is not None or stop.limited
-        if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.unheard()):
+        if not is_asked or now - self._told < _TELL_SECONDS or not (unheard := self._replicas.silence_text()):
             return
         self._told = now
         # The first signal requests a stop, even if a limit already has.
         more = "again" if stop.signal is not None else "twice, a moment apart"
         sentence = (
             f"the stop waits until the servers have saved: {unheard}; the run ends without saving after "
-            f"{self._replicas.servers_patience:g} s, or at once on Ctrl-C or SIGTERM {more}; then "
+            f"{self._replicas.server_timeout:g} s, or at once on Ctrl-C or SIGTERM {more}; then "
             "--resume continues from the last checkpoint"
         )
         self._recorder.event("cluster_waiting", name="stop", sentence=sentence)
