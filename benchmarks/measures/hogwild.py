@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
-from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
+from cotswold.host import Call, ForkServer, assign_cores, keep_freed_bytes, pin_to
 from cotswold.recipe import Recipe, dump
 from cotswold.training.async_sgd.shared_memory import Place, SharedParameters
 from cotswold.training.data.indexed import StoreSamples, write_rows
@@ -104,7 +104,7 @@ class Bench:
                         {**words, "place": asdict(shared.place), "number": number, "core": core},
                     )
                 )
-                for number, core in enumerate(dealt_cores(self.processes))
+                for number, core in enumerate(assign_cores(self.processes))
             ]
             wait_for(started, board.ready)
             board.go()
@@ -126,7 +126,7 @@ class Bench:
         words = (learner.module, inputs, batch.targets, self.recipe, self.steps, self.processes, ready, told)
         started = [
             context.Process(target=as_in_torch, args=(number, core, *words))
-            for number, core in enumerate(dealt_cores(self.processes))
+            for number, core in enumerate(assign_cores(self.processes))
         ]
         for process in started:
             process.start()
@@ -145,7 +145,7 @@ def compute(
     core: int | None,
 ) -> None:
     """Loss and gradient of the same batches, on weights of its own that stay as they are."""
-    stay_on([core])
+    pin_to([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
@@ -175,7 +175,7 @@ def as_in_torch(
     told: object,
 ) -> None:
     """What each process of PyTorch's example does."""
-    stay_on([core])
+    pin_to([core])
     torch.set_num_threads(1)
     torch.manual_seed(steps.seed + number)
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=steps.batch, shuffle=True, drop_last=True)

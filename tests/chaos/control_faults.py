@@ -70,7 +70,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def receive(self: ReplicaServer[_Any], sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         sends: list[Send] = right(self, sender, message, now)
         if isinstance(message, LeaseGrant):
-            self.lease.until = max(self.lease.until, now + message.seconds)
+            self.lease.end = max(self.lease.end, now + message.seconds)
         return sends
 
     return receive
@@ -106,7 +106,7 @@ def _held_back(right: Callable[..., _Any]) -> Callable[..., _Any]:
         self: Election, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
     ) -> Group | None:
         found: Group | None = right(self, living, may_act, now, patience)
-        return found if now - self.began >= 10 else None
+        return found if now - self.started_at >= 10 else None
 
     return decided
 

@@ -73,7 +73,7 @@ def _caught_early(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _frozen_is_now(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def since(self: BucketState[_Any], after: int) -> Delta:
-        self._froze_then = True
+        self._froze_with_change = True
         found: Delta = right(self, after)
         return found
 

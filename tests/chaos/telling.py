@@ -81,12 +81,12 @@ def _sentence(send: Send) -> str:
             what = "everything" if message.base_index < 0 else f"what is different since index {message.base_index}"
             return f"{message.bucket}, term {message.term}: prepare {what}, to index {message.index}"
         case Prepared() as message:
-            lacks = ", and lacks what came before" if message.is_lacking else ""
+            lacks = ", and lacks what came before" if message.is_behind else ""
             return f"{message.bucket}, term {message.term}: has index {message.index}{lacks}"
         case LearnerCaughtUp() as message:
             return f"{message.bucket}, term {message.term}: {message.learner} has caught up"
         case PeerUnreachable() as message:
-            return f"{message.bucket}, term {message.term}: {message.copy} is silent"
+            return f"{message.bucket}, term {message.term}: {message.replica} is silent"
         case PrimaryUnreachable() as message:
             return f"{message.bucket}, term {message.term}: its primary is silent"
         case DiskStateReply() as message:

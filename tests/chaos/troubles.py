@@ -179,7 +179,7 @@ class Troubles:
         leader, now = self.cast.leader, self.cast.loop.now
         if leader is None and not (self.world.kills_unled and self._led < now - _UNDONE_SECONDS):
             return False
-        busy = {name for each in self.cast.controllers for name in each.controller.unsettled}
+        busy = {name for each in self.cast.controllers for name in each.controller.unsettled_buckets}
         late = self.cast.loop.now - self.world.faults.late_seconds - 1
         for bucket, group in self.cast.groups.items():
             if not set(names).intersection(group.all_servers):

@@ -49,47 +49,47 @@ class Unheard:
 def test_that_no_controller_answers_is_told_once_and_that_one_does_again() -> None:
     servers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     now, told = time.monotonic(), []
-    assert not servers.trouble(now + 10), "none was asked"
+    assert not servers.problem_text(now + 10), "none was asked"
     for second in range(12):
-        servers.look(now + second)
-        told.append(servers.trouble(now + second))
+        servers.request_status(now + second)
+        told.append(servers.problem_text(now + second))
     (said,) = filter(None, told)
     assert (
         said == "no controller that leads has answered for 4 s, of controller-a: pushes wait until one does"
     )
-    servers.happened(looked())
-    assert servers.trouble(time.monotonic()) == "a controller that leads answers again"
-    assert not servers.trouble(time.monotonic())
+    servers.events_of(looked())
+    assert servers.problem_text(time.monotonic()) == "a controller that leads answers again"
+    assert not servers.problem_text(time.monotonic())
 
 
 def test_a_run_that_the_cluster_knows_no_more_is_told_that_and_not_that_all_is_well_again() -> None:
     servers = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
-    servers.happened(looked())
+    servers.events_of(looked())
     now = time.monotonic()
-    assert not servers.trouble(now), "it was not made yet"
-    servers.happened(looked(runs=(OWN, OTHER)))
-    assert not servers.trouble(now) and not servers.unknown
-    servers.look(now)
-    assert servers.trouble(now + 5).startswith("no controller that leads has answered")
-    assert servers.unheard(now + 5) == "no controller that leads has answered for 5 s"
-    servers.happened(looked(runs=(OTHER,)))
-    said = servers.trouble(now + 5)
+    assert not servers.problem_text(now), "it was not made yet"
+    servers.events_of(looked(runs=(OWN, OTHER)))
+    assert not servers.problem_text(now) and not servers.unknown
+    servers.request_status(now)
+    assert servers.problem_text(now + 5).startswith("no controller that leads has answered")
+    assert servers.silence_text(now + 5) == "no controller that leads has answered for 5 s"
+    servers.events_of(looked(runs=(OTHER,)))
+    said = servers.problem_text(now + 5)
     assert said.startswith("the cluster of controller-a does not know this run any more") and said.startswith(
         servers.unknown
     )
     assert "cotswold cluster status" in said and "--resume" in said
-    assert not servers.trouble(now + 6), "it is said once"
-    assert servers.unheard(now + 6) == "the cluster does not know this run any more"
-    servers.happened(looked(runs=(OWN,)))
-    assert servers.trouble(now + 7) == "the cluster knows this run again" and not servers.trouble(now + 7)
+    assert not servers.problem_text(now + 6), "it is said once"
+    assert servers.silence_text(now + 6) == "the cluster does not know this run any more"
+    servers.events_of(looked(runs=(OWN,)))
+    assert servers.problem_text(now + 7) == "the cluster knows this run again" and not servers.problem_text(now + 7)
 
 
 def test_a_run_that_ends_because_the_cluster_knows_it_no_more_says_that() -> None:
     coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
     coordinator._cluster = StandaloneCluster(cast(RoutedMessenger, Unheard()), {"controller-a": ""}, OWN)
     assert "no running server has a copy" in str(coordinator.unanswered(["b"], 25))
-    coordinator._cluster.happened(looked(runs=(OWN,)))
-    coordinator._cluster.happened(looked())
+    coordinator._cluster.events_of(looked(runs=(OWN,)))
+    coordinator._cluster.events_of(looked())
     said = str(coordinator.unanswered(["b"], 25))
     assert "does not know this run any more" in said and said.endswith("resume the run")
 
@@ -99,10 +99,10 @@ def test_a_run_is_told_of_itself_and_of_what_befalls_servers_since_it_began() ->
     own, others = elected(0.1, OWN, 2), elected(0.1, OTHER, 3)
     before = ClusterEvent(50.0, "lost", "server-a", "server-a ended: killed", "", (), 1)
     time.sleep(0.05)
-    assert servers.happened(looked(before, own, others)) == [own], "no other run, nothing from before"
+    assert servers.events_of(looked(before, own, others)) == [own], "no other run, nothing from before"
     since = ClusterEvent(0.01, "lost", "server-b", "server-b ended: killed", "", (), 4)
-    assert servers.happened(looked(before, own, others, since)) == [since]
-    assert not servers.happened(looked(before, own, others, since))
+    assert servers.events_of(looked(before, own, others, since)) == [since]
+    assert not servers.events_of(looked(before, own, others, since))
 
 
 def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_path: Path) -> None:
@@ -119,13 +119,13 @@ def test_what_a_run_was_called_is_known_until_a_controller_has_removed_it(tmp_pa
     assert messenger.sent[:-1] == [DeleteRunRequest("second"), DeleteRunRequest("first")]
     servers.removed("first")
     servers, messenger = begun("fourth")
-    servers.look(time.monotonic())
+    servers.request_status(time.monotonic())
     assert messenger.sent[1:] == [DeleteRunRequest("third"), DeleteRunRequest("second")]
     for run in ("second", "third", "another"):
         servers.removed(run)
     begun("fifth")
     servers, messenger = begun("sixth")
-    servers.look(time.monotonic())
+    servers.request_status(time.monotonic())
     assert messenger.sent[1:] == [DeleteRunRequest("fifth"), DeleteRunRequest("fourth")]
 
 

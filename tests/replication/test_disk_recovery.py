@@ -20,7 +20,7 @@ from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk.bucket_format import write_saved
 from cotswold.replication.disk_recovery import CLUSTER_FILE, RUNS_FOLDER, read_disks, recover, recover_alone
 from cotswold.replication.metadata import MetadataLocation
-from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
+from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.wire import Change, Group
@@ -63,10 +63,10 @@ def disk(
 
 def written(state: Path) -> tuple[BucketMap, dict[str, str]]:
     """The map of the runs, and who leads."""
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         found = BucketMap()
         found.load(opened.read(""))
-        found.loaded()
+        found.finish_loading()
         return found, opened.read(LEADER)
 
 
@@ -186,7 +186,7 @@ def test_only_runs_that_are_in_the_state_must_be_described_alike(tmp_path: Path)
 
 def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
     """No server opens it again: controllers would wait for it for ever."""
-    disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
+    disk(tmp_path, f"server-a-0{DAMAGED_SUFFIX}1700000000", rank=(0, 9, 9), cluster="xyz-1")
     disk(tmp_path, "server-a-0")
     told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     assert "was rebuilt" in told
@@ -219,7 +219,7 @@ def test_a_host_without_disks_of_a_cluster_has_nothing_to_make_a_state_of(tmp_pa
 def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_runs(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
     assert "was rebuilt" in recover_alone(state, tmp_path / "servers")
     found, leading = written(state)
@@ -229,7 +229,7 @@ def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_ru
 def test_a_state_of_the_same_cluster_from_which_the_runs_were_removed_stays(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         opened.transact([], [(CLUSTER, NAME), (LEADER, json.dumps(["a", 3]))])
     assert recover_alone(state, tmp_path / "servers") == ""
     assert not written(state)[0].groups

@@ -77,7 +77,7 @@ class Mallory:
         peer = self.endpoint._peers.of[self.server].connection
         self.endpoint.flush(SECONDS)
         peer.socket.send_multipart(frames)
-        self.endpoint._readiness.doubt(peer.descriptor)
+        self.endpoint._readiness.recheck(peer.descriptor)
 
     def settle(self) -> None:
         """Wait until the server has heard everything that was sent: it answers a pull that comes after."""

@@ -16,7 +16,7 @@ from cotswold.cli.support.tables import cores
 from cotswold.data import Store
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.async_sgd.replica_task import in_replica
 from measures.downpour.road import arguments, opened, stretch
 from measures.hogwild import FACTORY
@@ -75,7 +75,7 @@ class Nothing:
 
     flops = (0, 0)
     patterns = 1 << 30
-    layout: Sequence[Slot] = (Slot("nothing", 1, 1),)
+    layout: Sequence[TensorSlot] = (TensorSlot("nothing", 1, 1),)
 
     def __init__(self) -> None:
         self.parameters = torch.zeros(1)

@@ -112,7 +112,7 @@ class ControllerVictim(Victim):
         role._machine.take_events()
         wish = role._machine.next_request(now)
         if wish is not None:
-            self._state.submit(wish, role._answered)
+            self._state.submit(wish, role._on_result)
         self._state.take()
 
     def _begin(self) -> None:

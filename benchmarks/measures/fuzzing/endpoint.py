@@ -111,7 +111,7 @@ class EndpointVictim(Victim):
         if peer is not None:
             with contextlib.suppress(zmq.Again):
                 peer.connection.socket.send_multipart(frames or [b""], zmq.NOBLOCK)
-            self._bad._readiness.doubt(peer.connection.descriptor)
+            self._bad._readiness.recheck(peer.connection.descriptor)
 
     def _caller(self, frames: list[bytes], token: Token | None = None) -> None:
         address = Address.parsed(self._one.address)
@@ -186,7 +186,7 @@ class EndpointVictim(Victim):
 
     def counts(self) -> Counter[str]:
         """By kind."""
-        return Counter(self._one.refused)
+        return Counter(self._one.rejections)
 
     def close(self) -> None:
         """All end: first those who call, for ZeroMQ aborts where a socket is closed in the moment in which a

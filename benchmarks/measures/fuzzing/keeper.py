@@ -86,11 +86,11 @@ class KeeperVictim(Victim):
                 MASTER,
                 m.BucketEnvelope(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)),
             )
-        self._role._go_on()
+        self._role._flush_and_drain()
 
     def _lease(self) -> None:
         machine = self._machine
-        number = machine.lease.ask(time.monotonic())
+        number = machine.lease.request(time.monotonic())
         self._tell(CONTROLLER, m.LeaseGrant(machine._epoch, OWN, number, _LEASE_SECONDS))
 
     def _templates(self) -> list[tuple[str, Any]]:
@@ -173,8 +173,8 @@ class KeeperVictim(Victim):
 
     def turn(self) -> None:
         """As its process does; what is to be on its disk is."""
-        if self._role._heard >= 8:
-            self._role._go_on()
+        if self._role._processed >= 8:
+            self._role._flush_and_drain()
             self._role._tick(time.monotonic())
             for number, _ in self._machine.saves():
                 self._machine.saved(number)
@@ -189,7 +189,7 @@ class KeeperVictim(Victim):
         copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
         return (
             machine._epoch,
-            machine.lease.until,
+            machine.lease.end,
             copies,
             tuple(self._role._runs._of),
             self._role._controllers,
@@ -212,13 +212,13 @@ class KeeperVictim(Victim):
         if copy is None or copy.role is not Role.PRIMARY or copy.fence > copy.group.term:
             return
         self._lease()
-        self._role._go_on()
+        self._role._flush_and_drain()
         answers = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         self._pulls -= 1
         copy.committed = copy.state.index  # as if others had all
         pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
         self._tell(CLIENT, m.BucketEnvelope(LED, copy.group.term, pull))
-        self._role._go_on()
+        self._role._flush_and_drain()
         after = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         if copy.is_acting(time.monotonic()) and after == answers:
             raise BrokenError("a pull is not answered")

@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from cotswold.transport import Traffic
+from cotswold.transport import EndpointTraffic
 from cotswold.transport.address import Address
 from cotswold.wire import Send
 from cotswold.wire.codec import AnyMessage, Packing, decode
 from cotswold.wire.messenger import Received
-from cotswold.wire.validation import MalformedError
+from cotswold.wire.validation import MalformedMessageError
 
 from .making import Making, Said, exactly
 
@@ -33,12 +33,12 @@ class StillEndpoint:
     def __init__(self, address: str) -> None:
         self.address, self.key = address, ""
         self.refused: Counter[str] = Counter()
-        self.traffic = Traffic()
+        self.traffic = EndpointTraffic()
         self.connected: set[str] = set()
 
     def connect(self, peer: str, address: str) -> None:
         """As an endpoint does with what it is told."""
-        Address.parsed(address).way  # noqa: B018  # it raises
+        Address.parsed(address).route  # noqa: B018  # it raises
         self.connected.add(peer)
 
     def has(self, peer: str) -> bool:
@@ -137,7 +137,7 @@ class Victim(ABC):
         """What has come; raises BrokenError, and whatever a mistake raises."""
         try:
             messages = decode({"message": said.fields}, said.buffers)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             self.refused[type(error).__name__] += 1
             return
         for each in messages:

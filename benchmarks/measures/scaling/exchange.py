@@ -18,7 +18,7 @@ from cotswold.bench.ranks.rank import Rank
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 from measures.scaling.messages import (
     OVERLAP_SUM,
     PIXELS,
@@ -58,7 +58,7 @@ def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
     far.channels, far.streams = {}, {}  # as if the other were on another host, by Gloo alone
-    ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
+    ours, by_gloo = (Maps(RankShare(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in ours.items():
         values = images * (pixels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth)

@@ -18,7 +18,7 @@ from torch import Tensor
 from cotswold.geometry import Box, ExchangePlan, StackPartition
 from cotswold.mesh import Exchange
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
 POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"
@@ -100,7 +100,7 @@ class _Waited:
 class Maps:
     """Maps of zeros as a step has them on one rank, and exchanges between them."""
 
-    def __init__(self, share: Share, images: int) -> None:
+    def __init__(self, share: RankShare, images: int) -> None:
         self.share, geometry = share, share.partition.geometry
         like = torch.empty((images, 0, 0, 0))
         self.depth, rank = geometry.filters.depth, share.mesh.rank

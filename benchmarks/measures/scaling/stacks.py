@@ -89,7 +89,7 @@ def share_of(
     seen = cut.windows if below is None else below
     x = ops.images_last(whole[:, :, *seen[rank.number].slices].contiguous())
     stack.calibrate(x)
-    stack.rest()
+    stack.zero_momentum()
     return stack, x
 
 

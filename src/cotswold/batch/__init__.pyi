@@ -3,7 +3,7 @@ from .interface import ClusterFailedError as ClusterFailedError
 from .interface import ClusterSettings as ClusterSettings
 from .interface import ClusterStatus as ClusterStatus
 from .interface import PortionSum as PortionSum
-from .interface import Slot as Slot
+from .interface import TensorSlot as TensorSlot
 from .interface import Travel as Travel
 from .interface import Work as Work
 from .interface import open_cluster as open_cluster
@@ -14,7 +14,7 @@ __all__ = [
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
-    "Slot",
+    "TensorSlot",
     "Travel",
     "Work",
     "open_cluster",

@@ -10,7 +10,7 @@ from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.processes.cluster_settings import ClusterSettings, Travel
 from cotswold.processes.coordinator_loop import ClusterFailedError
-from cotswold.shards.runtime.work import PortionSum, Slot, Work
+from cotswold.shards.runtime.work import PortionSum, TensorSlot, Work
 
 __all__ = [
     "BatchCluster",
@@ -18,7 +18,7 @@ __all__ = [
     "ClusterSettings",
     "ClusterStatus",
     "PortionSum",
-    "Slot",
+    "TensorSlot",
     "Travel",
     "Work",
     "open_cluster",

@@ -95,13 +95,13 @@ class CoordinatorLoop(ABC):
         def hear(message: AnyMessage) -> None:
             nonlocal heard
             owed = pieces.owing
-            sends = pieces.hear(message)
+            sends = pieces.on_message(message)
             if sends or pieces.owing != owed:
                 heard = time.monotonic()
             self.deliver(sends)
 
-        self.deliver(pieces.asking())
-        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
+        self.deliver(pieces.requests())
+        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.requests)
 
     def wait_for_servers(
         self,

@@ -108,7 +108,7 @@ class ParameterClient:
         self._endpoint = Endpoint(token, self._name, host=local_address(found), ports=ports, encrypt=encrypt)
         self._messenger = Messenger(self._endpoint)
         self._endpoint.watch(self._wake_reader)
-        self._endpoint.connect(m.COORDINATOR, str(Address.at_port(found, port)))
+        self._endpoint.connect(m.COORDINATOR, str(Address.of_port(found, port)))
         self._thread = threading.Thread(target=self._run, name="cotswold-client", daemon=True)
         self._thread.start()
         try:

@@ -155,7 +155,7 @@ class EvaluatorProcess:
             self._worker_thread.submit(lambda: self._compute(request))
             return
         self._missing = shard_groups(request.shards, self._vector.itemsize)
-        self._messenger.meet(request.servers)
+        self._messenger.connect(request.servers)
         for name, _ in request.servers:
             if name in self._missing:
                 self._pull(request, name)

@@ -240,7 +240,7 @@ class ReplicaProcess:
     def _enter(self, admitted: m.SessionOpened) -> None:
         """Start a session."""
         self._servers.update(dict(admitted.servers))
-        self._messenger.meet(admitted.servers)
+        self._messenger.connect(admitted.servers)
         if self._ranks is not None and isinstance(self._work, RankedWork):
             self._ranks.enter(self._work.rank_of(admitted.shards))
         for name in self._other_ranks:

@@ -36,7 +36,7 @@ from cotswold.replicas.startup import ReplicaSettings, ReplicaStartup, StartedRe
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.transport import Endpoint
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.lifecycle import ServerCounters, StepMetrics
 from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.ranges import size as size_of
@@ -166,7 +166,7 @@ class Replicas:
         for name in sorted(process_group.workers, key=lambda each: (len(each), each)):
             session = members.session(name)
             in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
-            heard = 0.0 if session is None else members.of[session].heard
+            heard = 0.0 if session is None else members.of[session].last_heartbeat
             place = ProcessLocation(name, process_group.machine_of(name), process_group.pid_of(name))
             found.append(watching.replica(place, in_hand, heard, now))
         return tuple(found)
@@ -223,7 +223,7 @@ class Replicas:
     def read(self, name: str = POINT) -> Tensor:
         """A vector as it is on the servers now; raises ClusterFailedError if a server is lost or does not
         answer."""
-        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
+        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).vector)
 
     def _read(self, name: str, request: RequestFunction) -> ChunkedRead:
         pieces = ChunkedRead(self._processes.shards, name, self._processes.work.dtype, self.size, request)
@@ -272,7 +272,7 @@ class Replicas:
         vectors, versions = dict[str, Tensor](), dict[int, int]()
         for name in self.vectors:
             pieces = self._read(name, partial(m.PullFrozen, number, name))
-            vectors[name], versions = torch.from_numpy(pieces.whole), pieces.versions
+            vectors[name], versions = torch.from_numpy(pieces.vector), pieces.versions
         return vectors, versions
 
     def _restarted_checkpoint(self, number: int) -> bool:
@@ -318,7 +318,7 @@ class Replicas:
         """End all processes."""
         self._coordinator.close()
         self._resources.close()
-        remove_left_folders()  # folders of killed replicas
+        remove_stale_folders()  # folders of killed replicas
 
     def __enter__(self) -> Self:
         return self

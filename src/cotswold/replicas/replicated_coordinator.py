@@ -63,7 +63,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     @property
     def counters_request(self) -> CountersRequest:
         """The request for a server's counts."""
-        return self._cluster.counting
+        return self._cluster.counters_request
 
     def close(self) -> None:
         """Dismiss all members, and end their processes."""
@@ -104,7 +104,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         said = super().unheard(now)
         if not said and (buckets := self.machine.silent_servers(now, SILENT_SERVER_SECONDS)):
             said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
-        return ", and ".join(filter(None, (said, self._cluster.unheard(now))))
+        return ", and ".join(filter(None, (said, self._cluster.silence_text(now))))
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for buckets of which no member has answered for ``seconds``."""
@@ -124,13 +124,13 @@ class ReplicatedCoordinator(ReplicaCoordinator):
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case ServerReady(name) if name == sender and self._cluster.is_one(name):
-                self._cluster.heard(message, self.messenger.endpoint.peers)
+            case ServerReady(name) if name == sender and self._cluster.is_server(name):
+                self._cluster.on_ready(message, self.messenger.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
-                self._cluster.tell(sender)
+                self._cluster.send_addresses(sender)
                 super()._on_message(sender, message)
             case m.StatusReply() if isinstance(self._cluster, StandaloneCluster):
-                for each in self._cluster.happened(message):
+                for each in self._cluster.events_of(message):
                     about = {"name": each.name, "what": each.kind, "sentence": each.sentence}
                     self._on_event("copies", about | ({"servers": dict(each.servers)} if each.run else {}))
             case m.RunDeleted(run) if isinstance(self._cluster, StandaloneCluster):
@@ -140,32 +140,32 @@ class ReplicatedCoordinator(ReplicaCoordinator):
                 if rows := self._version_check.on_counters(message, self._cluster.messenger.groups):
                     self._on_event("restored", restored_event(rows))
                 super()._on_message(sender, message)
-            case EventReport("disk", name, sentence) if self._cluster.is_one(sender):
+            case EventReport("disk", name, sentence) if self._cluster.is_server(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
-            case EventReport(kind, name, sentence) if self._cluster.is_one(sender) and kind != GATHERED:
+            case EventReport(kind, name, sentence) if self._cluster.is_server(sender) and kind != GATHERED:
                 self._on_event("copies", {"name": name, "what": kind, "sentence": sentence})
             case _:
                 super()._on_message(sender, message)
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        if not self._cluster.is_one(name):
+        if not self._cluster.is_server(name):
             return super()._on_process_exit(name, why, now)
         self.monitor.forget(name)
         if not self.process_group.is_watched(name):  # otherwise it is cut off and may act: its lease decides
-            self._cluster.ended(name, why, now, is_seen=not self.process_group.is_lost(name))
+            self._cluster.on_exit(name, why, now, is_seen=not self.process_group.is_lost(name))
             self._start_due(now)
         return []
 
     def _start_due(self, now: float) -> None:
         """Restart servers and controllers of the run that are due."""
         if isinstance(self._cluster, RunCluster):
-            for name, sentence in self._cluster.start_due(now):
+            for name, sentence in self._cluster.restart_due(now):
                 self._on_event("copies", {"name": name, "what": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
         if isinstance(self._cluster, StandaloneCluster):
-            self._cluster.look(now)
-            if trouble := self._cluster.trouble(now):
+            self._cluster.request_status(now)
+            if trouble := self._cluster.problem_text(now):
                 self._on_event("waiting", {"name": self._cluster.run, "sentence": trouble})
         self._start_due(now)
         super()._tick(now)

@@ -42,10 +42,10 @@ from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.sample_ledger import SampleCounts
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsInUseError
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.lifecycle import (
     ConnectRequest,
     CountersRequest,
@@ -136,7 +136,7 @@ class _ServiceStartup(Startup):
         self._run = f"run-{secrets.token_hex(8)}"
 
     def open_serving(
-        self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: SampleCounts | None
+        self, layout: Sequence[TensorSlot], vectors: Mapping[str, Tensor], before: SampleCounts | None
     ) -> ParameterService:
         """Start all processes; ``vectors`` must contain the parameters."""
         chosen = self._service_settings
@@ -303,7 +303,7 @@ class ParameterService:
             tuple(member.name for member in self._machine.members),
             self.account,
             tuple(self._counts[name] for name in self._coordinator.servers if name in self._counts),
-            dict(self._coordinator.messenger.endpoint.refused),
+            dict(self._coordinator.messenger.endpoint.rejections),
         )
 
     def count(self) -> None:
@@ -337,11 +337,11 @@ class ParameterService:
         pieces = ChunkedRead(self._machine.shards, name, self._work.dtype, self._work.size, request)
 
         def hear(message: AnyMessage) -> None:
-            self._coordinator.deliver(pieces.hear(message))
+            self._coordinator.deliver(pieces.on_message(message))
 
-        self._coordinator.deliver(pieces.asking())
+        self._coordinator.deliver(pieces.requests())
         self._coordinator.handle_until(hear, lambda: not pieces.owing)
-        return torch.from_numpy(pieces.whole)
+        return torch.from_numpy(pieces.vector)
 
     def finish(self) -> None:
         """End all sessions; servers then have exactly the updates of `account`. Raises as `read`."""
@@ -354,7 +354,7 @@ class ParameterService:
         self._coordinator.dismiss(why)
         self._coordinator.close()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self
@@ -370,7 +370,7 @@ class ParameterService:
 
 def open_service(
     settings: ServiceSettings,
-    layout: Sequence[Slot],
+    layout: Sequence[TensorSlot],
     vectors: Mapping[str, Tensor],
     *,
     token: Token,

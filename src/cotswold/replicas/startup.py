@@ -40,10 +40,10 @@ from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, ReplicatedCo
 from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
-from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, places_by_name
-from cotswold.replication.client.unreachable import why_none_leads, why_unreached
+from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, addresses_by_name
+from cotswold.replication.client.unreachable import no_leader_text, unreachable_text
 from cotswold.replication.limits import check_description, check_messages
-from cotswold.replication.run_description import NAME_LETTERS, Description
+from cotswold.replication.run_description import MAX_NAME_CHARS, Description
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
 from cotswold.transport import Endpoint, Ready
@@ -241,7 +241,7 @@ class ReplicaStartup(Startup):
             for _ in range(self._settings.servers):
                 keepers.start_server(time.monotonic())
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
-        self._messenger.meet((bucket, "") for bucket in description.buckets)
+        self._messenger.connect((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
     def _await_controllers(self, servers: StandaloneCluster) -> None:
@@ -254,10 +254,10 @@ class ReplicaStartup(Startup):
                 self._on_event("waiting", {"name": where, "sentence": f"waiting for a controller at {where}"})
             if now - asked > _REQUEST_SECONDS:
                 asked = now
-                servers.ask()
+                servers.request_groups()
             match self._messenger.receive(_REQUEST_SECONDS):
                 case Received(_, m.StatusReply() as looked):
-                    servers.happened(looked)  # no event of them belongs to the run
+                    servers.events_of(looked)  # no event of them belongs to the run
                     return
                 case Received() as received:
                     self._on_message(received)
@@ -266,10 +266,10 @@ class ReplicaStartup(Startup):
                 case _:
                     pass
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
-        places, lost = places_by_name(self._settings.standing), servers.messenger.calls.lost
-        if following := servers.messenger.calls.following:
-            raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
-        raise MachineError(f"{said}: {why_unreached(places, lost)}")
+        places, lost = addresses_by_name(self._settings.standing), servers.messenger.calls.lost
+        if following := servers.messenger.calls.followers:
+            raise MachineError(f"{said}: {no_leader_text(places, lost, following)}")
+        raise MachineError(f"{said}: {unreachable_text(places, lost)}")
 
     def _coordinator(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
         if self._cluster is None:
@@ -294,13 +294,13 @@ class ReplicaStartup(Startup):
             self._settings.buckets or _BUCKETS * self._settings.servers,
             cast(Mapping[str, Any], told["updates"]),
             cast(Sequence[int], told["versions"]),
-            self._learning.name[:NAME_LETTERS],
+            self._learning.name[:MAX_NAME_CHARS],
         )
 
     def _on_message(self, received: Received) -> None:
         message = received.message
         if self._cluster is not None and isinstance(message, ServerReady):
-            self._cluster.heard(message, ())
+            self._cluster.on_ready(message, ())
         else:
             super()._hear(received)
 

@@ -6,7 +6,7 @@ from .frames import Lost as Lost
 from .frames import Message as Message
 from .frames import Ready as Ready
 from .multi_endpoint import MultiEndpoint as MultiEndpoint
-from .peer import Traffic as Traffic
+from .peer import EndpointTraffic as EndpointTraffic
 from .peers import Event as Event
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "Message",
     "MultiEndpoint",
     "Ready",
-    "Traffic",
+    "EndpointTraffic",
 ]

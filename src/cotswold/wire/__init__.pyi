@@ -119,7 +119,7 @@ from .types import Fetch as Fetch
 from .types import Grant as Grant
 from .types import Node as Node
 from .types import Open as Open
-from .types import Plan as Plan
+from .types import ReductionSchedule as ReductionSchedule
 from .types import PortionResult as PortionResult
 from .types import Shard as Shard
 from .types import SumName as SumName
@@ -190,7 +190,7 @@ __all__ = [
     "NotPrimary",
     "Open",
     "PeerUnreachable",
-    "Plan",
+    "ReductionSchedule",
     "PointReady",
     "PoolMembers",
     "PortionFailed",

@@ -84,7 +84,7 @@ class PeerUnreachable:
     term: int
     server: str
     """Name of the primary."""
-    copy: str
+    replica: str
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,7 @@ from cotswold.wire.types import (
     Grant,
     Node,
     Open,
-    Plan,
+    ReductionSchedule,
     PortionResult,
     Shard,
     SumName,
@@ -338,7 +338,7 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 """Every message class; the class name identifies the message."""
 PARTS: tuple[type, ...] = (
-    *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, Plan, Fetch, Open, Close),
+    *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, ReductionSchedule, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
     *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
     *(ReplicaServerStatus, RunStatus, BucketStatus, ClusterEvent),

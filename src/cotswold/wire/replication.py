@@ -158,7 +158,7 @@ class Prepared:
     server: str
     index: int
     """Prepared index; -1 if it has no valid state."""
-    is_lacking: bool
+    is_behind: bool
     """True if a change was rejected because it starts above this index."""
     durable_index: int = -1
     """Index up to which the state is on the member's disk; -1 for none."""

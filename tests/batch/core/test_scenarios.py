@@ -175,7 +175,7 @@ def test_a_fraction_counts_patterns_of_a_slow_worker_as_often_as_others() -> Non
             counts[portion] += 1
     drawn = [0] * 20
     for cycle in range(cycles):
-        for portion in cluster.world.rules.permutation.drawn(cycle, 0.8):
+        for portion in cluster.world.rules.permutation.draw(cycle, 0.8):
             drawn[portion] += 1
     assert counts == drawn  # chance alone decides, which knows no workers
 

@@ -15,7 +15,7 @@ from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 
 DEALING = ChunkPermutation(0, 1000, 10)
 
@@ -62,13 +62,13 @@ def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
 
 
 SLOTS = st.lists(
-    st.builds(Slot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=6
+    st.builds(TensorSlot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=6
 )
 
 
 @given(SLOTS, st.sampled_from([256, 1 << 14, 1 << 20]), st.integers(1, 5))
 def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
-    layout: list[Slot], each: int, servers: int
+    layout: list[TensorSlot], each: int, servers: int
 ) -> None:
     names = [f"s{number}" for number in range(servers)]
     shards = split_into_shards(layout, 4, each, names)
@@ -92,7 +92,7 @@ def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
 
 
 def test_servers_have_equal_parts_of_large_tensors() -> None:
-    shards = split_into_shards([Slot("w", 4096, 1024), Slot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
+    shards = split_into_shards([TensorSlot("w", 4096, 1024), TensorSlot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
     sizes = [sum(one.stop - one.start for one in shards if one.server == f"s{n}") for n in range(3)]
     assert max(sizes) - min(sizes) <= 2 << 18
 

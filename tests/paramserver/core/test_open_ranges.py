@@ -59,7 +59,7 @@ class Training:
     def order(self, saved: int | None = None) -> None:
         self.now += 1.0
         for member in self.dispatcher.members:
-            member.heard = self.now
+            member.last_heartbeat = self.now
         sends = self.dispatcher.tick(self.now)
         order = next(send.message for send in sends if isinstance(send.message, CoordinatorState))
         self.orders.append(order)

@@ -47,7 +47,7 @@ def test_the_code_of_a_refusal_decides_and_its_sentence_does_not(reason: str) ->
 
 def test_a_lease_is_shorter_than_it_was_given_for_by_the_drift_of_clocks() -> None:
     lease = Lease()
-    lease.given(lease.ask(10.0), 2.0)
+    lease.grant(lease.request(10.0), 2.0)
     assert lease.holds(11.89) and not lease.holds(11.91), "clocks may differ by 5 %"
-    lease.given(99, 50.0)
+    lease.grant(99, 50.0)
     assert not lease.holds(12.0), "nobody asked for that"

@@ -82,7 +82,7 @@ def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
         client.push(np.zeros(model.size, np.float32))
         before, most = resident_bytes(pid), 0
         for number in range(2, 150):  # 600 MB, and no answer is waited for
-            while client.post.endpoint.waiting_bytes("server-0") > 64 * MB:
+            while client.post.endpoint.unread_bytes("server-0") > 64 * MB:
                 client.post.receive(0.01)
             client.post.send("server-0", update(number, 1, (0, 1, 2, 3), gradient))
             most = max(most, resident_bytes(pid))

@@ -140,7 +140,7 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
                 until(lambda: not overview(found).looked.short)
-                for saved in found.saved(sorted(found.groups())):
+                for saved in found.export(sorted(found.groups())):
                     vectors[saved.bucket] = saved
                 found.remove(run)
                 assert not overview(found).looked.runs
@@ -229,16 +229,16 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
         with pytest.raises(
             UserError, match=r"is not a server but .*restore again .*`cotswold cluster remove RUN`"
         ):
-            operator.give_up(name)
+            operator.declare_lost(name)
     for name in ("q-0.1", "q-0"):
         with pytest.raises(UserError, match=r"q-0.1 is available; only a silent server can be declared lost"):
-            operator.give_up(name)
+            operator.declare_lost(name)
     with pytest.raises(UserError, match=r"p-0 is silent: .*`cotswold cluster drain p-0 --lost`"):
         operator.undrain("p-0")
     with pytest.raises(UserError, match=r"r-0\.restored has already exited"):
         operator.undrain("r-0")
     monkeypatch.setattr(AdminClient, "_asked", lambda self, *_: None)
-    assert operator.give_up("p-0") == "p-0"
+    assert operator.declare_lost("p-0") == "p-0"
 
 
 def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:

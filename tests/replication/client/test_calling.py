@@ -29,7 +29,7 @@ def test_a_peer_whose_network_is_down_is_passed_over() -> None:
                 raise MachineError("there is no way to it")
             return a
 
-        Reconnector(way).meet({"gone": "elsewhere", "b": there, "unknown": ""})
+        Reconnector(way).connect({"gone": "elsewhere", "b": there, "unknown": ""})
         assert list(a.peers) == ["b"]
 
 
@@ -37,8 +37,8 @@ def test_an_address_at_which_nobody_can_be_called_is_counted_and_others_are_call
     token = Token.new()
     with Endpoint(token, "a") as a, Endpoint(token, "b") as b:
         elsewhere = "host 1 challenge ipc:///tmp/nowhere - hmac"
-        Reconnector(lambda address: a).meet({"lost": elsewhere, "none": "no address", "b": b.address})
-        assert list(a.peers) == ["b"] and a.refused["malformed"] == 2
+        Reconnector(lambda address: a).connect({"lost": elsewhere, "none": "no address", "b": b.address})
+        assert list(a.peers) == ["b"] and a.rejections["malformed"] == 2
 
 
 @pytest.mark.parametrize("where", ["- -", "- tcp://foo", "- tcp://:1", "ipc:///tmp/nowhere -"])
@@ -59,8 +59,8 @@ def test_a_client_has_an_endpoint_for_each_network_on_which_it_calls_somebody() 
     try:
         (address,) = controllers_at(["127.0.0.1:7400"]).values()
         (other,) = controllers_at(["127.0.0.1:7401"]).values()
-        assert outward.way(address) is outward.way(other)
-        assert outward.way(address).name == "replica-1.run7"
+        assert outward.endpoint_to(address) is outward.endpoint_to(other)
+        assert outward.endpoint_to(address).name == "replica-1.run7"
         assert len(networks.networks) == 2
     finally:
         networks.close()
@@ -95,7 +95,7 @@ def test_names_that_were_called_long_ago_are_not_kept(monkeypatch: pytest.Monkey
     calling = Reconnector(lambda address: endpoint)  # type: ignore[arg-type, return-value]  # a stand-in
     for number in range(1000):
         now += 1.0
-        calling.meet({f"server-a-0.{number}": "somewhere"})
-    assert len(called) == 1000 and len(calling._called) <= 256
-    calling.meet({"server-a-0.999": "somewhere"})
+        calling.connect({f"server-a-0.{number}": "somewhere"})
+    assert len(called) == 1000 and len(calling._called_at) <= 256
+    calling.connect({"server-a-0.999": "somewhere"})
     assert len(called) == 1000, "it was called a moment ago"

@@ -31,7 +31,7 @@ class Asking(AdminClient):
         self.primary = dict(self.answering)  # as it is heard the next time
         return self._groups
 
-    def _ask_servers(
+    def _request_from_servers(
         self,
         servers: Mapping[str, str],
         questions: Callable[[str], Sequence[AnyMessage]],
@@ -53,14 +53,14 @@ def asking() -> Iterator[Asking]:
 
 
 def test_controllers_are_asked_once_for_all_buckets(asking: Asking) -> None:
-    assert [each.bucket for each in asking.saved(BUCKETS)] == list(BUCKETS)
+    assert [each.bucket for each in asking.export(BUCKETS)] == list(BUCKETS)
     assert asking.asked == 1
 
 
 def test_where_a_primary_does_not_answer_another_is_asked_for(asking: Asking) -> None:
     asking._wait_seconds = 5.0
     asking.answering[BUCKETS[3]] = "server-a-1"
-    assert len(list(asking.saved(BUCKETS))) == len(BUCKETS)
+    assert len(list(asking.export(BUCKETS))) == len(BUCKETS)
     assert asking.asked == 2
 
 
@@ -68,8 +68,8 @@ def test_a_bucket_of_which_nobody_answers_or_that_is_gone_is_named(asking: Askin
     asking.answering[BUCKETS[1]] = "nobody"
     asking.primary = dict.fromkeys(BUCKETS, "server-a-0")
     with pytest.raises(MachineError, match=f"no primary of {BUCKETS[1]}"):
-        list(Asking.saved(asking, BUCKETS[:2]))
+        list(Asking.export(asking, BUCKETS[:2]))
     asking._wait_seconds = 5.0
     del asking.answering[BUCKETS[1]]
     with pytest.raises(MachineError, match=f"bucket {BUCKETS[1]} no longer exists"):
-        list(asking.saved(BUCKETS))
+        list(asking.export(BUCKETS))

@@ -45,6 +45,6 @@ def test_another_controller_tells_what_was_not_the_last_of_a_server() -> None:
 
 def test_what_was_told_is_not_kept_for_ever() -> None:
     found = NewEvents()
-    for number in range(news._KEPT + 50):
+    for number in range(news._MAX_REMEMBERED + 50):
         found.new(looked(replace(_LOST, name=f"server-{number}"), controller=f"controller-{number}"))
-    assert {len(found._last), len(found._numbers)} == {news._KEPT}
+    assert {len(found._last), len(found._numbers)} == {news._MAX_REMEMBERED}

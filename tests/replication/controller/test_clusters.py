@@ -217,11 +217,11 @@ def test_a_removal_ends_elections_of_its_buckets() -> None:
     cluster.answers = False
     cluster.end(cluster.controller.groups["run/0000"].primary)
     cluster.live(0.1)
-    assert cluster.controller.unsettled
+    assert cluster.controller.unsettled_buckets
     cluster.tell("client", DeleteRunRequest("run"))
     cluster.answers = True
     cluster.live(1.0)
-    assert not cluster.controller.groups and not cluster.controller.unsettled
+    assert not cluster.controller.groups and not cluster.controller.unsettled_buckets
 
 
 def test_what_a_leader_that_was_wants_to_put_does_not_bring_a_removed_run_back() -> None:
@@ -310,7 +310,7 @@ def test_a_server_that_has_anything_hears_no_lease_and_forgets_nothing_of_anothe
     after = ReplicaServer("a.1", "host", "at a", contents, ReplicationSettings(saves=True), 0.0)
     after.found_on_disk(["run/0000"], "second")
     after.receive("three", DeleteRun(3, "run", "third"), 0.0)
-    assert after.belongs_to == "second" and after.take_forgotten() == []
+    assert after.cluster_name == "second" and after.take_forgotten() == []
 
 
 def test_a_run_whose_groups_are_not_written_yet_is_not_forgotten() -> None:
@@ -352,7 +352,7 @@ def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None
     assert sorted(keeper.take_forgotten()) == ["run/0001", "was/0000"] and keeper.take_forgotten() == []
     for number in saves:  # the disk has done it before it heard
         keeper.saved(number)
-    keeper.recalled("run/0000", None)
+    keeper.on_read("run/0000", None)
     assert list(keeper.runs) == ["other"] and keeper.drain(1.0) == []
 
 

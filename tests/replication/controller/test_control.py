@@ -417,19 +417,19 @@ def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -
 
 
 def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership() -> None:
-    leading = LeaderElection("one", 0.0, fresh="word", beat_seconds=0.25, leader_seconds=1.0)
+    leading = LeaderElection("one", 0.0, token="word", beat_seconds=0.25, leader_seconds=1.0)
     assert leading.next_request(0.25) == Read("leader")
     leading.read({}, 0.25)
     claim = leading.next_request(0.5)
-    assert isinstance(claim, Transact) and leading.transacted(True, 0.5)
+    assert isinstance(claim, Transact) and leading.on_transaction(True, 0.5)
     assert isinstance(leading.next_request(1.0), Transact)
-    leading.transacted(None, 1.1)
+    leading.on_transaction(None, 1.1)
     assert leading.leads(1.4) and not leading.leads(1.5)
     leading.next_request(1.3)
-    leading.transacted(True, 1.35)
+    leading.on_transaction(True, 1.35)
     assert leading.leads(2.2)
     leading.next_request(1.6)
-    leading.transacted(False, 1.7)
+    leading.on_transaction(False, 1.7)
     assert not leading.leads(1.7) and leading.state is LeadershipState.FOLLOWING
 
 
@@ -615,4 +615,4 @@ def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
     assert reign._delivery._absent["c"], "it would be told of them if it came back"
     cluster.live(40.0)
     assert "c" not in cluster.controller.servers.of
-    assert not reign._delivery._absent and not reign._deletions._said
+    assert not reign._delivery._absent and not reign._deletions._sent_at

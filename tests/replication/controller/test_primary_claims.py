@@ -99,7 +99,7 @@ def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: 
         if isinstance(wish, Transact):
             beats += str(dict(wish.put).get(BEAT)).startswith("2 ")
         elif isinstance(wish, Read):
-            pages += wish.most == 4
+            pages += wish.limit == 4
         if wish is not None:
             two.answered(wish)
     keys = len(one.state.items)

@@ -18,7 +18,7 @@ def answer_of(state: MetadataThread, wish: StateRequest) -> StoreResult:
     state.submit(wish, lambda _, answer: found.append(answer))
     while not found:
         assert select.select([state], [], [], 30.0)[0], "it does not answer"
-        state.take()
+        state.run_callbacks()
     return found[0]
 
 

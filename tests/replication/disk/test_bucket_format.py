@@ -11,7 +11,7 @@ import pytest
 from tests.replication.disk.test_renewed_index import spoil, tables
 
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, BucketSnapshot
 from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, write_saved
 from cotswold.replication.disk.index import Database
 from cotswold.replication.replica.saved_bucket import SavedBucket
@@ -54,7 +54,7 @@ def test_a_server_goes_on_with_such_a_folder_as_its_disk(tmp_path: Path) -> None
     with Disk(tmp_path / "saved", 1.0, lambda _: None, lambda _: None, lambda _: None) as disk:
         disk.read("run/1", found.append)
         while not found:
-            disk.take()
+            disk.run_callbacks()
     assert found == [saved(1)]
 
 
@@ -74,7 +74,7 @@ def test_a_server_says_that_its_index_is_damaged_and_has_its_disk_written_to(tmp
         deadline = time.monotonic() + 30
         while not written:
             assert time.monotonic() < deadline, said
-            disk.take()
+            disk.run_callbacks()
     (sentence,) = said
     assert "was rebuilt with the heads of 0 buckets" in sentence
     assert list(read_saved(folder)) == [saved(1)]
@@ -144,6 +144,6 @@ def test_a_folder_without_saved_buckets_is_named(tmp_path: Path) -> None:
 def test_a_head_that_is_no_buckets_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     with BlockStore(folder) as store:
-        store.write(Snapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
+        store.write(BucketSnapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
     with pytest.raises(DamagedError, match=r"head of run/1 \(its head is not that of a bucket"):
         list(read_saved(folder))

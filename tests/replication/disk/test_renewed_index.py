@@ -76,7 +76,7 @@ def test_a_store_whose_index_is_damaged_as_it_is_opened_is_written_to(sound: Pat
             assert store.read(bucket).blocks == state_at(bucket, INDEX - 1)
         write(store, INDEX, INDEX)
         (renewed,) = told
-        assert renewed.kept == len(BUCKETS) and "may be older" in str(renewed)
+        assert renewed.bucket_count == len(BUCKETS) and "may be older" in str(renewed)
         assert not list(folder.glob("db-salvaged")), "it takes no room afterwards"
         write(store, INDEX + 1, INDEX + 2)
         assert told == [renewed], "once is enough"
@@ -95,7 +95,7 @@ def test_a_table_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, tmp
             failing(store)
         store.write(snapshot(BUCKETS[0], INDEX + 1))
         (renewed,) = told
-        assert renewed.lost == () and renewed.kept == len(BUCKETS)
+        assert renewed.damages == () and renewed.bucket_count == len(BUCKETS)
         assert store.heads().keys() == set(BUCKETS)
     check_all(folder, INDEX, {BUCKETS[0]: INDEX + 1})
 
@@ -122,7 +122,7 @@ def test_a_manifest_that_is_damaged_while_it_is_open_costs_nothing(sound: Path, 
         with pytest.raises(MachineError):
             failing(store)
         write(store, INDEX + 1, INDEX + 1)
-        assert len(told) == 1 and not told[0].lost
+        assert len(told) == 1 and not told[0].damages
     check_all(folder, INDEX + 1)
 
 

@@ -85,7 +85,7 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
         for at in range(0, 600, 60):
             state.transact([], [(f"{key:03}", value) for key in range(at, at + 60)])
 
-    ask, count, changed = Gateway.ask, 0, [False]
+    ask, count, changed = Gateway.request, 0, [False]
 
     def changing(self: Gateway, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         nonlocal count

@@ -228,13 +228,13 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
     outside = house.carry()
     assert said(outside, Applied) == [] and len(said(outside, PulledNewer)) == 1
     assert house.of["a"].copies[BUCKET].is_waiting
-    assert house.of["a"].short() == (1, 1) and house.of["a"].short(lambda name: name != BUCKET) == (0, 0)
+    assert house.of["a"].under_replicated() == (1, 1) and house.of["a"].under_replicated(lambda name: name != BUCKET) == (0, 0)
     house.assign(Group(BUCKET, 3, "a", (), ("b",)))
     house.settle()
     house.assign(Group(BUCKET, 4, "a", ("b",)))
     house.settle()
     house.drain("a")
-    assert len(said(house.carry(), Applied)) == 1 and house.of["a"].short() == (0, 0)
+    assert len(said(house.carry(), Applied)) == 1 and house.of["a"].under_replicated() == (0, 0)
 
 
 def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
@@ -246,13 +246,13 @@ def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
         house.ask("a", "client", PullNewer("run", 1, 2, (0, 1), (-1, -1)))
         house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     assert house.carry() == []
-    assert len(house.of["a"].copies[BUCKET]._held) == 2
+    assert len(house.of["a"].copies[BUCKET]._pending_replies) == 2
     house.assign(Group(BUCKET, 3, "a", (), ("c",)))
     house.settle()
     house.assign(Group(BUCKET, 4, "a", ("c",)))
     told = house.carry()
     house.settle()
-    assert len(said([*told, *house.kept], PulledNewer)) == 1 and not house.of["a"].copies[BUCKET]._held
+    assert len(said([*told, *house.kept], PulledNewer)) == 1 and not house.of["a"].copies[BUCKET]._pending_replies
 
 
 def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
@@ -264,7 +264,7 @@ def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
         for name, keeper in house.of.items():
             house.say(name, keeper.tick(house.now))
         found += [each.message for each in house.carry(lost="c") if each.to == CONTROLLERS]
-    assert [each.copy for each in found if isinstance(each, PeerUnreachable)][:1] == ["c"]
+    assert [each.replica for each in found if isinstance(each, PeerUnreachable)][:1] == ["c"]
     assert not any(isinstance(each, PrimaryUnreachable) for each in found), "b hears the primary"
     house.now += 1
     house.say("c", house.of["c"].tick(house.now))
@@ -279,7 +279,7 @@ def test_what_a_controller_of_an_epoch_that_is_over_says_counts_for_nothing() ->
     house.tell("a", "another", Fence(4, BUCKET, 9))
     copy = house.of["a"].copies[BUCKET]
     assert copy.group.term == 1 and copy.fence == 1
-    number = house.of["a"].lease.ask(house.now)
+    number = house.of["a"].lease.request(house.now)
     house.tell("a", "another", LeaseGrant(4, "a", number, 9.0))
     assert not house.of["a"].lease.holds(house.now)
 

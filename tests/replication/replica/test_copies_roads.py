@@ -119,11 +119,11 @@ def test_a_server_that_speaks_of_other_buckets_is_not_silent_soon() -> None:
 
 def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> None:
     peers = Followers(ReplicationSettings(), PeerActivity())
-    peers.regroup(GROUP, 0.0)
+    peers.set_group(GROUP, 0.0)
 
     def answer(index: int, now: float) -> None:
         for name in "bc":
-            peers.heard(name, Prepared(BUCKET, 1, name, index, False), offer(index), now)
+            peers.on_prepared(name, Prepared(BUCKET, 1, name, index, False), offer(index), now)
 
     def offer(index: int) -> PrimaryState:
         return PrimaryState(BUCKET, 1, index, 0, lambda _: contents(BUCKET).changes_since(-1))
@@ -133,11 +133,11 @@ def test_who_answers_late_is_waited_for_longer_before_it_is_sent_all_again() -> 
         return sum(isinstance(each.message, Prepare) and each.message.change is not None for each in sends)
 
     answer(0, 0.0)
-    peers.tell(offer(1), 1.0)
+    peers.send_changes(offer(1), 1.0)
     assert sent(1, 1.4) == 0
     assert sent(1, 1.6) == 2, "it may have been lost"
     answer(1, 1.9)
-    peers.tell(offer(2), 3.0)
+    peers.send_changes(offer(2), 3.0)
     assert sent(2, 3.8) == 0, "the last took long"
     assert sent(2, 4.1) == 2
 
@@ -148,8 +148,8 @@ def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_bucket
     beats = [0] * len(many)
     offer = PrimaryState(BUCKET, 1, 0, 0, lambda _: contents(BUCKET).changes_since(-1))
     for each in many:
-        each.regroup(Group(BUCKET, 1, "a", ("b",)), 0.0)
-        each.heard("b", Prepared(BUCKET, 1, "b", 0, False), offer, 0.0)
+        each.set_group(Group(BUCKET, 1, "a", ("b",)), 0.0)
+        each.on_prepared("b", Prepared(BUCKET, 1, "b", 0, False), offer, 0.0)
     for tick in range(200):
         for place, each in enumerate(many):
             beats[place] += len(each.watch(offer, tick / 20))
@@ -166,14 +166,14 @@ def test_beats_to_whoever_has_all_are_few_while_its_server_hears_of_other_bucket
 
 def test_a_lease_counts_from_when_it_was_asked_for_and_a_little_less() -> None:
     lease = Lease()
-    first, second = lease.ask(10.0), lease.ask(20.0)
-    lease.given(first, 1.0)
+    first, second = lease.request(10.0), lease.request(20.0)
+    lease.grant(first, 1.0)
     assert lease.holds(10.9) and not lease.holds(11.0)
-    assert lease.until == pytest.approx(11 - DRIFT)
-    lease.given(second, 1.0)
+    assert lease.end == pytest.approx(11 - DRIFT)
+    lease.grant(second, 1.0)
     assert lease.holds(20.9)
-    lease.given(first, 1000.0)  # it comes again, and late
-    lease.given(99, 1000.0)  # that was never asked for
+    lease.grant(first, 1000.0)  # it comes again, and late
+    lease.grant(99, 1000.0)  # that was never asked for
     assert not lease.holds(21.0)
 
 
@@ -225,7 +225,7 @@ def test_a_leader_that_has_answered_is_asked_again_however_long_ago_that_was() -
     assert asked(router, 0.0) == "a"
     router.receive("a", NotLeader(1, "b"), 0.1)
     assert asked(router, 2.0) == "b"
-    router.heard("b")  # with whatever it has answered
+    router.on_leader_message("b")  # with whatever it has answered
     assert asked(router, 9.0) == "b"
     router.receive("b", LookupReply((), ()), 9.1)
     assert asked(router, 20.0) == "b"
@@ -234,7 +234,7 @@ def test_a_leader_that_has_answered_is_asked_again_however_long_ago_that_was() -
 def test_a_leader_that_does_not_answer_is_one_no_more_and_the_next_is_asked() -> None:
     router = Router(["a", "b", "c"], leader_seconds=0.6)
     assert [asked(router, now) for now in (0.0, 0.5, 0.7, 0.8, 1.4)] == ["a", "a", "b", "b", "c"]
-    router.heard("b")  # what comes late is of one that leads no more
+    router.on_leader_message("b")  # what comes late is of one that leads no more
     router.receive("c", NotLeader(1, ""), 1.5)
     assert [asked(router, now) for now in (1.6, 2.1)] == ["c", "a"], "it knows of nobody who leads"
 

@@ -115,8 +115,8 @@ def reborn(before: OnDisk, term: int = 2) -> OnDisk:
     after.disk = before.disk
     (asked,) = [after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)]
     assert asked == [], "first it is read"
-    assert after.keeper.take_recalls() == [BUCKET]
-    after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
+    assert after.keeper.take_reads() == [BUCKET]
+    after.keeper.on_read(BUCKET, after.disk.get(BUCKET))
     (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)
     assert isinstance(found.message, DiskStateReply) and found.message.server == after.name
     after.assign(Group(BUCKET, term, after.name, incarnation=term))
@@ -233,7 +233,7 @@ def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None
     for has in (None, SavedBucket(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
         after = OnDisk("server-0.1")
         after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
-        after.keeper.recalled(BUCKET, has)
+        after.keeper.on_read(BUCKET, has)
         (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
         assert isinstance(found.message, DiskStateReply) and found.message.index == NO_INDEX
 
@@ -296,7 +296,7 @@ def decision(asked: DiskRecovery, living: Sequence[str], now: float) -> str:
 def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there() -> None:
     asked = made_from_disks("a", "b")
     asked.record_reply(found("a.1", index=5), 0.0)
-    assert decision(asked, ["a.1"], 10.0) == "" and asked.missing == ["b"]
+    assert decision(asked, ["a.1"], 10.0) == "" and asked.silent_members == ["b"]
     asked.record_reply(found("b.1", index=7), 10.0)
     assert decision(asked, ["a.1", "b.1"], 10.1) == "b.1", "it came 10 s late, and has more"
 
@@ -305,9 +305,9 @@ def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -
     """The disk of one host may have a bucket that was moved to two others since."""
     asked = made_from_disks("a")
     asked.record_reply(replace(found("a.1", term=3), members=("a", "b")), 0.0)
-    assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
+    assert decision(asked, ["a.1"], 1.0) == "" and asked.silent_members == ["b"]
     asked.record_reply(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
-    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.missing == ["c"]
+    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.silent_members == ["c"]
     asked.record_reply(replace(found("c.2", term=7), members=("c.2",)), 9.0)
     assert decision(asked, ["a.1", "b.1", "c.2"], 9.1) == "c.2"
 
@@ -489,8 +489,8 @@ def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) 
     """A controller asks, and the disk has that."""
     keeper = house.of[name]
     keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
-    for bucket in keeper.take_recalls():
-        keeper.recalled(bucket, disk)
+    for bucket in keeper.take_reads():
+        keeper.on_read(bucket, disk)
     (found,) = keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
     assert isinstance(found.message, DiskStateReply)
     return found.message
@@ -551,7 +551,7 @@ def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -
     house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", incarnation=3)))
     assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
     house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", incarnation=4)))
-    assert house.of["x"].copies[BUCKET].durability.found is None, "another life has begun elsewhere"
+    assert house.of["x"].copies[BUCKET].durability.found_state is None, "another life has begun elsewhere"
 
 
 def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
@@ -572,7 +572,7 @@ def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
     house.assign(Group(BUCKET, 2, "a", incarnation=2))
     house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     index = keeper.copies[BUCKET].index
-    keeper.recalled(BUCKET, disk)
+    keeper.on_read(BUCKET, disk)
     house.assign(Group(BUCKET, 3, "a", incarnation=2))
     assert keeper.copies[BUCKET].index >= index
 

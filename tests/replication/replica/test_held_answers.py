@@ -11,7 +11,7 @@ _WINDOW = 4
 
 
 def held(house: House) -> list[PulledNewer]:
-    found = [send.message for send in house.of["a"].copies[BUCKET]._held]
+    found = [send.message for send in house.of["a"].copies[BUCKET]._pending_replies]
     return [each for each in found if isinstance(each, PulledNewer)]
 
 

@@ -40,7 +40,7 @@ def test_whatever_is_said_nobody_breaks_and_it_is_counted(kind: str) -> None:
 
 
 def _leased_by_anybody(patch: pytest.MonkeyPatch) -> None:
-    right = keeper.ReplicaServerProcess._hear
+    right = keeper.ReplicaServerProcess._on_message
 
     def hear(self: Any, sender: str, message: Any) -> None:
         if isinstance(message, LeaseGrant):

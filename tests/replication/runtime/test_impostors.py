@@ -82,7 +82,7 @@ class Scene:
         self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
-            role._machine.election._since = float("-inf")  # nobody has led for long
+            role._machine.election._unchanged_since = float("-inf")  # nobody has led for long
             return role._machine.leads(time.monotonic())
 
         self.until(leads)
@@ -92,7 +92,7 @@ class Scene:
     def port(self) -> str:
         """The address at which servers call the controller."""
         host, _, port = self.leader._messenger.endpoint.address.split(" ")[4].rpartition(":")
-        return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
+        return str(Address.of_port(host.removeprefix("tcp://"), int(port)))
 
     def end(self, name: str) -> None:
         """Its process ends."""
@@ -145,7 +145,7 @@ class Scene:
             if isinstance(role, ControllerProcess):
                 wish = role._machine.next_request(time.monotonic())
                 if wish is not None:
-                    role._state.submit(wish, role._answered)
+                    role._state.submit(wish, role._on_result)
         for endpoint, messenger in self._posts.items():
             while (event := messenger.receive(0.0)) is not None:
                 if isinstance(event, Received):
@@ -184,7 +184,7 @@ def led(scene: Scene) -> Scene:
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
         scene.server(name, key)
-    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    scene.until(lambda: len(controller._machine.servers.live) == 2)
     return scene
 
 
@@ -216,23 +216,23 @@ def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
     for _ in range(3):
         primary._messenger.endpoint.drop(CONTROLLER)
         led.until(lambda: led.leader._endpoint.has(primary._name))
-        primary._machine._said = float("-inf")  # its next beat is due
-        led.until(lambda: primary._name in led.leader._entitled._speaking)
+        primary._machine._heartbeat_at = float("-inf")  # its next beat is due
+        led.until(lambda: primary._name in led.leader._authorization._speaking)
         led.until(lambda: primary._machine.copies[bucket].complete_followers)
-    assert not any(role._messenger.endpoint.refused["strangers"] for role in led.roles.values())
+    assert not any(role._messenger.endpoint.rejections["strangers"] for role in led.roles.values())
 
 
 def test_a_server_that_has_not_proved_its_name_keeps_its_connections(scene: Scene) -> None:
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
-        ways = scene.server(name, key)._ways
+        ways = scene.server(name, key)._endpoints
         if name == FIRST:
             ways.updates.key = ""  # it says its key to controllers, and proves nothing when it calls
-    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    scene.until(lambda: len(controller._machine.servers.live) == 2)
     trained(scene)
     assert not scene.lost
-    assert not any(each._messenger.endpoint.refused["strangers"] for each in scene.roles.values())
-    assert [*controller._vouched] == [SECOND]
+    assert not any(each._messenger.endpoint.rejections["strangers"] for each in scene.roles.values())
+    assert [*controller._proved_keys] == [SECOND]
 
 
 def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -> None:
@@ -241,7 +241,7 @@ def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
     led.settled(impostor, CONTROLLER)
     assert f"{FIRST} by {CONTROLLER}" not in led.lost, "the server keeps its connection"
-    assert controller._messenger.endpoint.refused["strangers"], "the impostor is refused"
+    assert controller._messenger.endpoint.rejections["strangers"], "the impostor is refused"
 
 
 def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(
@@ -249,15 +249,15 @@ def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_witho
 ) -> None:
     controller = led.leader
     led.end(FIRST)
-    keys = controller._entitled._keys
+    keys = controller._authorization._keys
     led.until(lambda: keys[FIRST][0] == "key of a" and not controller._endpoint.has(FIRST))
     keys[FIRST] = keys[FIRST][0], time.monotonic() - 100.0
-    led.until(lambda: FIRST not in controller._vouched)
+    led.until(lambda: FIRST not in controller._proved_keys)
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
     led.until(lambda: led.heard_by(impostor, StatusReply))
-    assert controller._messenger.endpoint.refused["strangers"] and not led.heard_by(impostor, LeaseGrant)
+    assert controller._messenger.endpoint.rejections["strangers"] and not led.heard_by(impostor, LeaseGrant)
 
 
 def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led: Scene) -> None:
@@ -284,7 +284,7 @@ def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led
     trained(led)
     led.end(CONTROLLER)
     again = led.controller()  # to which no server finds: it has another port
-    again._entitled._began -= 60.0
+    again._authorization._started_at -= 60.0
     impostor = led.call(led.endpoint("station-0f/a"), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, ServerExited(FIRST, "because I say so", "a guess"))
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
@@ -308,18 +308,18 @@ def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connecti
         led.say(impostor, CONTROLLER, each)
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
     led.until(lambda: led.heard_by(impostor, StatusReply))
-    assert again._messenger.endpoint.refused["early"] == len(said)
+    assert again._messenger.endpoint.rejections["early"] == len(said)
 
 
 def spied(role: ReplicaServerProcess) -> list[tuple[str, AnyMessage]]:
     """What a server hears from now on."""
-    heard, right = [], role._hear
+    heard, right = [], role._on_message
 
     def hear(sender: str, message: AnyMessage) -> None:
         heard.append((sender, message))
         right(sender, message)
 
-    role._hear = hear  # type: ignore[method-assign]  # it sees what comes
+    role._on_message = hear  # type: ignore[method-assign]  # it sees what comes
     return heard
 
 
@@ -334,7 +334,7 @@ def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) ->
     led.say(impostor, victim._name, lie)
     led.settled(impostor, victim._name)
     assert (other._name, lie) not in heard
-    assert victim._messenger.endpoint.refused["strangers"]
+    assert victim._messenger.endpoint.rejections["strangers"]
     led.until(lambda: primary._machine.copies[bucket].complete_followers)
 
 
@@ -348,7 +348,7 @@ def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scen
     lie = DeleteRun(1 << 40, RUN)
     led.say(impostor, FIRST, lie)
     led.settled(impostor, FIRST)
-    assert (CONTROLLER, lie) not in heard and victim._messenger.endpoint.refused["strangers"]
+    assert (CONTROLLER, lie) not in heard and victim._messenger.endpoint.rejections["strangers"]
     assert f"{CONTROLLER} by {FIRST}" not in led.lost
 
 
@@ -357,12 +357,12 @@ def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
     with Endpoint(TOKEN, "replica-1") as own:
         messenger = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
         messenger.send(CONTROLLER, LookupRequest((), number=3))
-        way = outward.way(led.port)
+        way = outward.endpoint_to(led.port)
         for name in (CONTROLLER, FIRST):
             impostor = led.call(led.endpoint(name), way.name, way.address)
             led.say(impostor, way.name, LookupReply((), (), 3))
             deadline = time.monotonic() + SECONDS
-            while impostor.has(way.name) or not way.refused["strangers"]:
+            while impostor.has(way.name) or not way.rejections["strangers"]:
                 assert time.monotonic() < deadline, f"{name} is heard"
                 event = messenger.receive(0.0)
                 led.serve()
@@ -380,8 +380,8 @@ def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> Non
         for each in impostors:
             each.connect("replica-1", own.address)
         deadline = time.monotonic() + SECONDS
-        messenger.meet([(bucket, "")])
-        while own.has(primary._name) or own.refused["strangers"] < 2 or messenger.unknown:
+        messenger.connect([(bucket, "")])
+        while own.has(primary._name) or own.rejections["strangers"] < 2 or messenger.unknown:
             assert time.monotonic() < deadline, own.peers
             messenger.send(CONTROLLERS, LookupRequest(((bucket, 0),)))
             assert not isinstance(messenger.receive(0.0), Received)

@@ -27,13 +27,13 @@ def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others
     servers = SimpleNamespace(of=known, living=known.values())
     role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
     role._messenger = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
-    role._addressed = {}
+    role._peer_addresses = {}
     for number in range(50):
         name = f"server-c-0+{number}"
         known[name] = SimpleNamespace(name=name)
-        role._met(Heartbeat(name, "c", f"at {number}", 1, ()))
+        role._on_address(Heartbeat(name, "c", f"at {number}", 1, ()))
         del known[name]
-    assert len(role._addressed) == 1
-    role._met(Heartbeat("server-a-0", "a", "here", 1, ()))
-    role._met(Heartbeat("server-a-0", "a", "there", 2, ()))
+    assert len(role._peer_addresses) == 1
+    role._on_address(Heartbeat("server-a-0", "a", "here", 1, ()))
+    role._on_address(Heartbeat("server-a-0", "a", "there", 2, ()))
     assert cast(Sent, role._messenger).sent == [("server-b-0", PeerAddresses((("server-a-0", "there"),)))]

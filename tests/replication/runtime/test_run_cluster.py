@@ -42,8 +42,8 @@ def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_h
         keepers = RunCluster(
             ReplicatedClusterSettings(), cast(Any, None), cast(Any, messenger), cast(Any, None), held
         )
-        keepers.heard(ServerReady(CONTROLLER, "tcp://controller"), ["server-0"])
-        keepers.heard(ServerReady("server-1", "tcp://server"), ["server-0"])
+        keepers.on_ready(ServerReady(CONTROLLER, "tcp://controller"), ["server-0"])
+        keepers.on_ready(ServerReady("server-1", "tcp://server"), ["server-0"])
     told = ControllerAddresses(((CONTROLLER, "tcp://controller"),))
     assert messenger.sent == [("server-0", told), ("server-1", told)]
 
@@ -73,22 +73,22 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
         keepers.start_server(now)
         while now < 60.0:  # as if its disk were full
             if process_group.started[-1].startswith("server"):
-                keepers.ended(process_group.started.pop(), "was ended", now)
-            assert keepers.start_due(now) == []
+                keepers.on_exit(process_group.started.pop(), "was ended", now)
+            assert keepers.restart_due(now) == []
             now += 0.1
-        ((life, name),) = keepers._due.items()
+        ((life, name),) = keepers._restarting.items()
         assert life == "server-0" and 8 < int(name.removeprefix("server-0.")) < 20, "not 600 times"
         assert process_group.started == [CONTROLLER]
 
         process_group.trouble = "no process can be made"
-        keepers.ended(CONTROLLER, "was killed", now)
-        assert (CONTROLLER, f"{CONTROLLER} cannot be started: {process_group.trouble}") in keepers.start_due(
+        keepers.on_exit(CONTROLLER, "was killed", now)
+        assert (CONTROLLER, f"{CONTROLLER} cannot be started: {process_group.trouble}") in keepers.restart_due(
             now + 20
         )
         process_group.trouble = ""
-        assert keepers.start_due(now + 60) == [] and process_group.started == [CONTROLLER, name, CONTROLLER]
-        keepers.ended(name, "was killed", now + 90)
-        assert keepers.start_due(now + 90) == [], "it has lived for long: at once"
+        assert keepers.restart_due(now + 60) == [] and process_group.started == [CONTROLLER, name, CONTROLLER]
+        keepers.on_exit(name, "was killed", now + 90)
+        assert keepers.restart_due(now + 90) == [], "it has lived for long: at once"
         assert len(process_group.started) == 4
 
 
@@ -101,9 +101,9 @@ def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -
         )
         keepers.start_server(0.0)
         keepers.start_server(0.0)
-        keepers.ended("server-0", "was lost with its machine", 1.0, is_seen=False)
+        keepers.on_exit("server-0", "was lost with its machine", 1.0, is_seen=False)
         assert messenger.sent == [], "it may live: its lease decides"
-        keepers.ended("server-1", "was killed by SIGKILL", 1.0)
+        keepers.on_exit("server-1", "was killed by SIGKILL", 1.0)
         assert messenger.sent == [(CONTROLLERS, ServerExited("server-1", "was killed by SIGKILL"))]
-        keepers.start_due(60.0)
+        keepers.restart_due(60.0)
     assert started.started == ["server-0", "server-1", "server-0.1", "server-1.1"], "both are replaced"

@@ -78,7 +78,7 @@ class Told(Messenger):
 
 @pytest.fixture
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setattr(rotating, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(rotating, "_CHECK_SECONDS", 0.0)
     with Endpoint(Token.new(), "server-1") as found:
         monkeypatch.setattr(found, "rotate", Door("server-1", has_port=False).rotate)
         yield found

@@ -26,7 +26,7 @@ from cotswold.simulate.protocols.protocol_processes import (
     SimulatedServer,
     SimulatedWorker,
 )
-from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
+from cotswold.wire import COORDINATOR, ReductionSchedule, PortionResult, Shard, Write
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:
@@ -37,9 +37,9 @@ def shards(size: int, of_one: int, servers: int) -> list[Shard]:
     ]
 
 
-def star(names: Sequence[str]) -> Plan:
+def star(names: Sequence[str]) -> ReductionSchedule:
     """No steps: simulated workers meet, and that is all."""
-    return Plan(tuple(names), ())
+    return ReductionSchedule(tuple(names), ())
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class Trial:
         self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
     ) -> EvaluationResult:
         """One evaluation at x + (number % 2) · d, checked."""
-        wanted = portions or self.world.rules.permutation.drawn(number, self.world.fraction)
+        wanted = portions or self.world.rules.permutation.draw(number, self.world.fraction)
         step = float(number % 2)
         make = Combine("at", ((1.0, "x"), (step, "d")))
         kept = {"keeps": ("x", "d"), "changed": ("d",), "local": (make,)} if self.world.keeps else {}

@@ -68,7 +68,7 @@ class House:
 
     def lease(self, name: str, seconds: float = 1000.0) -> None:
         """As if it had asked now."""
-        number = self.of[name].lease.ask(self.now)
+        number = self.of[name].lease.request(self.now)
         self.tell(name, "controller", LeaseGrant(1, name, number, seconds))
 
     def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:

@@ -66,7 +66,7 @@ def operator(controllers: str | Sequence[str], token: Path | None = None) -> Adm
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("controllers is empty; give HOST:PORT of each, separated by commas")
-    return AdminClient(places, cluster_tokens(token), say=say)
+    return AdminClient(places, cluster_tokens(token), report=say)
 
 
 def overview(of: AdminClient) -> Overview:
@@ -109,7 +109,7 @@ def in_json(found: Overview | Explained) -> dict[str, object]:
 def _place(address: str) -> str:
     from cotswold.transport.address import Address
 
-    if not Address.is_one(address):
+    if not Address.is_valid(address):
         return address
     known = Address.parsed(address)
     return (known.tcp or known.unix or "").removeprefix("tcp://").removeprefix("ipc://")

@@ -95,7 +95,7 @@ def serve_data(
     """
     from cotswold.dataservice.runtime.pool import PoolSettings
     from cotswold.recipe.schema.cluster import metrics_place
-    from cotswold.transport.host_names import own_address_of
+    from cotswold.transport.host_names import local_address_of
 
     try:
         scraped = metrics_place(None if metrics is None else str(metrics))
@@ -123,7 +123,7 @@ def serve_data(
             f"listen={listen!r}: give a single address of this machine at which trainers reach it"
         )
     settings = PoolSettings(
-        servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
+        servers=servers, threads=threads, host=local_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
     supply = _supply_of(source, overrides, Path(stores), cache, progress)
     return ServedData(settings, supply, own_secret(token), on_event, scraped)

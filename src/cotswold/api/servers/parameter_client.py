@@ -244,9 +244,9 @@ def check_parameters(module: object) -> None:
 
 def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
     """Return name, rows and columns of each parameter, in order, including frozen ones."""
-    from cotswold.shards.runtime.work import Slot
+    from cotswold.shards.runtime.work import TensorSlot
 
-    slots = [Slot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
+    slots = [TensorSlot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
     return tuple((slot.name, slot.rows, slot.columns) for slot in slots)
 
 
@@ -286,14 +286,14 @@ def secret_of(token: object) -> Token:
 
     Raises UserError if it is missing, or if its file is readable by others.
     """
-    from cotswold.host import Token, token_in, token_of
+    from cotswold.host import Token, read_token, token_of
 
     if isinstance(token, Token):
         return token
     if isinstance(token, Path):
         if not token.exists():
             raise UserError(f"the token file {token} does not exist; copy it from a host of the servers")
-        return token_in(token)
+        return read_token(token)
     if token is not None:
         if not isinstance(token, str):
             raise UserError(

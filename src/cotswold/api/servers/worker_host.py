@@ -158,7 +158,7 @@ _END_SECONDS = 20.0
 
 
 def _secret(file: Path | None) -> Token:
-    from cotswold.host import token_in, token_of
+    from cotswold.host import read_token, token_of
 
     if file is not None:
         if not os.path.lexists(file):  # a new secret would differ from the other machines'
@@ -167,7 +167,7 @@ def _secret(file: Path | None) -> Token:
                 f"{file} does not exist; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
                 f"{path}, and copy it to every machine of the cluster"
             )
-        return token_in(file)
+        return read_token(file)
     found = token_of(os.environ)
     if found is None:
         raise UserError(

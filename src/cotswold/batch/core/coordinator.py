@@ -191,7 +191,7 @@ class Coordinator:
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
                     return [Send(sender, SessionExpired(message.session))]
-                member.heard = now
+                member.last_heartbeat = now
                 return self._dismissed(self._on_computed(member, message, now), now)
             case _:
                 return []  # a server's reply to another request
@@ -199,7 +199,7 @@ class Coordinator:
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times within each interval of the settings."""
         sends = self._rounds.tick(now)
-        for member in self.members.silent(now - self.rules.silent_seconds):
+        for member in self.members.silent_members(now - self.rules.silent_seconds):
             sends += self._remove(member, None, now)
         if self._evaluation is not None:
             sends += self._evaluation.tick(now)
@@ -312,7 +312,7 @@ class Coordinator:
             case PointReady():
                 return evaluation.on_ready(member, message, now)
             case PortionsComputed():
-                return evaluation.computed(member, message.held, now)
+                return evaluation.computed(member, message.computed, now)
             case PortionFailed():
                 return evaluation.failed(member, message.grant, message.error, now)
             case SumPushed():
@@ -327,7 +327,7 @@ class Coordinator:
         return [Send(member.name, EndEvaluation(member.session, number))]
 
     def _remove(self, member: Member, why: str | None, now: float) -> list[Send]:
-        self.members.void(member.session)
+        self.members.end(member.session)
         self.events.append(Event("lost", member.name, why or "no heartbeat"))
         sends = [] if why is not None else [Send(member.name, SessionExpired(member.session))]
         if self._evaluation is not None:
@@ -338,7 +338,7 @@ class Coordinator:
         """Shut down leaving workers without unsettled results; close a complete evaluation."""
         for member in self.members:
             if member.is_leaving and (self._evaluation is None or self._evaluation.may_go(member)):
-                self.members.void(member.session)
+                self.members.end(member.session)
                 sends.append(Send(member.name, Shutdown(member.session)))
                 if self._evaluation is not None:
                     sends += self._evaluation.on_lost(member, None, now)

@@ -68,7 +68,7 @@ class EvaluationRun(PortionGranter):
 
     def joined(self, member: Member, now: float) -> list[Send]:
         """Include a worker that joined during the evaluation."""
-        member.entered()
+        member.reset_attempt()
         return (
             [self.distribution.start(member, now)]
             if self.state not in (EvaluationState.CLOSING, EvaluationState.FINISHED)
@@ -140,13 +140,13 @@ class EvaluationRun(PortionGranter):
         """Handle an aborted broadcast or reduction of a worker."""
         if self._is_reducing(member, aborted.attempt):
             self.events.append(
-                Event("aborted", member.name, f"{aborted.lost or 'its sums'} broke the reduction")
+                Event("aborted", member.name, f"{aborted.unreachable or 'its sums'} broke the reduction")
             )
             # a lost peer may send a heartbeat soon; the contents of the sums were reported just now
-            self.reductions.delay = now + self.rules.beat_seconds if aborted.lost else now
+            self.reductions.delay = now + self.rules.beat_seconds if aborted.unreachable else now
             self._move(EvaluationState.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
-            self.events.append(Event("aborted", member.name, f"{aborted.lost or 'it'} broke the broadcast"))
+            self.events.append(Event("aborted", member.name, f"{aborted.unreachable or 'it'} broke the broadcast"))
             return [*self.distribution.on_disconnect(now), self.distribution.start(member, now)]
         return self.advance(now)
 
@@ -196,18 +196,18 @@ class EvaluationRun(PortionGranter):
         what it reports."""
         if self.state in (EvaluationState.CLOSING, EvaluationState.FINISHED):
             return []
-        is_late = now - member.told > self.rules.retry_seconds
+        is_late = now - member.sent_at > self.rules.retry_seconds
         if beat.evaluation != self.number or (not member.is_ready and beat.attempt < member.attempt):
             return self.distribution.resend(member, now) if is_late else []
         sends: list[Send] = []
         if self._is_reducing(member, member.attempt) and beat.attempt < member.attempt and is_late:
             sends += self.reductions.resend(member, now)
-        if beat.held:
-            sends += self.computed(member, beat.held, now)
-            heard = ResultsAck(member.session, self.number, tuple(held.grant for held in beat.held))
+        if beat.computed:
+            sends += self.computed(member, beat.computed, now)
+            heard = ResultsAck(member.session, self.number, tuple(held.grant for held in beat.computed))
             sends.append(Send(member.name, heard))
-        has = {*beat.granted, *(held.grant for held in beat.held)}
-        has.update(grant for first, last in beat.heard for grant in range(first, last + 1))
+        has = {*beat.granted, *(held.grant for held in beat.computed)}
+        has.update(grant for first, last in beat.acknowledged for grant in range(first, last + 1))
         missing = [
             claim
             for claim in self.ledger.claims_of(member.session)

@@ -129,7 +129,7 @@ class PartialSums(Generic[Values]):
 
     def is_isolated(self, grant: Grant) -> bool:
         """True if its portion must be a separate sum."""
-        return grant.apart or grant.number in self.isolated or self.is_flushed
+        return grant.is_isolated or grant.number in self.isolated or self.is_flushed
 
     def merge(self, sum: PartialSum[Values]) -> PartialSum[Values]:
         """Merge the sum with kept siblings into the largest possible node."""

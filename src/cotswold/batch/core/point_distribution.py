@@ -55,7 +55,7 @@ class PointDistribution:
         fetches = tuple(Fetch(name, plan) for name in self.request.changed)
         sends = []
         for member in self.members:
-            member.entered()
+            member.reset_attempt()
             sends.append(self._start(member, fetches if member in fresh else self._full_fetches, now))
         return sends
 
@@ -68,7 +68,7 @@ class PointDistribution:
         begin = self._messages.get(member.session)
         if begin is None:
             return []
-        member.told = now
+        member.sent_at = now
         return [Send(member.name, begin)]
 
     def on_ready(self, member: Member, ready: PointReady, now: float) -> list[Send]:
@@ -106,7 +106,7 @@ class PointDistribution:
         return tuple(Fetch(name, None) for name in self.request.keeps or (self.request.at,))
 
     def _is_current(self, member: Member) -> bool:
-        return bool(self.request.keeps) and self.number > 1 and member.ready_for == self.number - 1
+        return bool(self.request.keeps) and self.number > 1 and member.ready_evaluation == self.number - 1
 
     def _start(self, member: Member, fetches: tuple[Fetch, ...], now: float) -> Send:
         self.attempt += 1
@@ -121,7 +121,7 @@ class PointDistribution:
             digests=bool(self.request.keeps),
         )
         self._messages[member.session] = begin
-        member.attempt, member.told, member.digests = self.attempt, now, None
+        member.attempt, member.sent_at, member.digests = self.attempt, now, None
         return Send(member.name, begin)
 
     def _compared(self, members: Sequence[Member], now: float) -> list[Send]:
@@ -130,9 +130,9 @@ class PointDistribution:
             if member.digests is None or self.digests is None:
                 continue  # one of the digests is not known yet
             if member.digests == self.digests:
-                member.is_ready, member.ready_for, member.progress = True, self.number, now
+                member.is_ready, member.ready_evaluation, member.progress = True, self.number, now
                 continue
             self.events.append(Event("differs", member.name, "its parameters differ from the servers'"))
-            member.ready_for = 0
+            member.ready_evaluation = 0
             sends.append(self.start(member, now))
         return sends

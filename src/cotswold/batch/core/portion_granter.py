@@ -48,7 +48,7 @@ class PortionGranter:
         self.servers = servers
         drawn = request.portions
         if drawn is None:
-            drawn = rules.permutation.drawn(request.cycle, request.fraction)
+            drawn = rules.permutation.draw(request.cycle, request.fraction)
         if not drawn or min(drawn) < 0 or max(drawn) >= rules.permutation.portions:
             raise ValueError(f"portions must be in 0 to {rules.permutation.portions - 1}, got {list(drawn)}")
         self.ledger = PortionLedger(drawn)

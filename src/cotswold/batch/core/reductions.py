@@ -101,13 +101,13 @@ class Reductions:
                 tuple(name.number for name in names),
                 tuple(choice.sums[name] for name in names),
             )
-            member.attempt, member.told = self.distribution.attempt, now
+            member.attempt, member.sent_at = self.distribution.attempt, now
             sends.append(Send(member.name, self.messages[session]))
         return sends
 
     def resend(self, member: Member, now: float) -> list[Send]:
         """Repeat the instruction of a member."""
-        member.told = now
+        member.sent_at = now
         return [Send(member.name, self.messages[member.session])]
 
     def is_current(self, member: Member, attempt: int) -> bool:

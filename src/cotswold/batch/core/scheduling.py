@@ -168,7 +168,7 @@ class Scheduler:
 
     def is_suspected(self, member: Member, now: float) -> bool:
         """True if a worker may be suspended and its results lost."""
-        return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds
+        return now - member.last_heartbeat > _DOUBTFUL_BEATS * self.rules.beat_seconds
 
 
 def portions_to_leave_out(

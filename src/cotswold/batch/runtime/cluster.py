@@ -27,7 +27,7 @@ from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.shards.runtime.chunked_read import ChunkedRead
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 
 
 class BatchCluster:
@@ -189,7 +189,7 @@ class BatchCluster:
             self._started.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
         )
         self._coordinator.read(pieces, self._settings.silent_seconds)
-        return torch.from_numpy(pieces.whole)
+        return torch.from_numpy(pieces.vector)
 
     def write(self, name: str, vector: Tensor) -> None:
         """Set a vector, creating it if necessary.
@@ -354,7 +354,7 @@ class BatchCluster:
         self._coordinator.close(self._started.servers)
         if self._fork_server is not None:
             self._fork_server.close()
-        remove_left_folders()  # of killed workers
+        remove_stale_folders()  # of killed workers
 
     def __enter__(self) -> Self:
         return self

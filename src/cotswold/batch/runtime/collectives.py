@@ -13,7 +13,7 @@ from cotswold.batch.runtime.reduction_planner import reduction_of
 from cotswold.errors import CotswoldError
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint, Lost, Message
-from cotswold.wire import Plan
+from cotswold.wire import ReductionSchedule
 
 HELD_SECONDS = 0.002
 """Seconds between two attempts to send to a peer with a full queue."""
@@ -53,7 +53,7 @@ class Collectives:
     def begin(
         self,
         number: int,
-        plan: Plan,
+        plan: ReductionSchedule,
         vector: Array,
         *,
         is_broadcast: bool,

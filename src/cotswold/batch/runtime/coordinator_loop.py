@@ -59,8 +59,8 @@ class BatchCoordinator(CoordinatorLoop):
 
     def on_worker_message(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Pass a message to the state machine."""
-        if isinstance(message, m.Aborted) and message.lost:
-            self._complain(sender, message.lost)
+        if isinstance(message, m.Aborted) and message.unreachable:
+            self._complain(sender, message.unreachable)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
             self.process_group.mark_ready(message.name)

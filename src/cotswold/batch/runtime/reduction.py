@@ -161,7 +161,7 @@ class Reduction:
         """Send a piece unless the peer's queue is full; return True if it was sent."""
         endpoint = self._endpoints[item.lane]
         name = lane_name(self._names[item.other], item.lane)
-        if endpoint.waiting_bytes(name) > AHEAD_BYTES:
+        if endpoint.unread_bytes(name) > AHEAD_BYTES:
             return False
         values = self._slice(slice(*self._pieces[piece]), piece)
         header = {REDUCTION_KEY: self.number, "piece": piece, "stage": item.stage}

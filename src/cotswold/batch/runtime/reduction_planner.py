@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cotswold.geometry.reduction import ReductionPlan, Step
 from cotswold.geometry.reduction_time import Host, Network, NetworkCard, best_plan
-from cotswold.wire import Plan
+from cotswold.wire import ReductionSchedule
 
 
 class ReductionPlanner:
@@ -34,7 +34,7 @@ class ReductionPlanner:
             self._disconnected.add(machines if len(machines) == 2 else frozenset((member, peer)))
         self._complaints.add((member, peer))
 
-    def __call__(self, members: Sequence[str]) -> Plan:
+    def __call__(self, members: Sequence[str]) -> ReductionSchedule:
         """Return a plan over these workers; the first member of the plan receives the sum."""
         numbers: dict[str, int] = {}
         hosts = tuple(numbers.setdefault(self._machine_of(name), len(numbers)) for name in members)
@@ -49,7 +49,7 @@ class ReductionPlanner:
             return plan
         return self._ring(members) or plan
 
-    def _ring(self, members: Sequence[str]) -> Plan | None:
+    def _ring(self, members: Sequence[str]) -> ReductionSchedule | None:
         """Return a plan in which all send to one member that every other reaches, if one exists."""
         for first in members:
             others = [one for one in members if one != first]
@@ -63,11 +63,11 @@ class ReductionPlanner:
         return frozenset((one, other)) not in self._disconnected and machines not in self._disconnected
 
 
-def _written(members: Sequence[str], steps: Sequence[Step]) -> Plan:
-    return Plan(tuple(members), tuple((*step[:5], int(step.adds), step.lane) for step in steps))
+def _written(members: Sequence[str], steps: Sequence[Step]) -> ReductionSchedule:
+    return ReductionSchedule(tuple(members), tuple((*step[:5], int(step.adds), step.lane) for step in steps))
 
 
-def reduction_of(plan: Plan, size: int) -> ReductionPlan:
+def reduction_of(plan: ReductionSchedule, size: int) -> ReductionPlan:
     """Return the plan in a message; raise GeometryError if it is invalid."""
     steps = []
     for stage, sender, receiver, begin, end, *rest in plan.steps:

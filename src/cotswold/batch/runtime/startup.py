@@ -29,7 +29,7 @@ from cotswold.processes.programs import PROGRAMS
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import GetParameters, Parameters, ServerReady, WorkerReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
@@ -151,7 +151,7 @@ class Startup:
         """Start the servers; return all shards and the names of the servers."""
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
-        layout = [Slot(*one) for one in made.layout]
+        layout = [TensorSlot(*one) for one in made.layout]
         shards = split_into_shards(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         self._check_messages(shards, item_bytes)

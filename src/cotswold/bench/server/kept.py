@@ -76,7 +76,7 @@ class Kept:
             self._start(folder, is_led_by_one)
             for post in (self._post, self._client):
                 post.find(self.controllers)
-                post.meet((bucket, "") for bucket in self.buckets)
+                post.connect((bucket, "") for bucket in self.buckets)
             self._make(m.Create(RUN, described.text, self.buckets, len(self._servers)))
             write_zeros(self._client, model, self.shards)
             order(self._client, self.buckets, sessions)
@@ -129,7 +129,7 @@ class Kept:
         """Wait until every bucket has all of its copies, each complete."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_whole:
-            self._post.seek()
+            self._post.find_primaries()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
                 raise MachineError(f"buckets are not fully replicated after {_SECONDS:g} s")
@@ -176,7 +176,7 @@ class Kept:
         deadline = time.monotonic() + _SECONDS
         while self._post.unknown:
             self._post.send(m.CONTROLLERS, wanted)
-            self._post.seek()
+            self._post.find_primaries()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
                 raise MachineError(f"{len(self._post.unknown)} buckets have no primary after {_SECONDS:g} s")

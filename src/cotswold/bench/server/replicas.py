@@ -27,7 +27,7 @@ from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.bench.server.crowd import ASKED, call_of, gathered, name_of
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.ops import images_last
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import loss_of
@@ -87,7 +87,7 @@ def step_of(name: str) -> Step:
             taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
-    slots = [Slot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
+    slots = [TensorSlot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
     return Step(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
 
 

@@ -31,7 +31,7 @@ from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint, Lost
 from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, Stop
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
@@ -125,7 +125,7 @@ class Model:
         if self.cut:
             return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
-        return split_into_shards([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
+        return split_into_shards([TensorSlot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
 
     @property
     def told(self) -> dict[str, object]:

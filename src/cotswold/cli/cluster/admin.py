@@ -166,7 +166,7 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            say(f"{operator.give_up(server)} is declared lost")
+            say(f"{operator.declare_lost(server)} is declared lost")
             return 0
         if back:
             say(f"{operator.undrain(server)} is back in service: it receives copies once its process runs")

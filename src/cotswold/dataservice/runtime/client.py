@@ -314,7 +314,7 @@ def open_client(
     found = address_of(host, port)
     return DataClient(
         token,
-        str(Address.at_port(found, port)),
+        str(Address.of_port(found, port)),
         store=store,
         host=local_address(found),
         encrypt=encrypt,

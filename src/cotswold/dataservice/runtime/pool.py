@@ -29,7 +29,7 @@ from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsInUseError
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
@@ -262,7 +262,7 @@ class DataPool:
                 tuple(_trainer(machine.trainers[name].join) for name in sorted(machine.trainers)),
                 self._coordinator.exit_reasons,
                 process_group.replaced,
-                dict(self._coordinator.messenger.endpoint.refused),
+                dict(self._coordinator.messenger.endpoint.rejections),
                 machine.shared_epochs.accounts,
                 machine.shared_epochs.totals,
             )
@@ -271,7 +271,7 @@ class DataPool:
         """End all processes."""
         self._coordinator.dismiss()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self

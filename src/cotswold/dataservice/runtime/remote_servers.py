@@ -30,7 +30,7 @@ from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.lifecycle import Stop
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
@@ -140,7 +140,7 @@ class RemoteServers:
     def status(self) -> PoolStatus:
         """Status of this machine's servers; only the head knows the trainers."""
         spoken, process_group = self._coordinator, self._coordinator.process_group
-        refused = dict(spoken.messenger.endpoint.refused)
+        refused = dict(spoken.messenger.endpoint.rejections)
         return PoolStatus(
             server_lines(spoken.offers, process_group),
             (),
@@ -153,7 +153,7 @@ class RemoteServers:
         """Leave the pool, and end all processes."""
         self._coordinator.return_servers()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self
@@ -192,7 +192,7 @@ def open_remote_servers(
     """
     host = address_of(*head)
     where = f"the pool of data servers at {head[0]}:{head[1]}"
-    at_port = str(Address.at_port(host, head[1]))
+    at_port = str(Address.of_port(host, head[1]))
     name = f"lender-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{secrets.token_hex(3)}"
     with ExitStack() as opened:
         resources = ExitStack()

@@ -143,7 +143,7 @@ class DataServer:
         self._wake_reader, self._wake_writer = wake_pipe()
         messenger.endpoint.watch(self._wake_reader)
         assert not isinstance(messenger.endpoint, MultiEndpoint), "a data server has one network"
-        messenger.endpoint.most_waiting_bytes = 2 * _QUEUED_BYTES  # bounded by this server itself
+        messenger.endpoint.max_unread_bytes = 2 * _QUEUED_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
         """Bytes per sample of the largest answer so far."""
         self._threads = [
@@ -211,7 +211,7 @@ class DataServer:
 
     def _is_full(self, trainer: str, more_bytes: int) -> bool:
         """True if a trainer does not read its answers."""
-        waiting = self._messenger.endpoint.waiting_bytes(trainer)
+        waiting = self._messenger.endpoint.unread_bytes(trainer)
         return waiting > 0 and waiting + more_bytes > _QUEUED_BYTES
 
     def _refuse(self, job: BatchJob, why: str) -> None:

@@ -69,7 +69,7 @@ class PartitionedLocal2d(SpatialLayer):
             return ops.local_layer(window, weight, bias[0], part)
         return ops.local_product(window, weight, part)
 
-    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+    def _apply(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)

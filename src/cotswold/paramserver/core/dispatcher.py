@@ -186,7 +186,7 @@ class Dispatcher(SessionDispatcher):
                             Shutdown(message.session) if self._is_finished else SessionExpired(message.session),
                         )
                     ]
-                member.heard = now
+                member.last_heartbeat = now
                 if isinstance(message, Leave):
                     return self._leave(member, message.reason)
                 return self._on_heartbeat(member, message)
@@ -194,7 +194,7 @@ class Dispatcher(SessionDispatcher):
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times within each interval of the settings."""
         sends: list[Send] = []
-        for member in self.members.silent(now - self.rules.silent_seconds):
+        for member in self.members.silent_members(now - self.rules.silent_seconds):
             sends += self._expire(member, "no heartbeat")
         if self._acknowledged_state.number < self._newest_state.number:
             if now - self._sent_at >= self.rules.retry_seconds:

@@ -69,7 +69,7 @@ class SessionDispatcher:
             if session is None:  # its session ended before the replica learned of it
                 return [Send(join.name, SessionExpired(0))]
             member = self.members.of[session]
-            member.heard = now
+            member.last_heartbeat = now
             return [self._session_opened(member)] if member.join == join and session in self._live else []
         if session is not None:
             self._expire(self.members.of[session], "it joined again")
@@ -168,6 +168,6 @@ class SessionDispatcher:
         return [Send(member.name, SessionExpired(member.session))]
 
     def _end_session(self, member: Member) -> None:
-        self.members.void(member.session)
+        self.members.end(member.session)
         del self._assignments[member.session]
         self._voided[member.session] = member.name

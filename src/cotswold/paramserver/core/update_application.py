@@ -17,7 +17,7 @@ from cotswold.paramserver.core.update_queue import QueuedUpdate, UpdateQueue
 from cotswold.shards.core.admission import (
     Product,
     ReceivedFactors,
-    ShardPass,
+    ShardUpdates,
     UpdateArithmetic,
 )
 from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
@@ -146,13 +146,13 @@ class UpdateApplier(Generic[Values]):
             self._add_to_passes(each, pushes)
         weights = self._vector(self.settings.name)
         kept = [self._vector(name) for name in self.settings.rule.keeps]
-        passes: list[ShardPass[Values]] = []
+        passes: list[ShardUpdates[Values]] = []
         for place, shard in enumerate(self._server.shards):
             some = pushes.get(shard.number)
             if some is not None:
                 columns = self.settings.columns[shard.tensor]
                 is_unit = shard.tensor in self._unit_rows
-                passes.append(ShardPass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+                passes.append(ShardUpdates(weights[place], [one[place] for one in kept], some, columns, is_unit))
         self._updates.apply(self.settings.rule, passes)
         for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
             if shard.tensor in self._unit_filters and shard.number in pushes:

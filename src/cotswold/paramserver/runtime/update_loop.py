@@ -63,7 +63,7 @@ class UpdateLoop:
         """True if messages have arrived since the last drain; held-back updates wait for the next message."""
         _, whole = block_offsets([(one.stop - one.start) * settings.item_bytes for one in server.shards])
         # one more reply must not make the endpoint drop a client that has not read the others
-        room = max(0, messenger.endpoint.most_waiting_bytes - whole)
+        room = max(0, messenger.endpoint.max_unread_bytes - whole)
         self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))
 
     @property
@@ -74,12 +74,12 @@ class UpdateLoop:
     def receive(self, sender: str, message: ToUpdates | CountersRequest) -> None:
         """Handle a message."""
         if isinstance(message, CountersRequest):
-            name, refused = self._name, self._messenger.endpoint.refused
+            name, refused = self._name, self._messenger.endpoint.rejections
             self._messenger.send(sender, self._work.counts(name, [self._updates], refused))
             return
         if (
             isinstance(message, PullNewer)
-            and self._messenger.endpoint.waiting_bytes(sender) > self._ahead_bytes
+            and self._messenger.endpoint.unread_bytes(sender) > self._ahead_bytes
         ):
             return  # it has not read its earlier pulls, and asks again
         if self._traffic is not None:

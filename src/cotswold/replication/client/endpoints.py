@@ -51,8 +51,8 @@ class ClusterEndpoints:
             TokenRotation(found),
             endpoint_settings,
         )
-        self._ways: dict[str | None, Endpoint] = {}
-        self._own: dict[str, str | None] = {}
+        self._by_host: dict[str | None, Endpoint] = {}
+        self._own_hosts: dict[str, str | None] = {}
         """Address of this machine on the network of a given host."""
         self._multi_endpoint: MultiEndpoint | None = None
 
@@ -61,18 +61,18 @@ class ClusterEndpoints:
         self._multi_endpoint = MultiEndpoint({_RUN: run})
         return self._multi_endpoint
 
-    def way(self, address: str) -> Endpoint:
+    def endpoint_to(self, address: str) -> Endpoint:
         """Return the endpoint on the network of an address; raises MachineError if there is no route to
         it."""
         assert self._multi_endpoint is not None, "the endpoints were combined"
-        self._tokens.tick(self._ways.values(), time.monotonic())
+        self._tokens.tick(self._by_host.values(), time.monotonic())
         towards = Address.parsed(address).tcp_host
-        if towards not in self._own:
-            self._own[towards] = local_address(towards)
-        own = self._own[towards]
-        if own not in self._ways:
+        if towards not in self._own_hosts:
+            self._own_hosts[towards] = local_address(towards)
+        own = self._own_hosts[towards]
+        if own not in self._by_host:
             here = replace(self._endpoint_settings, towards=towards, at=own)
-            self._ways[own] = open_endpoint(self._name, here, self._tokens.ring)
-            self._ways[own].keep_answers()  # servers and controllers do not connect to clients
-            self._multi_endpoint.add(f"servers {own}", self._ways[own])
-        return self._ways[own]
+            self._by_host[own] = open_endpoint(self._name, here, self._tokens.ring)
+            self._by_host[own].accept_only_answers()  # servers and controllers do not connect to clients
+            self._multi_endpoint.add(f"servers {own}", self._by_host[own])
+        return self._by_host[own]

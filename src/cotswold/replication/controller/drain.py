@@ -31,12 +31,12 @@ from cotswold.wire.names import display_name
 from cotswold.words import counted
 
 _PAUSE_SECONDS = 0.1
-_LEAST_SECONDS = 1.0
+_MIN_SECONDS = 1.0
 
 
 @dataclass
 class _DrainState:
-    since: float
+    started_at: float
     seconds: float
     is_done: bool = False
     """True once no replicas are left."""
@@ -55,11 +55,11 @@ class DrainManager:
             server: _DrainState(now, seconds, is_done=seconds == DRAIN_DONE)
             for server, seconds in view.map.drains.items()
         }
-        self._looked = now
+        self._checked_at = now
 
     def begin(self, server: str, seconds: float, now: float, *, by_host: bool = False) -> bool:
         """Drain a server; False if it is already drained."""
-        known, seconds = self._of.get(server), max(seconds, _LEAST_SECONDS)
+        known, seconds = self._of.get(server), max(seconds, _MIN_SECONDS)
         if known is not None and not known.is_written and not by_host:
             known.is_written = True
             self._view.map.drain(server, DRAIN_DONE if known.is_done else seconds)
@@ -71,7 +71,7 @@ class DrainManager:
         self._view.servers.set_drained(server, True, now)
         return True
 
-    def ended(self, server: str) -> bool:
+    def end(self, server: str) -> bool:
         """Record that a server exited or is silent; True if a drain had left it without replicas. A drain
         requested by its host is over."""
         drain = self._of.get(server)
@@ -79,7 +79,7 @@ class DrainManager:
             self.end(server)
         return drain is not None and drain.is_done
 
-    def done(self, prefix: str) -> tuple[str, ...]:
+    def drained(self, prefix: str) -> tuple[str, ...]:
         """Return the servers with this name prefix whose drain by an operator is complete and committed."""
         written = self._view.map.drains
         return tuple(
@@ -88,10 +88,10 @@ class DrainManager:
             if drain.is_done
             and written.get(server) == DRAIN_DONE
             and server.startswith(prefix)
-            and not self._left(server)
+            and not self._remaining(server)
         )
 
-    def _left(self, server: str) -> list[str]:
+    def _remaining(self, server: str) -> list[str]:
         """Return the buckets of which the server has a replica, or which may be recovered from its disk."""
         servers, disk = self._view.servers, disk_of(server)
         known = [each for each in servers.of.values() if not each.is_alive and disk_of(each.name) == disk]
@@ -107,9 +107,9 @@ class DrainManager:
         servers = self._view.servers
         if servers.is_alive(server):
             return server
-        return next((each.name for each in servers.living if disk_of(each.name) == disk_of(server)), server)
+        return next((each.name for each in servers.live if disk_of(each.name) == disk_of(server)), server)
 
-    def take_over(self, now: float) -> list[str]:
+    def resume(self, now: float) -> list[str]:
         """Continue drains on the servers that now own the disks, and return those servers."""
         found = []
         for server, drain in list(self._of.items()):
@@ -124,7 +124,7 @@ class DrainManager:
         """End the drain of a server; False if it is not drained."""
         is_news = self._of.pop(server, None) is not None
         self._view.map.drain(server, None)
-        self._repair.late.pop(server, None)
+        self._repair.overdue.pop(server, None)
         if is_news:
             self._view.servers.set_drained(server, False, float("-inf"))
             self._repair.server_available()
@@ -132,23 +132,23 @@ class DrainManager:
 
     def tick(self, now: float) -> list[str]:
         """Process the passing of time; return the servers that have just lost their last replica."""
-        if not self._of or now - self._looked < _PAUSE_SECONDS:
+        if not self._of or now - self._checked_at < _PAUSE_SECONDS:
             return []
-        self._looked, done = now, []
+        self._checked_at, done = now, []
         for server, drain in self._of.items():
-            is_empty = self._view.servers.is_alive(server) and not self._left(server)
+            is_empty = self._view.servers.is_alive(server) and not self._remaining(server)
             if drain.is_done and not is_empty and self._view.servers.of[server].copies:
                 drain.is_done = False  # a lost bucket was recovered from its disk
                 if drain.is_written:
-                    self._view.map.drain(server, drain.seconds or _LEAST_SECONDS)
+                    self._view.map.drain(server, drain.seconds or _MIN_SECONDS)
             if is_empty and not drain.is_done:
                 drain.is_done = True
                 done.append(server)
                 if drain.is_written:
                     self._view.map.drain(server, DRAIN_DONE)
-            is_late = now - drain.since >= drain.seconds / 2
+            is_late = now - drain.started_at >= drain.seconds / 2
             if is_late:
-                self._repair.late[server] = None
+                self._repair.overdue[server] = None
             for bucket in list(self._view.servers.of[server].copies):
                 if is_late or bucket not in self._view.learning:
                     self._repair.reconcile(bucket, now)
@@ -158,11 +158,11 @@ class DrainManager:
         """Return the progress of a drain."""
         if server not in self._view.servers.of:
             return Draining(server, 0, f"unknown server {server}; the cluster's status lists all servers")
-        copies = self._left(server)
+        copies = self._remaining(server)
         if not copies:
             return Draining(server, 0, f"{server} has no copies")
         moving = next((each for each in copies if each in self._view.learning), None)
-        waits = [self._repair.waiting[each].why for each in copies if each in self._repair.waiting]
+        waits = [self._repair.postponed[each].reason for each in copies if each in self._repair.postponed]
         if waits and moving is None:
             more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
             return Draining(server, len(copies), waits[0] + more)

@@ -73,12 +73,12 @@ from cotswold.wire import (
 )
 from cotswold.words import counted
 
-_REST_SECONDS = 2.0
+_SETTLE_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
 _SWEEP_SECONDS = 10.0
 _DEAF = 0.4
 """Fraction of a lease. A server that has received no reply for that long may miss the following ones too."""
-_STRANGERS = 1000
+_MAX_STRANGERS = 1000
 """Maximum number of servers of other clusters that are reported."""
 
 
@@ -91,7 +91,7 @@ class LeaderState:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
         self._cluster = cluster
-        self._strangers: dict[str, None] = {}
+        self._unknown_servers: dict[str, None] = {}
         """Servers of other clusters."""
         self.is_loaded = False
         """True once all committed keys are loaded."""
@@ -106,7 +106,7 @@ class LeaderState:
         self._creation = BucketCreation(self.view, self._deletions)
         self._drains = DrainManager(self.view, self._repair, now)
         self._rebalancer = Rebalancer(self.view, self.elections, self._repair, now)
-        self._since = self._swept = now
+        self._started_at = self._swept_at = now
 
     def load(self, items: Mapping[str, str]) -> None:
         """Load a page of committed keys."""
@@ -114,12 +114,12 @@ class LeaderState:
             self._repair.enqueue((group.bucket,))
             self._delivery.enqueue(group.all_servers, group.bucket)
 
-    def loaded(self, now: float) -> list[Send]:
+    def finish_loading(self, now: float) -> list[Send]:
         """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
-        self.view.loaded()
+        self.view.finish_loading()
         self._drains = DrainManager(self.view, self._repair, now)
-        return self._delivery.due_messages(now)
+        return self._delivery.next_messages(now)
 
     def written(self, written: CommittedChanges, now: float) -> list[Send]:
         """Apply a committed transaction."""
@@ -137,7 +137,7 @@ class LeaderState:
         if written.removed:
             self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
             sends = self._deletions.removed(written.removed)
-        return [*sends, *self._delivery.due_messages(now)]
+        return [*sends, *self._delivery.next_messages(now)]
 
     def _changed(self, old: Group | None, group: Group, now: float) -> None:
         bucket, reason = group.bucket, self.view.reasons.pop(group.bucket, Reason())
@@ -152,7 +152,7 @@ class LeaderState:
                 self._rebalancer.postpone(now)
             self._events.changed(sentences.election_event(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
-                self._repair.postpone(bucket, now + _REST_SECONDS)
+                self._repair.postpone(bucket, now + _SETTLE_SECONDS)
         elif old is not None:
             said = sentences.group_event(old, group, reason)
             if said is not None:
@@ -161,11 +161,11 @@ class LeaderState:
 
     # --- requests ---
 
-    def create(self, wanted: Create, now: float) -> bool:
+    def create(self, request: Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers."""
-        made = self._creation.create(wanted)
+        made = self._creation.create(request)
         if made:
-            self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
+            self._events.note("created", request.run, f"{request.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
@@ -198,14 +198,14 @@ class LeaderState:
                 sends = self._on_request(sender, message, now)
             case _:
                 pass
-        return [*sends, *self.elections.advance(now), *self._removals.take()]
+        return [*sends, *self.elections.advance(now), *self._removals.take_messages()]
 
     def _on_request(self, sender: str, message: FromClients, now: float) -> list[Send]:
         match message:
             case LookupRequest():
                 return [Send(sender, lookup_reply(message, self.view))]
             case RunDescriptionRequest(run, number):
-                drained = () if run or not is_host(sender) else self._drains.done(servers_of(sender))
+                drained = () if run or not is_host(sender) else self._drains.drained(servers_of(sender))
                 return [Send(sender, RunDescription(run, self.view.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
@@ -235,7 +235,7 @@ class LeaderState:
                 sentence = f"{known.name} is declared lost by an operator"
                 self._events.note("lost", known.name, sentence, now)
             return [Send(sender, self._drains.progress(wanted.server, now))]
-        if known is None and now - self._since < self.control.lease_seconds:
+        if known is None and now - self._started_at < self.control.lease_seconds:
             return []  # the server may still report; the client asks again
         name, by_host = self._drains.heir(wanted.server), is_host(sender)
         known = self.view.servers.of.get(name)
@@ -250,8 +250,8 @@ class LeaderState:
     def _on_heartbeat(self, here: Heartbeat, now: float) -> list[Send]:
         servers, known = self.view.servers, self.view.servers.of.get(here.server)
         if here.cluster not in ("", self._cluster):
-            if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
-                self._strangers[here.server] = None
+            if here.server not in self._unknown_servers and len(self._unknown_servers) < _MAX_STRANGERS:
+                self._unknown_servers[here.server] = None
                 sentence = sentences.foreign_server_text(here, self._cluster)
                 self._events.note("stranger", here.server, sentence, now)
             return []
@@ -271,7 +271,7 @@ class LeaderState:
             self._events.note("joined", here.server, f"{here.server} has joined, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # so that it is not lost at once
             self._delivery.server_joined(here.server, known.copies)
-            self._take_over(now)
+            self._adopt_groups(now)
         if is_new or is_first:
             self._repair.server_available()
             self._rebalancer.postpone(now)
@@ -282,20 +282,20 @@ class LeaderState:
             if group.term < term and self.elections.is_settled(bucket):
                 why = f"{here.server} was fenced by a controller that no longer leads"
                 self.elections.start(group, ElectionReason.LOST, why, now)
-        sends = self._deletions.due_deletions(here.server, here.runs, now)
+        sends = self._deletions.deletions_for(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
             return [*sends, Send(here.server, none)]
         for bucket in stale:
             self._delivery.resend(here.server, bucket)
         if stale or self.elections.blocks_lease(here.server):
-            return [*sends, *self._delivery.due_messages(now)]
+            return [*sends, *self._delivery.next_messages(now)]
         seconds = self.control.lease_seconds
         if is_deaf:  # else a server that cannot hear controllers would stay an idle primary
             seconds = max(0.0, min(seconds, known.lease_until - now))
         else:
             servers.lease(known, now + seconds)
-        known.leased_from = now if known.leased_from is None else known.leased_from
+        known.lease_start = now if known.lease_start is None else known.leased_from
         leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
@@ -320,7 +320,7 @@ class LeaderState:
             self.view.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _on_exit(self, ended: ServerExited, now: float) -> None:
-        was_drained = self._drains.ended(ended.server)
+        was_drained = self._drains.end(ended.server)
         if self.view.servers.record_exit(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
             self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
@@ -337,7 +337,7 @@ class LeaderState:
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per retry interval."""
         for known in self.view.servers.take_expired(now):
-            self._drains.ended(known.name)
+            self._drains.end(known.name)
             last, recent = known.last_heartbeat, _DEAF * self.control.lease_seconds
             is_heard = last is not None and now - last < recent
             why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"
@@ -351,20 +351,20 @@ class LeaderState:
         self.arbiter.tick(now)
         self._creation.tick()
         self._repair.tick(now)
-        self._take_over(now)
+        self._adopt_groups(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies left", now)
         self._rebalancer.tick(now)
-        if now - self._swept >= _SWEEP_SECONDS:
+        if now - self._swept_at >= _SWEEP_SECONDS:
             self._sweep(now)
         sends = self.elections.tick(now)
-        for group, silent, is_empty in self.elections.take_waiting():
+        for group, silent, is_empty in self.elections.take_waiting_events():
             self._events.changed(sentences.waiting_event(group, silent, is_empty=is_empty), now)
-        return [*sends, *self._removals.take(), *self._delivery.due_messages(now)]
+        return [*sends, *self._removals.take_messages(), *self._delivery.next_messages(now)]
 
-    def _take_over(self, now: float) -> None:
+    def _adopt_groups(self, now: float) -> None:
         """Continue drains on the servers that now own the disks."""
-        for server in self._drains.take_over(now):
+        for server in self._drains.resume(now):
             sentence = f"{server} is being drained, like the server that had its disk before"
             self._events.note("draining", server, sentence, now)
 
@@ -384,16 +384,16 @@ class LeaderState:
 
     def _sweep(self, now: float) -> None:
         """Forget servers that are lost, have no replicas, and have been silent for long."""
-        self._swept = now
+        self._swept_at = now
         for name, known in list(self.view.servers.of.items()):
-            heard = self._since if known.last_heartbeat is None else known.last_heartbeat
+            heard = self._started_at if known.last_heartbeat is None else known.last_heartbeat
             is_wanted = known.is_alive or known.copies or self._drains.keeps(name)
             if not is_wanted and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
                 self._delivery.server_exited(name)
-                self._deletions.ended(name)
+                self._deletions.on_server_lost(name)
                 self.view.servers.forget(name)
-        if now - self._since > self.control.forget_seconds:
+        if now - self._started_at > self.control.forget_seconds:
             for name in [each for each in self.view.map.keys if each not in self.view.servers.of]:
                 self.view.map.bind(name, None)

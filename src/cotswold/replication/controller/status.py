@@ -20,7 +20,7 @@ from cotswold.wire import (
 )
 from cotswold.wire.names import run_of
 
-_SHOWN = 100
+_MAX_SERVERS = 100
 """Maximum number of under-replicated buckets that are listed."""
 
 
@@ -34,7 +34,7 @@ def cluster_status(
 ) -> StatusReply:
     """Return the status of the cluster."""
     control, found = view.control, view.map
-    short = [view.groups[bucket] for bucket in view.short]
+    short = [view.groups[bucket] for bucket in view.under_replicated]
     runs = {run: [0, 0] for run in found.named}
     for group in short:
         counted = runs.setdefault(run_of(group.bucket), [0, 0])
@@ -45,11 +45,11 @@ def cluster_status(
         epoch,
         control.copies,
         control.min_copies,
-        tuple(_server(known, now) for known in _shown(view)),
+        tuple(_server(known, now) for known in _listed(view)),
         tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
-            BucketStatus(each.bucket, each.term, each.members, each.learners, _why(each.bucket, view, repair))
-            for each in short[:_SHOWN]
+            BucketStatus(each.bucket, each.term, each.members, each.learners, _waiting_reason(each.bucket, view, repair))
+            for each in short[:_MAX_SERVERS]
         ),
         len(view.learning),
         events,
@@ -64,7 +64,7 @@ def lookup_reply(find: LookupRequest, view: ClusterView) -> LookupReply:
     return LookupReply(groups, tuple((name, of[name].address) for name in primaries), find.number)
 
 
-def _shown(view: ClusterView) -> list[ServerRecord]:
+def _listed(view: ClusterView) -> list[ServerRecord]:
     """Return the servers to show: without silent ones that have no replicas and whose disk another server
     has taken over."""
     known = [each for _, each in sorted(view.servers.of.items())]
@@ -94,10 +94,10 @@ def _server(known: ServerRecord, now: float) -> ReplicaServerStatus:
     )
 
 
-def _why(bucket: str, view: ClusterView, repair: ReplicationRepair) -> str:
+def _waiting_reason(bucket: str, view: ClusterView, repair: ReplicationRepair) -> str:
     group = view.map.intended(bucket)
     if group is not None and group.learners:
         return f"{group.learners[0]} copies from {group.primary}"
-    if bucket in repair.waiting:
-        return repair.waiting[bucket].why
+    if bucket in repair.postponed:
+        return repair.postponed[bucket].reason
     return "waits for an election or a placement"

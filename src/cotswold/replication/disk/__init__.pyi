@@ -9,7 +9,7 @@ from .flusher import WriteFailed as WriteFailed
 from .records import BlockKey as BlockKey
 from .records import Bucket as Bucket
 from .records import Head as Head
-from .records import Snapshot as Snapshot
+from .records import BucketSnapshot as BucketSnapshot
 from .write_backlog import Backlog as Backlog
 from .write_backlog import Policy as Policy
 
@@ -25,7 +25,7 @@ __all__ = [
     "Head",
     "Policy",
     "RebuiltIndex",
-    "Snapshot",
+    "BucketSnapshot",
     "WriteCompleted",
     "WriteFailed",
 ]

@@ -44,7 +44,7 @@ class BlockKey:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class BucketSnapshot:
     """A bucket as of ``index``: its head, and the blocks that changed since the last snapshot.
 
     Blocks without an entry are unchanged.
@@ -69,7 +69,7 @@ class Block:
     """Index with which it was written."""
     segment: int
     """Number of the file."""
-    at: int
+    offset: int
     """Offset of its first byte in the file."""
     stored: int
     """Number of bytes in the file."""
@@ -81,7 +81,7 @@ class Block:
     @property
     def row(self) -> tuple[int, ...]:
         """All fields, in this order."""
-        return self.index, self.segment, self.at, self.stored, self.size, self.checksum
+        return self.index, self.segment, self.offset, self.stored, self.size, self.checksum
 
 
 @dataclass(frozen=True)

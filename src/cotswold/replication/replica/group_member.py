@@ -55,7 +55,7 @@ class GroupMember(Generic[Values]):
         make: Callable[[], BucketState[Values]],
         copying: ReplicationSettings,
         lease: Lease,
-        neighbours: PeerActivity,
+        activity: PeerActivity,
     ) -> None:
         """``make`` creates the initial contents of the bucket."""
         self.bucket, self.server, self.settings, self._lease = bucket, server, copying, lease
@@ -68,11 +68,11 @@ class GroupMember(Generic[Values]):
         self.state = make()
         self._pending: deque[Prepare] = deque()
         self._prepared = NO_INDEX
-        self._primary_heard = self._settled = 0.0
+        self._primary_seen_at = self._settled_at = 0.0
         self._proposed = float("-inf")
-        self._activity = neighbours
-        self._followers = Followers(copying, neighbours)
-        self._held = PendingReplies()
+        self._activity = activity
+        self._followers = Followers(copying, activity)
+        self._pending_replies = PendingReplies()
         """Replies that wait for a commit."""
         self._answers = CoordinatorReplies()
         self.durability = Durability()
@@ -103,7 +103,7 @@ class GroupMember(Generic[Values]):
     @property
     def best_recency(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
         """Recency of its memory, or of its disk if that is more recent, and the members at that time."""
-        found = self.durability.found
+        found = self.durability.found_state
         if found is not None and found.recency > self.recency:
             return found.recency, found.members
         return self.recency, self._known if self.recency[2] > NO_INDEX else ()
@@ -118,14 +118,14 @@ class GroupMember(Generic[Values]):
         return self._complete if self.role is Role.LEARNER else self.group.term
 
     @property
-    def is_short(self) -> bool:
+    def is_under_replicated(self) -> bool:
         """True if it is the primary and has too few members."""
         return self.role is Role.PRIMARY and len(self.group.members) < self.settings.min_members
 
     @property
     def is_waiting(self) -> bool:
         """True if updates wait: for acknowledgements or for members."""
-        return self.is_short or self.state.index - self.committed >= self.settings.window
+        return self.is_under_replicated or self.state.index - self.committed >= self.settings.window
 
     @property
     def lag(self) -> dict[str, int]:
@@ -149,11 +149,11 @@ class GroupMember(Generic[Values]):
             most, is_memory = self._best_data()
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
-        self._proposed, self._primary_heard = float("-inf"), now
+        self._proposed, self._primary_seen_at = float("-inf"), now
         self.durability.begin_term()
         if self.server not in group.all_servers:
             self._forget(Role.OUTSIDE)
-            found = self.durability.found
+            found = self.durability.found_state
             if (
                 found is not None and group.incarnation > found.incarnation
             ):  # else a recovery may still ask for it
@@ -167,7 +167,7 @@ class GroupMember(Generic[Values]):
             self._lead(before, now)
         else:
             follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
-            if self._is_foreign(before, old, follows):
+            if self._is_unrelated(before, old, follows):
                 self._forget(follows)
             elif before is Role.PRIMARY:
                 self._follow()
@@ -176,7 +176,7 @@ class GroupMember(Generic[Values]):
             self.role = follows
         return True
 
-    def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
+    def _is_unrelated(self, before: Role, old: Group, follows: Role) -> bool:
         """True if its data may belong to a history that is not the bucket's."""
         if before is Role.OUTSIDE:
             return self.group.term > FIRST_TERM
@@ -190,7 +190,7 @@ class GroupMember(Generic[Values]):
         self.role, self.state, self.restored = role, self._make(), ()
         self._prepared = self.committed = NO_INDEX
         self._pending.clear()
-        self._held.clear()
+        self._pending_replies.clear()
         self._followers.clear()
         self._answers.clear()
         self.durability.clear()
@@ -211,7 +211,7 @@ class GroupMember(Generic[Values]):
     def _best_data(self) -> tuple[SavedBucket | None, bool]:
         """Return the data with which an incarnation can begin, and True if they are in memory rather than
         on the disk."""
-        rank, found = self.recency, self.durability.found
+        rank, found = self.recency, self.durability.found_state
         if rank[2] == NO_INDEX or (found is not None and found.recency >= rank):
             return found, False
         if self.role is not Role.PRIMARY:
@@ -244,7 +244,7 @@ class GroupMember(Generic[Values]):
             self._followers.clear()
             self._answers.clear()
         self.state.updates.metadata.incarnation = self.group.incarnation
-        self._followers.regroup(self.group, now)
+        self._followers.set_group(self.group, now)
 
     def fenced(self, fence: Fence) -> FenceReply:
         """Fence itself below a term, on a controller's request, and report its index."""
@@ -261,7 +261,7 @@ class GroupMember(Generic[Values]):
     @property
     def unsaved_buffers(self) -> list[object]:
         """Buffers, in memory, that `save` would return."""
-        return self.state.unsaved(self.durability.given) if self.is_unsaved else []
+        return self.state.unsaved(self.durability.submitted_index) if self.is_unsaved else []
 
     def save(self) -> SavedBucket | None:
         """Return the changes since the durable state, unless all of them are being written. The caller writes
@@ -290,10 +290,10 @@ class GroupMember(Generic[Values]):
 
     def recalled(self, disk: SavedBucket | None) -> None:
         """Record the data read from the disk, and keep them if they are more recent than memory."""
-        is_more = disk is not None and disk.recency > self.recency and self.state.fits(disk)
+        is_more = disk is not None and disk.recency > self.recency and self.state.can_load(disk)
         self.durability.set_found(disk if is_more else None)
 
-    def save_again(self) -> bool:
+    def mark_dirty(self) -> bool:
         """Invalidate the disk's data; False if there is nothing to write."""
         self.durability.clear()
         self.durability.mark_dirty()

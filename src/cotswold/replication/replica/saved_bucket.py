@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from cotswold.wire import Change
 
 _RESTORED = ".restored"
-ASIDE = "-damaged-"
+DAMAGED_SUFFIX = "-damaged-"
 """Suffix of the name of a disk that was moved aside; the time follows."""
 
 

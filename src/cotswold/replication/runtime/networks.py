@@ -29,7 +29,7 @@ class NetworkEndpoints:
     updates: Endpoint
 
     @property
-    def each(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """Each distinct endpoint once."""
         return tuple(dict.fromkeys((self.administration, self.replication, self.updates)))
 

@@ -59,9 +59,9 @@ class RunCluster:
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
-        self._lives: dict[str, RestartBackoff] = {}
+        self._backoffs: dict[str, RestartBackoff] = {}
         """Backoff by the name of the disk, or of the controller."""
-        self._due: dict[str, str] = {}
+        self._restarting: dict[str, str] = {}
         """Name of the next process for each of these that is not running."""
         if settings.disks is not None:  # of a run that was killed: the metadata that belong to them are lost
             shutil.rmtree(settings.disks, ignore_errors=True)
@@ -75,7 +75,7 @@ class RunCluster:
         ]
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         """The request for their metrics."""
         return CountersRequest()
 
@@ -92,11 +92,11 @@ class RunCluster:
     unknown = ""
     """Always empty: the run's own controller knows the run."""
 
-    def unheard(self, now: float) -> str:
+    def silence_text(self, now: float) -> str:
         """Return an empty text: the controller is a process that is restarted."""
         return ""
 
-    def is_one(self, name: str) -> bool:
+    def is_server(self, name: str) -> bool:
         """True if a process of this name is, or was, one of these."""
         return name == CONTROLLER or name.startswith("server-")
 
@@ -109,25 +109,25 @@ class RunCluster:
         self._number += 1
         self._begin(f"server-{self._number - 1}", now)
 
-    def start_due(self, now: float) -> list[tuple[str, str]]:
+    def restart_due(self, now: float) -> list[tuple[str, str]]:
         """Restart the processes that are due; return those that failed to start, with a sentence."""
         failed = []
-        for life, name in list(self._due.items()):
-            if not self._lives[life].is_restart_due(now):
+        for life, name in list(self._restarting.items()):
+            if not self._backoffs[life].is_restart_due(now):
                 continue
             try:
                 self._start(name)
             except CotswoldError as error:
                 failed.append((name, f"{name} cannot be started: {error}"))
-                self._lives[life].failed(now)
+                self._backoffs[life].failed(now)
             else:
-                del self._due[life]
-                self._lives[life].record_start(now)
+                del self._restarting[life]
+                self._backoffs[life].record_start(now)
         return failed
 
     def _begin(self, name: str, now: float) -> None:
         self._start(name)
-        self._lives[disk_of(name)] = RestartBackoff(now)
+        self._backoffs[disk_of(name)] = RestartBackoff(now)
 
     def _start(self, name: str) -> None:
         if name == CONTROLLER:
@@ -156,21 +156,21 @@ class RunCluster:
             self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
-    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
+    def on_ready(self, ready: ServerReady, clients: Iterable[str]) -> None:
         """Record that a process serves; ``clients``: processes that need the controller's address."""
-        self._addresses[serving.name] = serving.address
-        if serving.name == CONTROLLER:
+        self._addresses[ready.name] = ready.address
+        if ready.name == CONTROLLER:
             self.messenger.find(self.controllers)
             for name in clients:
-                self.tell(name)
+                self.send_addresses(name)
         else:  # the controller may have been restarted before this server could receive its address
-            self.tell(serving.name)
+            self.send_addresses(ready.name)
 
-    def tell(self, client: str) -> None:
+    def send_addresses(self, client: str) -> None:
         """Send the controllers' addresses to a server or a client."""
         self.messenger.send(client, ControllerAddresses(tuple(self.controllers.items())))
 
-    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
+    def on_exit(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Replace a process when that is due.
 
         Controllers are told that a server has exited only if its exit ``is_seen``. A server that is merely
@@ -180,10 +180,10 @@ class RunCluster:
         if name != CONTROLLER and is_seen:
             self.messenger.send(CONTROLLERS, ServerExited(name, why))
         life = disk_of(name)
-        self._due[life] = name if name == CONTROLLER else next_server_name(name)
-        self._lives[life].record_exit(now)
+        self._restarting[life] = name if name == CONTROLLER else next_server_name(name)
+        self._backoffs[life].record_exit(now)
 
-    def create(self, wanted: Create) -> None:
+    def create(self, request: Create) -> None:
         """Have the controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
-        self.messenger.send(CONTROLLERS, wanted)
-        self.messenger.seek()
+        self.messenger.send(CONTROLLERS, request)
+        self.messenger.find_primaries()

@@ -32,22 +32,22 @@ from cotswold.wire.names import run_of
 
 
 def server_report(
-    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
+    machine: ReplicaServer[Array], endpoints: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
 ) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
-    named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
+    named = {"administration": endpoints.administration, "replication": endpoints.replication, "updates": endpoints.updates}
     networks: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         networks.setdefault(endpoint, []).append(name)
-    refused = ways.all.refused
+    refused = endpoints.all.rejections
     return ServerReport(
         machine.name,
-        tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
+        tuple(_status(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
         0 if unsaved is None else unsaved.dirty_bytes,
         0.0 if unsaved is None else unsaved.window_seconds,
         unsaved is not None,
         tuple(sorted(refused.items())),
-        tuple(_road(", ".join(names), endpoint) for endpoint, names in networks.items()),
+        tuple(_traffic(", ".join(names), endpoint) for endpoint, names in networks.items()),
         os.getpid(),
     )
 
@@ -64,7 +64,7 @@ def server_counts(
     led = [each for each in own if each.role is Role.PRIMARY]
     lag = max((behind for each in led for behind in each.lag.values()), default=0)
     counts = work.counts(machine.name, [each.state.updates for each in led], refused)
-    short = machine.short(lambda name: run in ("", run_of(name)))
+    short = machine.under_replicated(lambda name: run in ("", run_of(name)))
     return replace(
         counts,
         short=(*short, machine.settings.min_members),
@@ -89,7 +89,7 @@ def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessag
     )
 
 
-def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
+def _status(copy: BucketReplica[Array]) -> ReplicaStatus:
     is_primary = copy.role is Role.PRIMARY
     return ReplicaStatus(
         copy.bucket,
@@ -106,7 +106,7 @@ def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
     )
 
 
-def _road(name: str, endpoint: Endpoint) -> NetworkTraffic:
+def _traffic(name: str, endpoint: Endpoint) -> NetworkTraffic:
     traffic = endpoint.traffic
     return NetworkTraffic(
         name,

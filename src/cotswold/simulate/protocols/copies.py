@@ -214,7 +214,7 @@ class SimulatedKeeper(SimulatedProcess):
         """Do nothing further."""
 
     def _save(self, saving: Saving) -> None:
-        for bucket in self.keeper.take_recalls():
+        for bucket in self.keeper.take_reads():
             saving.disk.read(bucket, partial(self._recalled, bucket))
         if self.clock.now - self._saved >= saving.seconds:
             self._saved = self.clock.now
@@ -222,7 +222,7 @@ class SimulatedKeeper(SimulatedProcess):
                 saving.disk.write(saved, partial(self._written, number))
 
     def _recalled(self, bucket: str, saved: SavedBucket | None) -> None:
-        self._do(lambda: self.keeper.recalled(bucket, saved))
+        self._do(lambda: self.keeper.on_read(bucket, saved))
 
     def _written(self, number: int, is_there: bool) -> None:
         self._do(lambda: self.keeper.saved(number) if is_there else self.keeper.unsaved(number))

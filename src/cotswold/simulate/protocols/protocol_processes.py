@@ -25,7 +25,7 @@ from cotswold.wire import (
     FromServer,
     FromWorker,
     Message,
-    Plan,
+    ReductionSchedule,
     PortionResult,
     Pull,
     Pulled,
@@ -105,7 +105,7 @@ class Collectives:
     _left: dict[object, Callable[[str], None]] = field(default_factory=dict)
 
     def enter(
-        self, key: object, plan: Plan, name: str, values: list[float] | None, done: Callable[[object], None]
+        self, key: object, plan: ReductionSchedule, name: str, values: list[float] | None, done: Callable[[object], None]
     ) -> None:
         """Enter a collective with this member's values.
 

@@ -37,14 +37,14 @@ from cotswold.host import (
     claimed_cores,
     inherited,
     keep_freed_bytes,
-    stay_on,
-    staying_on,
+    pin_to,
+    pinned_to,
 )
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.runtime.arithmetic import is_finite
-from cotswold.shards.runtime.work import PortionSum, Slot, VaryingWork
+from cotswold.shards.runtime.work import PortionSum, TensorSlot, VaryingWork
 from cotswold.training.async_sgd.replica_task import ReplicaTask, in_replica
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES
 from cotswold.training.data.remote import WorkerSamples
@@ -207,7 +207,7 @@ class HogwildReplica:
         return self._work.parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The tensors in the vector."""
         return self._work.layout
 
@@ -288,7 +288,7 @@ def on_host(
     """
     with ExitStack() as held:
         cores = held.enter_context(claimed_cores(processes))
-        with staying_on(cores):
+        with pinned_to(cores):
             shared = Shared(work.parameters, processes, samples, served)
             work.lie_in(shared.parameters)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -328,7 +328,7 @@ def round_of(recipe: Recipe) -> int:
 
 def _live(number: int, core: int | None) -> None:
     """Run a computing process."""
-    stay_on([core])
+    pin_to([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     torch.seed()  # dropout differs between processes

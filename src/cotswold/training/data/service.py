@@ -28,7 +28,7 @@ from cotswold.recipe.schema.fields import byte_count
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.remote import WINDOW, PoolPlace, no_token
 from cotswold.training.strategies.registry import TrainContext
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 
 WORK = "cotswold.training.data.service:in_data_server"
 _START_SECONDS = 60.0
@@ -221,7 +221,7 @@ def head(
         processes = ForkServer(
             (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.service")
         )
-        opened.callback(remove_left_folders)  # the head is killed, so it cannot clean up
+        opened.callback(remove_stale_folders)  # the head is killed, so it cannot clean up
         opened.callback(processes.close)
         told = {
             "trainers": trainers,

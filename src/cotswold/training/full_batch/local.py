@@ -120,7 +120,7 @@ class FullBatchObjective:
     def _draw(self) -> Sequence[int]:
         """Return the portions of a new set."""
         recorded = self.sets.next_replayed()
-        return self._dealing.drawn(self.sets.draws, self._fraction) if recorded is None else recorded
+        return self._dealing.draw(self.sets.draws, self._fraction) if recorded is None else recorded
 
     def _evaluated(
         self,

@@ -33,7 +33,7 @@ from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankProcess
 from cotswold.replicas.work import ReplicaEndpoint
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import IndexedSamples
@@ -76,7 +76,7 @@ class ModelParallelReplica:
         return self._rank.whole.parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The parameters' positions in the vector, as in a single process."""
         return self._rank.whole.layout
 

@@ -25,7 +25,7 @@ from cotswold.paramserver.core.update_sequence import ServerUpdate
 from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.model_parallel.full_batch_worker import Rank
 from cotswold.training.model_parallel.shard_exchange import ShardExchange
 from cotswold.training.model_parallel.shards import ShardParts, parts_of_shards
@@ -43,7 +43,7 @@ class RankWork:
         self.rank, self._decay = rank, decay
         with torch.no_grad():
             self.parameters = torch.cat([each.detach().reshape(-1) for each in rank.parts])
-        self.layout: Sequence[Slot] = rank.whole.layout
+        self.layout: Sequence[TensorSlot] = rank.whole.layout
         """The layout of the whole vector."""
 
     @property
