@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.chaos.cast import Cast
+from tests.chaos.cast import SimulatedCluster
 from tests.chaos.training import Training
-from tests.chaos.troubles import Troubles, links
+from tests.chaos.troubles import FaultSchedule, links
 from tests.chaos.world import Aim
 
 from cotswold.wire import (
@@ -83,10 +83,10 @@ MOMENTS: Mapping[str, Callable[[Send], bool]] = {
 """By name: whether a message is such a one."""
 
 
-class Fates:
+class FaultEffects:
     """What may befall a sender or a receiver."""
 
-    def __init__(self, cast: Cast, training: Training, troubles: Troubles) -> None:
+    def __init__(self, cast: SimulatedCluster, training: Training, troubles: FaultSchedule) -> None:
         self._cast, self._training, self._troubles = cast, training, troubles
         self._random = troubles.random
 
@@ -147,16 +147,16 @@ class Fates:
         self._cast.cut(links, self._random.uniform(0.5, 3), sentence)
 
 
-FATES: Mapping[str, Callable[[Fates, str, str], None]] = {
-    "killed": Fates.kill,
-    "left": Fates.left,
-    "all": Fates.all,
-    "stopped": Fates.stop,
-    "unheard": Fates.unheard,
-    "uncontrolled": Fates.uncontrolled,
-    "alone": Fates.alone,
-    "apart": Fates.apart,
-    "astray": Fates.astray,
+FATES: Mapping[str, Callable[[FaultEffects, str, str], None]] = {
+    "killed": FaultEffects.kill,
+    "left": FaultEffects.left,
+    "all": FaultEffects.all,
+    "stopped": FaultEffects.stop,
+    "unheard": FaultEffects.unheard,
+    "uncontrolled": FaultEffects.uncontrolled,
+    "alone": FaultEffects.alone,
+    "apart": FaultEffects.apart,
+    "astray": FaultEffects.astray,
 }
 """By name; in an aim ``sender killed``, ``receiver stopped``, and so on."""
 
@@ -165,10 +165,10 @@ _THEN_SECONDS = 6.0
 """For which what is aimed at next is."""
 
 
-class Aiming:
+class FaultTargets:
     """The aims of one life."""
 
-    def __init__(self, aims: tuple[Aim, ...], most: int, fates: Fates, troubles: Troubles) -> None:
+    def __init__(self, aims: tuple[Aim, ...], most: int, fates: FaultEffects, troubles: FaultSchedule) -> None:
         self._aims = [(MOMENTS[each.moment], each) for each in aims]
         self._then: Aim | None = None
         self._until = 0.0

@@ -73,7 +73,7 @@ class _Sum(Momentum):
         """It learns nothing: so it may forget nothing."""
 
 
-class Cast:
+class SimulatedCluster:
     """All of them."""
 
     def __init__(

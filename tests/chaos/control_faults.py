@@ -116,8 +116,8 @@ def _always_hears(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 CONTROL_FAULTS: Mapping[str, Fault] = {
-    "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
-    "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
+    "long-lease": Fault("a server counts its lease too long", Lease, "grant", _long_lease),
+    "wrong-way": Fault("a server counts more of a lease, not less", Lease, "grant", _wrong_way),
     "from-answer": Fault("a lease counts from when it was had", ReplicaServer, "receive", _from_answer),
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
     "claims-unchecked": Fault("a lease is given to whoever was primary", PrimaryClaims, "may_lead", always),
@@ -134,13 +134,13 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "no-complaints": Fault(  # either alone does no harm: whoever is not heard does not hear, mostly
         "a secondary tells nobody that its primary is silent, nor it that they are",
         *(BucketReplica, "_watch_primary", _nobody_complains),
-        also=Fault("a primary complains of nobody", Followers, "silent", _nobody_complains),
+        also=Fault("a primary complains of nobody", Followers, "silent_members", _nobody_complains),
     ),
     "never-cut-off": Fault("a primary that hears nobody stays so", FailureReports, "is_partitioned", never),
     "deaf-leads": Fault(
         "who hears no controller has a lease for ever", ServerRecord, "record_acknowledged", _always_hears
     ),
     "held-back": Fault("an election takes ten seconds", Election, "result", _held_back),
-    "remembers": Fault("servers are not told to forget a run", RunDeletion, "due_deletions", _tells_nobody),
+    "remembers": Fault("servers are not told to forget a run", RunDeletion, "deletions_for", _tells_nobody),
 }
 """By name."""

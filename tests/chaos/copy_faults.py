@@ -217,17 +217,17 @@ COPY_FAULTS: Mapping[str, Fault] = {
     ),
     "at-once": Fault("a primary says what nobody else has prepared", BucketReplica, "_commit", _at_once),
     "one-is-enough": Fault("a primary waits for one member alone", BucketReplica, "_commit", _one_is_enough),
-    "chain-head": Fault("a chain is waited for at its head alone", Followers, "least", _first_alone),
+    "chain-head": Fault("a chain is waited for at its head alone", Followers, "min_match", _first_alone),
     "however-few": Fault(
         "a primary commits with fewer members than there must be",
         *(BucketReplica, "_commit", _however_few),
     ),
-    "unheld": Fault("a primary answers before it replicates", BucketReplica, "_hold", _unheld),
+    "unheld": Fault("a primary answers before it replicates", BucketReplica, "_hold_replies", _unheld),
     "gaps": Fault("a secondary prepares what it lacks the beginning of", BucketReplica, "prepare", _gaps),
     "without-prepared": Fault(
         "the elected forgets what it prepared", GroupMember, "_lead", _without_prepared
     ),
-    "counts-removed": Fault("a primary waits for whoever was left out", Followers, "regroup", _with_removed),
+    "counts-removed": Fault("a primary waits for whoever was left out", Followers, "set_group", _with_removed),
     "old-groups": Fault("a copy acts by a group that is over", BucketReplica, "assign", _old_groups),
     "no-numbers": Fault(
         "senders' numbers are not replicated", BucketState, "changes_since", _without_sessions
@@ -239,12 +239,12 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "frozen-is-now": Fault(
         "what is now is taken for what was frozen", BucketState, "changes_since", _frozen_is_now
     ),
-    "torn": Fault("shards freeze before all markers are in", Sessions, "owing", _nobody_owes),
+    "torn": Fault("shards freeze before all markers are in", Sessions, "without_marker", _nobody_owes),
     "unpromoted": Fault("the elected changes numbers of messages", BucketState, "make_writable", _nothing),
     "unstamped": Fault("the elected knows not what is different", BucketState, "_stamp_all", _nothing),
     "says-all": Fault("what was held is said after the lease", BucketReplica, "_commit", _says_all),
     "unfenced": Fault("who was fenced goes on", GroupMember, "fenced", _unfenced),
-    "keeps-all": Fault("a copy keeps what may be of another history", GroupMember, "_is_foreign", never),
+    "keeps-all": Fault("a copy keeps what may be of another history", GroupMember, "_is_unrelated", never),
     "caught-early": Fault(
         "a learner is a member before it is waited for", BucketReplica, "prepared", _caught_early
     ),

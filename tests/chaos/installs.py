@@ -14,15 +14,15 @@ from __future__ import annotations
 
 from collections import deque
 
-from tests.chaos.judge import BrokenError, Judge
+from tests.chaos.judge import BrokenError, InvariantChecker
 
 from cotswold.paramserver.core.replica_session import StepTask
 
 
-class Installs:
+class InstalledShards:
     """Those of all replicas."""
 
-    def __init__(self, judge: Judge, *, is_prompt: bool) -> None:
+    def __init__(self, judge: InvariantChecker, *, is_prompt: bool) -> None:
         """``is_prompt``: whether what is asked for before a step has come when that is over."""
         self._judge, self._is_prompt = judge, is_prompt
         self._has: dict[tuple[str, int], dict[tuple[str, int], int]] = {}

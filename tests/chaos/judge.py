@@ -41,7 +41,7 @@ class BrokenError(AssertionError):
     """Something that must be true is not."""
 
 
-class Judge:
+class InvariantChecker:
     """One that has heard all since the beginning."""
 
     def __init__(self, least: int = 1, *, is_calm: bool = False) -> None:

@@ -11,23 +11,23 @@ from dataclasses import replace
 from random import Random
 from typing import cast
 
-from tests.chaos.aims import Aiming, Fates
-from tests.chaos.cast import SHARD, Cast, Roles
-from tests.chaos.installs import Installs
-from tests.chaos.judge import BrokenError, Judge
-from tests.chaos.recording import Recorded
-from tests.chaos.sums import Sums
+from tests.chaos.aims import FaultTargets, FaultEffects
+from tests.chaos.cast import SHARD, SimulatedCluster, Roles
+from tests.chaos.installs import InstalledShards
+from tests.chaos.judge import BrokenError, InvariantChecker
+from tests.chaos.recording import RecordedLedger
+from tests.chaos.sums import SampleSums
 from tests.chaos.training import Training
-from tests.chaos.troubles import Troubles
-from tests.chaos.waits import Waits
-from tests.chaos.window import Window
+from tests.chaos.troubles import FaultSchedule
+from tests.chaos.waits import WaitLimits
+from tests.chaos.window import LossWindow
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher_state import DispatcherState
 from cotswold.replication.controller.bucket_map import read_group
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.replica.bucket_replica import BucketReplica
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.simulate.protocols.copies import SharedState
@@ -36,35 +36,35 @@ from cotswold.simulate.protocols.network import Faults, SimulatedNetwork
 from cotswold.wire import Applied, BucketEnvelope, PeerUnreachable, PrimaryUnreachable, Send, Shard
 
 
-class Life:
+class Simulation:
     """One of them."""
 
     def __init__(self, seed: int, world: World) -> None:
         self.seed, self.world, self.random = seed, world, Random(seed)
-        self.loop, self.judge = VirtualTimeLoop(), Judge(world.least, is_calm=world.is_calm)
-        self.waits = Waits(world.waits_seconds, lambda: self.loop.now)
-        self.window = Window(world.saved_within, lambda: self.loop.now)
+        self.loop, self.judge = VirtualTimeLoop(), InvariantChecker(world.least, is_calm=world.is_calm)
+        self.waits = WaitLimits(world.waits_seconds, lambda: self.loop.now)
+        self.window = LossWindow(world.saved_within, lambda: self.loop.now)
         self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
         lost, late = world.state_lost, world.state_late
         state = SharedState(self.loop, self.random, lost=lost, late=late, watch=self._put)
         roles = _roles(world)
-        self.cast = Cast(self.network, state, roles, self.random, self._hear)
+        self.cast = SimulatedCluster(self.network, state, roles, self.random, self._hear)
         self.training = Training(
             *(self.network, roles.shards, roles.controllers, world, seed),
             self._hear_client,
-            Installs(self.judge, is_prompt=world.is_prompt).begins,
+            InstalledShards(self.judge, is_prompt=world.is_prompt).begins,
         )
         self.training.dispatcher.watch_revived = self.window.revived
-        self.troubles = Troubles(world, self.cast, self.training, self.window, self.random)
-        self.sums = Sums(self.training, self.judge)
+        self.troubles = FaultSchedule(world, self.cast, self.training, self.window, self.random)
+        self.sums = SampleSums(self.training, self.judge)
         self.is_lost = False
         """Whether every member of a bucket died, where there are no disks: then it ended early. Where nobody
         dies recklessly, or at a moment that was aimed at, that may not be."""
         self._is_quiet, self._untaken = False, 0
         self._links: dict[tuple[str, str], float] = {}
         """What a message takes, at most, from one to another."""
-        fates = Fates(self.cast, self.training, self.troubles)
-        self._aiming = Aiming(world.aims, world.most_aims, fates, self.troubles)
+        fates = FaultEffects(self.cast, self.training, self.troubles)
+        self._aiming = FaultTargets(world.aims, world.most_aims, fates, self.troubles)
         if world.between_seconds or world.control_seconds:
             self.network.extra_seconds = self._takes
         self.loop.after(0.1, self._chance)
@@ -163,7 +163,7 @@ class Life:
         for bucket, group in self.cast.groups.items():
             copy = self.cast.copy_of(bucket, group.primary)
             frozen = None if copy is None else copy.state.updates.frozen
-            if copy is None or copy.role is not Role.PRIMARY or copy.group != group:
+            if copy is None or copy.role is not ReplicaRole.PRIMARY or copy.group != group:
                 return
             if frozen is None or frozen.checkpoint != dispatcher.checkpoint:
                 self._untaken += 1
@@ -171,7 +171,7 @@ class Life:
                     raise BrokenError(f"{bucket} has not kept checkpoint {dispatcher.checkpoint}")
                 return
         self._untaken = 0
-        kept = cast(Recorded, dispatcher.take_checkpoint())
+        kept = cast(RecordedLedger, dispatcher.take_checkpoint())
         for bucket in self.cast.buckets:
             for copy in self._copies(bucket):
                 frozen = copy.state.updates.frozen
@@ -205,7 +205,7 @@ class Life:
             copies = self._copies(bucket)
             if not wanted <= len(copies) == len(group.members):
                 return False
-            if copies[0].role is not Role.PRIMARY or len({each.index for each in copies}) > 1:
+            if copies[0].role is not ReplicaRole.PRIMARY or len({each.index for each in copies}) > 1:
                 return False
             if any(each.committed < copies[0].index for each in copies):
                 return False

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.judge import BrokenError
-from tests.chaos.life import Life
-from tests.chaos.telling import Told
+from tests.chaos.life import Simulation
+from tests.chaos.telling import Trace
 from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError
@@ -30,7 +30,7 @@ class Broken:
 
 
 @dataclass
-class Lives:
+class SimulationRuns:
     """What became of the lives in a world."""
 
     world: str
@@ -47,7 +47,7 @@ class Lives:
     broken: Broken | None = None
     """The first; the others are not lived."""
 
-    def add(self, more: Lives) -> None:
+    def add(self, more: SimulationRuns) -> None:
         """Those that follow."""
         for name in ("lives", "judged", "seconds", "lived_seconds", "messages", "said"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
@@ -58,12 +58,12 @@ class Lives:
         return asdict(self)
 
 
-def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
+def lived(world: str, seeds: range, fault: str | None = None) -> SimulationRuns:
     """Live these, until something breaks, with a planted fault if one is named."""
-    lives, began = Lives(world), time.process_time()
+    lives, began = SimulationRuns(world), time.process_time()
     with nullcontext() if fault is None else FAULTS[fault].planted():
         for seed in seeds:
-            life = Life(seed, WORLDS[world])
+            life = Simulation(seed, WORLDS[world])
             lives.broken = _broken(world, seed, life.live, fault)
             lives.lives += 1
             lives.judged += not life.is_lost
@@ -79,7 +79,7 @@ def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
 def transcript(world: str, seed: int, fault: str | None = None) -> list[str]:
     """The same life again, step for step, as it can be read; what broke is its last line."""
     with nullcontext() if fault is None else FAULTS[fault].planted():
-        told = Told(seed, WORLDS[world])
+        told = Trace(seed, WORLDS[world])
         broken = _broken(world, seed, told.life.live, fault)
     last = "nothing is broken" if broken is None else f"broken: {broken.sentence}"
     return [*told.transcript, f"{told.life.loop.now:8.3f} s  {last}"]

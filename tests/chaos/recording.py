@@ -17,7 +17,7 @@ from cotswold.wire import COORDINATOR, CoordinatorStateAck, Join, Message, Range
 from cotswold.wire.ranges import difference, intersection, union
 
 
-class Recorded(SampleLedger):
+class RecordedLedger(SampleLedger):
     """A ledger that keeps which samples each bucket has."""
 
     def __init__(self, samples: int, buckets: int) -> None:
@@ -30,7 +30,7 @@ class Recorded(SampleLedger):
     def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         """What servers have, of a session that lives."""
         before = union(self.open_of(session))
-        super().said(session, servers)
+        super().record_report(session, servers)
         gone = difference(before, union(self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, intersection(gone, applied)))
@@ -39,7 +39,7 @@ class Recorded(SampleLedger):
         """What servers had, of a session that is over."""
         self.record_report(session, servers)
         left = union(self.open_of(session))
-        lost = super().ended(session, servers, back)
+        lost = super().end_session(session, servers, back)
         self.revoked_places += [lost] if back else []
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append((session, intersection(left, applied)))
@@ -47,7 +47,7 @@ class Recorded(SampleLedger):
 
     def revoke(self, has: Mapping[int, Ranges]) -> Ranges:
         """A server has lost its memory."""
-        lost = super().revoked(has)
+        lost = super().revoke(has)
         self.revoked_places.append(lost)
         return lost
 
@@ -73,10 +73,10 @@ class RecordedDispatcher(Dispatcher):
     def _finish_checkpoint(self, ledger: SampleLedger) -> None:
         if ledger.divided and len(self.members) == self.members.newest:
             raise BrokenError(f"checkpoint {self.checkpoint} is torn, of living sessions: {ledger.divided}")
-        super()._keep(ledger)
+        super()._finish_checkpoint(ledger)
 
     def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
-        assert isinstance(self.ledger, Recorded), "it was given such"
+        assert isinstance(self.ledger, RecordedLedger), "it was given such"
         for number, each in enumerate(answers):
             if each.incarnation > self._incarnations.get(each.server, 0):
                 has = {session: applied for session, applied, _ in each.samples} | dict(each.earlier_sessions)
@@ -85,7 +85,7 @@ class RecordedDispatcher(Dispatcher):
         return super()._on_restarts(answers)
 
 
-class PlayedCoordinator:
+class SimulatedCoordinator:
     """Has the weights written, and then is a dispatcher."""
 
     name = COORDINATOR

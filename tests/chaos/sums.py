@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from tests.chaos.judge import BrokenError, Judge
-from tests.chaos.recording import Recorded
+from tests.chaos.judge import BrokenError, InvariantChecker
+from tests.chaos.recording import RecordedLedger
 from tests.chaos.training import SAMPLES, Training
 
 from cotswold.wire import Ranges
@@ -21,14 +21,14 @@ Rows = Sequence[Sequence[float]]
 """The numbers of a bucket's shards."""
 
 
-class Sums:
+class SampleSums:
     """Of a training."""
 
-    def __init__(self, training: Training, judge: Judge) -> None:
+    def __init__(self, training: Training, judge: InvariantChecker) -> None:
         self._training, self._judge = training, judge
         self._buckets = tuple(dict.fromkeys(each.server for each in training.shards))
 
-    def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: Recorded) -> None:
+    def check_bucket(self, bucket: str, vectors: Mapping[str, Rows], ledger: RecordedLedger) -> None:
         """A bucket has what the ledger says, and nothing else: each sample once, also one that another bucket
         lost and that came again in another session. Raises BrokenError."""
         total = [0.0] * self._training.size

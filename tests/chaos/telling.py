@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.chaos.life import Life
+from tests.chaos.life import Simulation
 from tests.chaos.world import World
 
 from cotswold.replication.controller.bucket_map import read_group
@@ -30,11 +30,11 @@ from cotswold.wire import (
 )
 
 
-class Told:
+class Trace:
     """A life with all that, which is the same step for step."""
 
     def __init__(self, seed: int, world: World) -> None:
-        self.life = Life(seed, world)
+        self.life = Simulation(seed, world)
         self._said: dict[tuple[str, str], str] = {}
         self._life_put, self.life.cast.state.watch = self.life.cast.state.watch, self._put
         self.life.cast.network.on_transmit = self._carried

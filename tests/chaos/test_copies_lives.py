@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.chaos.faults import FAULTS
 from tests.chaos.judge import BrokenError
-from tests.chaos.life import Life
+from tests.chaos.life import Simulation
 from tests.chaos.lives import transcript
 from tests.chaos.run import live_copies
 from tests.chaos.worlds import WORLDS
@@ -162,7 +162,7 @@ def judge_lives(world: str, seeds: Iterator[int], wanted: int) -> None:
     judged = 0
     while judged < wanted:
         seed = next(seeds)
-        life = Life(seed, WORLDS[world])
+        life = Simulation(seed, WORLDS[world])
         try:
             life.live()
         except AssertionError as error:
@@ -179,7 +179,7 @@ def test_every_mistake_can_be_planted_and_is_taken_out_again(name: str) -> None:
     with fault.planted():
         assert vars(fault.of)[fault.method] is not right
         with suppress(AssertionError):  # it may be found; whatever else is raised is a mistake in the mistake
-            Life(1, replace(WORLDS["quiet"], epochs=2)).live()
+            Simulation(1, replace(WORLDS["quiet"], epochs=2)).live()
     assert vars(fault.of)[fault.method] is right
 
 
@@ -189,7 +189,7 @@ def test_a_planted_mistake_is_found(name: str) -> None:
     world, seeds = FOUND[name]
     (lives,) = live_copies([world], seeds, fault=name)
     assert lives.broken is not None, f"{FAULTS[name].sentence}, and {lives.lives} lives do not show it"
-    Life(lives.broken.seed, WORLDS[world]).live()  # which is fine without it
+    Simulation(lives.broken.seed, WORLDS[world]).live()  # which is fine without it
 
 
 def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
@@ -214,7 +214,7 @@ def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
 
 
 def test_a_life_without_trouble_is_over_soon_and_has_judged_every_answer() -> None:
-    life = Life(1, WORLDS["quiet"])
+    life = Simulation(1, WORLDS["quiet"])
     life.live()
     assert life.loop.now < 30 and life.judge.said > 100
     assert not any("took over" in each for each in life.transcript)

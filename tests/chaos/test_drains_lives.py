@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.chaos.life import Life
+from tests.chaos.life import Simulation
 from tests.chaos.world import World
 from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ
@@ -35,7 +35,7 @@ def drained(world: World) -> World:
 def test_nothing_is_lost_though_servers_are_drained_and_leads_evened(world: str) -> None:
     kinds = Counter[str]()
     for seed in range(LIVES[world] * FUZZ):
-        life = Life(seed, drained(WORLDS[world]))
+        life = Simulation(seed, drained(WORLDS[world]))
         try:
             life.live()
         except AssertionError as error:
@@ -47,7 +47,7 @@ def test_nothing_is_lost_though_servers_are_drained_and_leads_evened(world: str)
 
 
 def test_members_are_at_no_moment_fewer_than_there_must_be_where_nobody_dies() -> None:
-    life = Life(3, drained(replace(WORLDS["quiet"], servers=4, copies=2, least=2)))
+    life = Simulation(3, drained(replace(WORLDS["quiet"], servers=4, copies=2, least=2)))
     fewest = []
 
     judged = life.cast.state.watch

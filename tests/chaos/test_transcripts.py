@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chaos.telling import Told
+from tests.chaos.telling import Trace
 from tests.chaos.worlds import WORLDS
 
 from cotswold.wire import BucketEnvelope, Prepare, Send, Update
@@ -21,7 +21,7 @@ SINCE, BEFORE, AFTER = 3.0, 0.3, 1.2
 def failover() -> str:
     """One bucket on three servers, one replica; its primary dies when it has sent an update to the others."""
     one = replace(WORLDS["quiet"], servers=3, buckets=1, replicas=1, speeds=(0.2,), epochs=2)
-    told = Told(1, replace(one, waits_seconds=3.5))
+    told = Trace(1, replace(one, waits_seconds=3.5))
     cast = told.life.cast
     pushed: list[Send] = []
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.chaos.cast import SHARD
-from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from tests.chaos.recording import SimulatedCoordinator, RecordedLedger, RecordedDispatcher
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.replica_session import StepTask
@@ -73,7 +73,7 @@ class Training:
         """How many parameters there are."""
         buckets = tuple(dict.fromkeys(each.server for each in shards))
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
-        self.ledger = Recorded(SAMPLES, len(buckets))
+        self.ledger = RecordedLedger(SAMPLES, len(buckets))
         rules = DispatcherSettings(
             *("run", SAMPLES, self.size, world.epochs, 1.0, world.hand, world.hand // 2),
             state_seconds=world.order_seconds,
@@ -83,7 +83,7 @@ class Training:
         )
         servers = [(name, name) for name in buckets]
         self.dispatcher = RecordedDispatcher(rules, shards, servers, 0.0, self.ledger)
-        self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
+        self.coordinator = SimulatedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
         self.replicas: list[SimulatedReplica] = []
         """Dead ones too."""
         self.readers: list[Reader] = []

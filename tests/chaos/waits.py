@@ -18,7 +18,7 @@ _GIVEN_UP_SECONDS = 1.2
 """More than an update takes until it is said again."""
 
 
-class Waits:
+class WaitLimits:
     """Those of all buckets."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:

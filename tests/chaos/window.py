@@ -21,7 +21,7 @@ _HEARD_SECONDS = 1.0
 """After which a primary has heard that it is one."""
 
 
-class Window:
+class LossWindow:
     """That of each bucket."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:

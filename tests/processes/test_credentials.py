@@ -44,7 +44,7 @@ def test_neither_the_runs_token_nor_the_clusters_is_sent_to_a_machine(
     processes._keys = itertools.count()
     monkeypatch.setattr(processes, "machines", dict)
     monkeypatch.setattr(processes, "_choose", lambda call, name: machine)
-    monkeypatch.setattr(processes, "_ask", lambda name, chosen, answer: answer)
+    monkeypatch.setattr(processes, "_call_agent", lambda name, chosen, answer: answer)
     path = file_of(tmp_path, CLUSTER)
     for more in ({CLUSTER_VARIABLE: CLUSTER.text}, {FILE_VARIABLE: path}, {}):
         call = Call("replica-1", play("wait"), {}, {VARIABLE: OWN.text, "A": "b", **more})

@@ -23,7 +23,7 @@ from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.wire import Change, Group
+from cotswold.wire import BucketChange, Group
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"
 _SETTINGS = AsyncSettings(RUN, "x", Sgd(), {"weights": 4}, 4, QueueLimits(1 << 20, 1 << 20), Staleness())
@@ -37,7 +37,7 @@ def bucket(name: str, rank: tuple[int, int, int], members: tuple[str, ...] = ())
     shards = [each for each in DESCRIPTION.shards if each.server == name]
     rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
-    change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
+    change = BucketChange(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
     return SavedBucket(name, life, term, index, change, ("x",), rows, members)
 
 

@@ -54,7 +54,7 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Ways of travel; but for the first, endpoints take each other for processes of other hosts."""
     if request.param == "unix":
         return {}
-    monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+    monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     if request.param == "curve":  # never on the loopback
         monkeypatch.setattr("cotswold.transport.endpoint._loops", lambda _: False)
     return {"host": "127.0.0.1"}
@@ -81,7 +81,7 @@ def test_what_is_sent_arrives_in_order_and_may_change_at_once(make: Make, settin
 def test_buffers_of_any_length_pass_in_frames_of_bounded_length(
     make: Make, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+    monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     one, other = make("one", host="127.0.0.1"), make("other", host="127.0.0.1")
     one.connect("other", other.address)
     data = np.resize(np.arange(251, dtype=np.uint8), count)

@@ -29,7 +29,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     """Endpoints that travel by a Unix socket, or by TCP as if each had a host of its own."""
     settings: dict[str, Any] = {} if request.param == "unix" else {"host": "127.0.0.1", "mode": request.param}
     if settings:
-        monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+        monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     with ExitStack() as held:
 
         def one(name: str, key: str = "") -> Endpoint:

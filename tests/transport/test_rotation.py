@@ -32,7 +32,7 @@ class Make(Protocol):
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How messages travel; but for the first, endpoints take each other for processes of other hosts."""
     if request.param != "unix":
-        monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+        monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     return str(request.param)
 
 

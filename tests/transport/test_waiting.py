@@ -50,7 +50,7 @@ class Nested:
         return None
 
 
-class Road:
+class Link:
     """The same as `MultiEndpoint`."""
 
     def __init__(self, *endpoints: Endpoint) -> None:
@@ -79,8 +79,8 @@ def echoes() -> Iterator[list[Endpoint]]:
         yield made
 
 
-@pytest.mark.parametrize("kind", [Nested, Road])
-def test_no_wake_up_is_lost_among_two_endpoints(kind: type[Nested | Road], echoes: list[Endpoint]) -> None:
+@pytest.mark.parametrize("kind", [Nested, Link])
+def test_no_wake_up_is_lost_among_two_endpoints(kind: type[Nested | Link], echoes: list[Endpoint]) -> None:
     """Two conversations at once, now and then one stands still: a missed message costs 5 s."""
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
         ends = dict(zip([each.name for each in echoes], (one, other), strict=True))
@@ -103,8 +103,8 @@ def test_no_wake_up_is_lost_among_two_endpoints(kind: type[Nested | Road], echoe
         assert both.receive(SECONDS) is not None
 
 
-@pytest.mark.parametrize("kind", [Nested, Road])
-def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: type[Nested | Road]) -> None:
+@pytest.mark.parametrize("kind", [Nested, Link])
+def test_what_comes_behind_many_messages_that_are_none_is_not_slept_over(kind: type[Nested | Link]) -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
         other.connect("one", one.address)
         both: Receiving = kind(one, other)

@@ -174,7 +174,7 @@ class ControllerVictim(Victim):
 
     def attend(self, letter: Received) -> None:
         """As its process does."""
-        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.StopProcess) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def guarded(self) -> object:

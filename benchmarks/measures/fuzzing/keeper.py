@@ -15,7 +15,7 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.processes.supervisor_link import SupervisorLink
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -134,7 +134,7 @@ class KeeperVictim(Victim):
         order = m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
         session = m.SessionState(1, "replica-1", 0, None, None, (), (), 0, 0, 0)
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
-        change = m.Change(
+        change = m.BucketChange(
             *(shards, (1,) * len(shards), (session,), (1,), (), (), (), 0, 0),
             *(order, None, 0),
         )
@@ -168,7 +168,7 @@ class KeeperVictim(Victim):
 
     def attend(self, letter: Received) -> None:
         """As its process does."""
-        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.StopProcess) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def turn(self) -> None:
@@ -209,7 +209,7 @@ class KeeperVictim(Victim):
     def _check_pull(self) -> None:
         """Where it leads a bucket, a pull is answered."""
         copy = self._machine.copies.get(LED)
-        if copy is None or copy.role is not Role.PRIMARY or copy.fence > copy.group.term:
+        if copy is None or copy.role is not ReplicaRole.PRIMARY or copy.fence > copy.group.term:
             return
         self._lease()
         self._role._flush_and_drain()

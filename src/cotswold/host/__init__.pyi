@@ -9,7 +9,7 @@ from .descriptors import wake_pipe as wake_pipe
 from .fork_server import ForkServer as ForkServer
 from .ipc.listener import Listener as Listener
 from .ipc.listener import TcpListener as TcpListener
-from .ipc.shared_memory import Block as Block
+from .ipc.shared_memory import MemoryBlock as MemoryBlock
 from .ipc.shared_memory_channel import SharedMemoryChannel as SharedMemoryChannel
 from .ipc.tcp_channel import TcpChannel as TcpChannel
 from .keyring import Keyring as Keyring
@@ -39,7 +39,7 @@ from .token import token_of as token_of
 
 __all__ = [
     "ALONE",
-    "Block",
+    "MemoryBlock",
     "Call",
     "ForkServer",
     "Keyring",

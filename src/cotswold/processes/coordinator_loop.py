@@ -15,7 +15,7 @@ from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Lost, Ready
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
@@ -185,7 +185,7 @@ class CoordinatorLoop(ABC):
         for member in members:
             self.messenger.send(member.name, m.Shutdown(member.session))
         for server in servers:
-            self.messenger.send(server, Stop())
+            self.messenger.send(server, StopProcess())
         self.messenger.endpoint.flush(0.5)
         self.process_group.close()
         self.messenger.endpoint.close(0.0)

@@ -42,7 +42,7 @@ from cotswold.wire import Shard
 OwnSteps = Literal["none", "plain", "pushed"]
 GROWS, GROWS_MOVING = 4, 32
 """Longest push while the previous one is unanswered, as a multiple of the usual steps."""
-Pushed = Mapping[tuple[str, str], int]
+PushedBytes = Mapping[tuple[str, str], int]
 """Bytes of the numbers that go to servers, by tensor and kind."""
 
 
@@ -157,7 +157,7 @@ class Accumulation:
     def _is_long(self) -> bool:
         return self._may_be_long and self._samples > self._push_samples
 
-    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
+    def close(self) -> tuple[Mapping[str, ServerUpdate], PushedBytes]:
         """The update for each server, in memory that stays valid until the next call."""
         closed, self._sum, self._other_sum = self._sum, self._other_sum, self._sum
         if self._unpulled_change is not None and self._vectors.is_finite(closed):

@@ -49,7 +49,7 @@ _SERVER_LOST_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Pushed:
+class PushResult:
     """Result of a push that was not refused as invalid."""
 
     number: int
@@ -147,7 +147,7 @@ class ParameterClient:
             self._versions, self._is_stale = dict(self._machine.versions), False
         return self._point
 
-    def push(self, vector: Array, samples: int) -> Pushed:
+    def push(self, vector: Array, samples: int) -> PushResult:
         """Push a gradient or a delta ``(size,)``, computed from the last pull and ``samples`` samples;
         return once every server has applied it.
 
@@ -370,7 +370,7 @@ def _is_stale(refusal: m.UpdateRefused) -> bool:
     return refusal.code == "stale"
 
 
-def _push_result(outcome: PushOutcome, base: dict[int, int]) -> Pushed:
+def _push_result(outcome: PushOutcome, base: dict[int, int]) -> PushResult:
     mistakes = {server: each.reason for server, each in outcome.refused.items() if not _is_stale(each)}
     if mistakes:
         server, why = next(iter(mistakes.items()))
@@ -382,4 +382,4 @@ def _push_result(outcome: PushOutcome, base: dict[int, int]) -> Pushed:
         for number, version in zip(applied.shards, applied.versions, strict=True)
     ]
     why = _LOST_REASON if outcome.lost else next((each.reason for each in outcome.refused.values()), "")
-    return Pushed(outcome.number, max(ages, default=0), bool(why), why)
+    return PushResult(outcome.number, max(ages, default=0), bool(why), why)

@@ -31,7 +31,7 @@ from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.hang_detector import WorkerHangDetector
 from cotswold.processes.worker_context import worker_context
 from cotswold.processes.worker_thread import WorkerThread
-from cotswold.replicas.accumulation import GROWS, Accumulation, Pushed, StepSettings
+from cotswold.replicas.accumulation import GROWS, Accumulation, PushedBytes, StepSettings
 from cotswold.replicas.vectors import vectors_like
 from cotswold.replicas.work import RankedWork, ReplicaEndpoint, ReplicaWork, Steps
 from cotswold.replication.client.routed_messenger import messengers_of
@@ -333,7 +333,7 @@ class ReplicaProcess:
         return self._accumulation.step(samples, rate, task.opens)
 
 
-def _added(learnt: StepMetrics, found: PortionSum, seconds: float, pushed: Pushed) -> StepMetrics:
+def _added(learnt: StepMetrics, found: PortionSum, seconds: float, pushed: PushedBytes) -> StepMetrics:
     details = Counter(dict(learnt.details))
     details.update({name: float(value) for name, value in found.details.items()})
     total = Counter({(tensor, kind): count for tensor, kind, count in learnt.pushed})

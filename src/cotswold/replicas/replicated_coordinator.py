@@ -58,7 +58,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     @property
     def server_timeout(self) -> float:
         """Seconds that servers may stay silent."""
-        return max(self._patience, super().servers_patience) if self.outlived else super().servers_patience
+        return max(self._patience, super().server_timeout) if self.outlived else super().server_timeout
 
     @property
     def counters_request(self) -> CountersRequest:
@@ -101,7 +101,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     def silence_text(self, now: float) -> str:
         """Silent servers as without replication; otherwise the buckets without a primary, and silent
         controllers."""
-        said = super().unheard(now)
+        said = super().silence_text(now)
         if not said and (buckets := self.machine.silent_servers(now, SILENT_SERVER_SECONDS)):
             said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
         return ", and ".join(filter(None, (said, self._cluster.silence_text(now))))

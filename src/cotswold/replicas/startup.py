@@ -228,7 +228,7 @@ class ReplicaStartup(Startup):
 
     def _start_servers(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         if self._cluster is None:
-            return super()._served(made)
+            return super()._start_servers(made)
         keepers, description = self._cluster, self._description(made)
         check_description(description)
         vectors = 1 + len(self._learning.rule.keeps)
@@ -302,7 +302,7 @@ class ReplicaStartup(Startup):
         if self._cluster is not None and isinstance(message, ServerReady):
             self._cluster.on_ready(message, ())
         else:
-            super()._hear(received)
+            super()._on_message(received)
 
     def _make_messenger(self) -> Messenger:
         if not self._settings.keeps_copies:
@@ -314,7 +314,7 @@ class ReplicaStartup(Startup):
         return RoutedMessenger(self._endpoint, self._controllers, outward)
 
     def _work_arguments(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        made = super()._at_work(name, work, arguments)
+        made = super()._work_arguments(name, work, arguments)
         if self._cluster is None:
             return made
         standing = {"cluster_run": self._run} if self._controllers else {}

@@ -40,7 +40,7 @@ from cotswold.transport.incoming import Incoming
 from cotswold.transport.listeners import Listeners
 from cotswold.transport.peer import LOST_SECONDS, LocalEndpoint, EndpointTraffic
 from cotswold.transport.peers import EndpointState, Event, Peers
-from cotswold.transport.shared_buffers import Probe
+from cotswold.transport.shared_buffers import MemoryProbe
 from cotswold.transport.socket_folder import SocketFolder
 
 _BUSY = 16
@@ -105,7 +105,7 @@ class Endpoint:
         common.context.max_sockets = 8192
         raise_descriptor_limit()
         self._folder = SocketFolder()
-        self._probe = Probe()
+        self._probe = MemoryProbe()
         self._keyring = Keyring.of(token)
         ring, challenge = KeySet.of(self._keyring), authentication.new_nonce()
         self._authenticator = Authenticator(common.context, ring, challenge)

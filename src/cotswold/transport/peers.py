@@ -53,7 +53,7 @@ from cotswold.transport.listeners import Listeners
 from cotswold.transport.outgoing import DESCRIPTORS, OutgoingConnection
 from cotswold.transport.peer import LocalEndpoint, Peer
 from cotswold.transport.poller import Poller
-from cotswold.transport.shared_buffers import Probe
+from cotswold.transport.shared_buffers import MemoryProbe
 from cotswold.transport.versions import Versions
 
 Event = Message | Lost | Ready
@@ -220,7 +220,7 @@ class Peers:
         if keys is None or self._is_stale_answer(hello):
             self._send(listener, message.number, head(GONE, settled))
             return
-        shared = hello.address.is_local and Probe.is_mapped(hello.address.process, hello.probe)
+        shared = hello.address.is_local and MemoryProbe.is_mapped(hello.address.process, hello.probe)
         answer = authentication.welcome_signature(keys, hello.nonce, self._local_endpoint().name)
         self._send(listener, message.number, head(WELCOME, settled), answer, b"1" if shared else b"0")
         if hello.to == self._local_endpoint().name:  # otherwise the caller notices from the answer

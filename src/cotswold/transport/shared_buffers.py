@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from cotswold.errors import MachineError
-from cotswold.host import Block
+from cotswold.host import MemoryBlock
 from cotswold.host.ipc.shared_memory import BlockPool, is_supported
 from cotswold.transport.frames import MalformedFrameError, SharedBlock, block_offsets
 
@@ -77,7 +77,7 @@ class BufferReceiver:
 
     def __init__(self, name: str, process: int, read: deque[tuple[str, int]]) -> None:
         self._name, self._process, self._read = name, process, read
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, MemoryBlock] = {}
 
     def views(self, block: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
         """The buffers in a block; raise MalformedError if they exceed it."""
@@ -99,7 +99,7 @@ class BufferReceiver:
         self._blocks.pop(number, None)
 
 
-class Probe:
+class MemoryProbe:
     """A block by which a peer tests if it can map this process's memory; must be closed."""
 
     SIZE = 4096
@@ -108,7 +108,7 @@ class Probe:
         self.descriptor = -1
         wanted = os.environ.get("COTSWOLD_SHARED_MEMORY", "1") != "0"
         if wanted and is_supported():
-            _, self.descriptor = Block.new(0, self.SIZE)
+            _, self.descriptor = MemoryBlock.new(0, self.SIZE)
 
     @classmethod
     def is_mapped(cls, process: int, descriptor: int) -> bool:
@@ -128,7 +128,7 @@ class Probe:
             self.descriptor = -1
 
 
-def _mapped(process: int, block: SharedBlock) -> Block:
+def _mapped(process: int, block: SharedBlock) -> MemoryBlock:
     """Map a block of a process of this host and user; raise MalformedError, or MachineError without
     memory."""
     try:
@@ -139,7 +139,7 @@ def _mapped(process: int, block: SharedBlock) -> Block:
         # memory beyond the end of the file can be mapped, but not read
         if not 0 < block.block_bytes <= os.fstat(descriptor).st_size:
             raise MalformedFrameError("a block of shared memory is too short")
-        return Block.map(block.number, descriptor, block.block_bytes)
+        return MemoryBlock.map(block.number, descriptor, block.block_bytes)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise MachineError(

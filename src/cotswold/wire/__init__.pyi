@@ -3,7 +3,7 @@ from .admin import ClusterEvent as ClusterEvent
 from .admin import DeleteRun as DeleteRun
 from .admin import DeleteRunRequest as DeleteRunRequest
 from .admin import Drain as Drain
-from .admin import Draining as Draining
+from .admin import DrainStatus as DrainStatus
 from .admin import ReplicaServerStatus as ReplicaServerStatus
 from .admin import RunDeleted as RunDeleted
 from .admin import RunStatus as RunStatus
@@ -106,7 +106,7 @@ from .registry import ToUpdates as ToUpdates
 from .registry import ToWorker as ToWorker
 from .replication import BucketEnvelope as BucketEnvelope
 from .replication import BucketMessage as BucketMessage
-from .replication import Change as Change
+from .replication import BucketChange as BucketChange
 from .replication import FrozenState as FrozenState
 from .replication import Group as Group
 from .replication import NotPrimary as NotPrimary
@@ -143,7 +143,7 @@ __all__ = [
     "BucketMessage",
     "BucketStatus",
     "CancelRequests",
-    "Change",
+    "BucketChange",
     "Close",
     "ClusterEvent",
     "ComputedPortion",
@@ -156,7 +156,7 @@ __all__ = [
     "DiskStateReply",
     "DiskStateRequest",
     "Drain",
-    "Draining",
+    "DrainStatus",
     "EndEvaluation",
     "EpochAssignment",
     "EpochReport",

@@ -79,7 +79,7 @@ class EventReport:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopProcess:
     """The server exits when its disk has all data; within `STOP_SECONDS`."""
 
 
@@ -239,7 +239,7 @@ class ServerReportRequest:
 
 
 @dataclass(frozen=True)
-class ReplicaStatus:
+class BucketReplicaStatus:
     """One replica of a bucket, as its server has it."""
 
     bucket: str
@@ -281,7 +281,7 @@ class ServerReport:
     """State of a server."""
 
     server: str
-    copies: tuple[ReplicaStatus, ...]
+    copies: tuple[BucketReplicaStatus, ...]
     dirty_bytes: int
     """Bytes that are not on its disk."""
     window_seconds: float
@@ -344,7 +344,7 @@ LifecycleMessage = (
     | PeerAddresses
     | ControllerAddresses
     | EventReport
-    | Stop
+    | StopProcess
     | StepMetrics
     | ActivityReport
     | RankReady
@@ -370,7 +370,7 @@ MESSAGES: tuple[type[LifecycleMessage], ...] = (
         PeerAddresses,
         ControllerAddresses,
         EventReport,
-        Stop,
+        StopProcess,
     ),
     *(StepMetrics, ActivityReport, RankReady, RankLost, CountersRequest, ServerCounters),
     *(ServerReportRequest, ServerReport, ExportRequest),

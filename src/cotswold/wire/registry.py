@@ -14,7 +14,7 @@ from cotswold.wire.admin import (
     DeleteRun,
     DeleteRunRequest,
     Drain,
-    Draining,
+    DrainStatus,
     ReplicaServerStatus,
     RunDeleted,
     RunStatus,
@@ -110,7 +110,7 @@ from cotswold.wire.paramserver import (
 )
 from cotswold.wire.replication import (
     BucketEnvelope,
-    Change,
+    BucketChange,
     FrozenState,
     Group,
     NotPrimary,
@@ -223,7 +223,7 @@ OfClusters = (
     | RunDeleted
     | DeleteRun
     | Drain
-    | Draining
+    | DrainStatus
     | Undrain
     | Undrained
     | StatusRequest
@@ -329,7 +329,7 @@ MESSAGES: tuple[type[Message], ...] = (
         RunDeleted,
         DeleteRun,
         Drain,
-        Draining,
+        DrainStatus,
         Undrain,
         Undrained,
         StatusRequest,
@@ -340,7 +340,7 @@ MESSAGES: tuple[type[Message], ...] = (
 PARTS: tuple[type, ...] = (
     *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, ReductionSchedule, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
-    *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
+    *(Group, BucketChange, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
     *(ReplicaServerStatus, RunStatus, BucketStatus, ClusterEvent),
 )
 """Types of message fields other than plain values."""

@@ -99,7 +99,7 @@ class FrozenState:
 
 
 @dataclass(frozen=True)
-class Change:
+class BucketChange:
     """The difference of a bucket since an index; its complete state since -1."""
 
     shards: tuple[int, ...]
@@ -138,7 +138,7 @@ class Prepare:
     """Index of the bucket after the change."""
     committed: int
     """Greatest index that all members have prepared."""
-    change: Change | None
+    change: BucketChange | None
     """None if nothing changed and only ``committed`` is sent."""
     names: tuple[str, ...] = ()
     """Names of the vectors whose numbers are sent."""

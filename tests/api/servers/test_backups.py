@@ -28,7 +28,7 @@ from cotswold.replication.metadata.interface import Item
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.wire import Change, Group
+from cotswold.wire import BucketChange, Group
 
 RUN = "c83a0b833eac6e20"
 
@@ -55,7 +55,7 @@ class Standing:
             shards = [each for each in self._description.shards if each.server == bucket]
             numbers = {("x", each.number): _numbers(each.start, each.stop) for each in shards}
             names = tuple(each.number for each in shards)
-            change = Change(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
+            change = BucketChange(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
             yield SavedBucket(bucket, 0, 3, 7, change, ("x",), numbers)
 
 
@@ -197,7 +197,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = Etcd()
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     folder = tmp_path / "new host"
     said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
     assert said.startswith(f"{folder} has 4 buckets of 1 run; now start this host before any other, with --")
@@ -212,7 +212,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
 def test_a_restore_that_fails_leaves_nothing_and_can_be_tried_again(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Etcd
 ) -> None:
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     with pytest.raises(MachineError):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
     assert not state.of and not list((tmp_path / "host").iterdir())
@@ -232,7 +232,7 @@ def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
 ) -> None:
     state = Etcd()
     state.of["run/other/0"] = "{}"
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
     with pytest.raises(UserError, match="already contains a cluster"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)

@@ -88,9 +88,9 @@ def test_a_loop_pulls_and_pushes_gradients(shared: Served) -> None:
 
 
 def s_pushed(number: int, staleness: int = 0) -> object:
-    from cotswold.replicas.client import Pushed
+    from cotswold.replicas.client import PushResult
 
-    return Pushed(number, staleness, dropped=False)
+    return PushResult(number, staleness, dropped=False)
 
 
 def test_staleness_is_how_many_pushes_of_others_came_between(shared: Served) -> None:

@@ -18,7 +18,7 @@ from cotswold.dataservice.runtime.server_process import DataServer
 from cotswold.errors import MachineError, UserError
 from cotswold.transport import Ready
 from cotswold.wire import POOL, BatchRejected, BatchReply, BatchRequest, DataServerReport, Message, Shutdown
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 
@@ -50,7 +50,7 @@ class Talk:
         if self._said:
             return Received(*self._said.pop(0))
         if len(self.sent) >= self._answers:
-            return Received(POOL, Stop())
+            return Received(POOL, StopProcess())
         found, _, _ = select.select([self._woken], [], [], 20.0)
         assert found, "no answer in time"
         return Ready(self._woken)

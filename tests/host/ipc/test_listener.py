@@ -94,7 +94,7 @@ def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: List
 def test_strangers_that_call_without_a_pause_do_not_move_the_deadline(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_accept_caller", lambda ready: [])  # so one caller is always waiting
+    monkeypatch.setattr(listener, "_accept_connection", lambda ready: [])  # so one caller is always waiting
     begun = time.monotonic()
     with _stranger(listener):
         assert listener.accept_ready({2: "rank 2"}, 0.1) == {}

@@ -237,7 +237,7 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
         operator.undrain("p-0")
     with pytest.raises(UserError, match=r"r-0\.restored has already exited"):
         operator.undrain("r-0")
-    monkeypatch.setattr(AdminClient, "_asked", lambda self, *_: None)
+    monkeypatch.setattr(AdminClient, "_request", lambda self, *_: None)
     assert operator.declare_lost("p-0") == "p-0"
 
 

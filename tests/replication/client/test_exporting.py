@@ -9,14 +9,14 @@ import pytest
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.replication.client.admin import AdminClient
-from cotswold.wire import Change, DiskStateReply, Group, Prepare
+from cotswold.wire import BucketChange, DiskStateReply, Group, Prepare
 from cotswold.wire.messenger import AnyMessage
 
 BUCKETS = tuple(f"run/{number:04d}" for number in range(20))
-CHANGE = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
+CHANGE = BucketChange((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
 
 
-class Asking(AdminClient):
+class RecordingAdminClient(AdminClient):
     """An operator of a cluster that is not there: servers answer for the buckets that they lead."""
 
     def __init__(self) -> None:
@@ -47,28 +47,28 @@ class Asking(AdminClient):
 
 
 @pytest.fixture
-def asking() -> Iterator[Asking]:
-    with Asking() as found:
+def asking() -> Iterator[RecordingAdminClient]:
+    with RecordingAdminClient() as found:
         yield found
 
 
-def test_controllers_are_asked_once_for_all_buckets(asking: Asking) -> None:
+def test_controllers_are_asked_once_for_all_buckets(asking: RecordingAdminClient) -> None:
     assert [each.bucket for each in asking.export(BUCKETS)] == list(BUCKETS)
     assert asking.asked == 1
 
 
-def test_where_a_primary_does_not_answer_another_is_asked_for(asking: Asking) -> None:
+def test_where_a_primary_does_not_answer_another_is_asked_for(asking: RecordingAdminClient) -> None:
     asking._wait_seconds = 5.0
     asking.answering[BUCKETS[3]] = "server-a-1"
     assert len(list(asking.export(BUCKETS))) == len(BUCKETS)
     assert asking.asked == 2
 
 
-def test_a_bucket_of_which_nobody_answers_or_that_is_gone_is_named(asking: Asking) -> None:
+def test_a_bucket_of_which_nobody_answers_or_that_is_gone_is_named(asking: RecordingAdminClient) -> None:
     asking.answering[BUCKETS[1]] = "nobody"
     asking.primary = dict.fromkeys(BUCKETS, "server-a-0")
     with pytest.raises(MachineError, match=f"no primary of {BUCKETS[1]}"):
-        list(Asking.export(asking, BUCKETS[:2]))
+        list(RecordingAdminClient.export(asking, BUCKETS[:2]))
     asking._wait_seconds = 5.0
     del asking.answering[BUCKETS[1]]
     with pytest.raises(MachineError, match=f"bucket {BUCKETS[1]} no longer exists"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.replication.fake_controller import Cluster, Desk
+from tests.support.replication.fake_controller import Cluster, ControllerHarness
 
 from cotswold.optim.server_rules import Sgd
 from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
@@ -25,7 +25,7 @@ from cotswold.wire import (
     DiskStateReply,
     DiskStateRequest,
     Drain,
-    Draining,
+    DrainStatus,
     FenceReply,
     Group,
     Heartbeat,
@@ -57,10 +57,10 @@ def another(cluster: Cluster, name: str = "two") -> Cluster:
     return found
 
 
-def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> Draining:
+def drained(cluster: Cluster, server: str, seconds: float = 30.0) -> DrainStatus:
     """What is said of it."""
     (answer,) = cluster.asked(Drain(server, seconds))
-    assert isinstance(answer, Draining) and answer.server == server
+    assert isinstance(answer, DrainStatus) and answer.server == server
     return answer
 
 
@@ -89,7 +89,7 @@ def test_a_bucket_waits_for_silent_members_until_an_operator_gives_them_up() -> 
     (told,) = [each for each in cluster.controller.take_events() if each.kind == "waits"]
     assert all(each in told.sentence for each in group.members) and "--lost" in told.sentence
     (answer,) = cluster.asked(Drain(left, 1.0, is_lost=True))
-    assert isinstance(answer, Draining) and cluster.controller.servers.is_alive(left), (
+    assert isinstance(answer, DrainStatus) and cluster.controller.servers.is_alive(left), (
         "who is heard is not lost"
     )
     for each in group.members:
@@ -365,7 +365,7 @@ def test_a_server_is_drained_of_its_copies_and_leads_and_gets_none_until_it_may(
     answer = drained(cluster, "a")
     assert answer.left == cluster.copies()["a"]
     cluster.live(3.0)
-    assert drained(cluster, "a") == Draining("a", 0, "a has no copies")
+    assert drained(cluster, "a") == DrainStatus("a", 0, "a has no copies")
     groups = cluster.controller.groups.values()
     assert cluster.copies()["a"] == 0 and all(len(each.members) == 2 for each in groups)
     cluster.found(4, "more")
@@ -622,7 +622,7 @@ def test_who_looks_sees_servers_runs_what_is_short_and_what_happened() -> None:
     sentences = [each.sentence for each in seen.events]
     assert any(" was killed by SIGKILL" in each for each in sentences)
     assert all(each.seconds >= 0 for each in seen.events)
-    follower = Desk(cluster.state, "follower")
+    follower = ControllerHarness(cluster.state, "follower")
     assert isinstance(follower.tell("client", StatusRequest())[0].message, NotLeader)
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from tests.support.replication.fake_controller import BUCKET, PATIENCE, WHAT, Cluster, Desk, State
+from tests.support.replication.fake_controller import BUCKET, PATIENCE, WHAT, Cluster, ControllerHarness, State
 
 from cotswold.replication.controller.bucket_map import items_of
 from cotswold.replication.controller.cluster_view import ClusterView
@@ -25,7 +25,7 @@ from cotswold.wire import (
     DiskStateReply,
     DiskStateRequest,
     Drain,
-    Draining,
+    DrainStatus,
     Fence,
     FenceReply,
     Group,
@@ -46,7 +46,7 @@ from cotswold.wire import (
 
 
 def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_from_its_disk() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.pass_time(1.0, ("a", "b", "c"))
     desk.pass_time(5.0, "bc")
     assert shown(desk) == ["a", "b", "c"]
@@ -54,7 +54,7 @@ def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_fro
     assert shown(desk) == ["a.1", "b", "c"]
 
 
-def shown(desk: Desk) -> list[str]:
+def shown(desk: ControllerHarness) -> list[str]:
     """The servers that people see."""
     desk.tell("person", StatusRequest())
     (looked,) = [each.message for each in desk.take(StatusReply)]
@@ -63,7 +63,7 @@ def shown(desk: Desk) -> list[str]:
 
 
 def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.pass_time(1.0, "abcd")
     for name in ("a2", "b2"):
         desk.beat(name)
@@ -82,7 +82,7 @@ def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
 
 
 def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_leads() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     assert [key for key in desk.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
     for _ in range(2):
@@ -102,7 +102,7 @@ def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_lea
 
 
 def test_a_lease_is_given_to_whoever_claims_nothing_that_is_anothers() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     primary = desk.group.primary
     (send,) = [each for each in desk.beat(primary) if isinstance(each.message, LeaseGrant)]
@@ -114,7 +114,7 @@ def test_a_lease_is_given_to_whoever_claims_nothing_that_is_anothers() -> None:
 
 
 def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_once() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     before = desk.group
     desk.tell("supervisor", ServerExited(before.primary, "was killed by SIGKILL"))
@@ -129,7 +129,7 @@ def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_onc
 
 
 def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     before = desk.group
     others = "".join(before.secondaries)
@@ -145,7 +145,7 @@ def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> Non
 
 
 def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     began = desk.now
@@ -172,7 +172,7 @@ def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> 
 
 
 def test_a_lost_answer_or_two_cost_no_lease() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary = desk.group.primary
     for answered in (1, 1, 1, 1, 2, 2, 2, 3):
@@ -196,7 +196,7 @@ def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() 
 
 
 def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("ab")
     desk.pass_time(0.3, "abd")
     assert desk.group.learners == ("d",) and desk.group.term == 2
@@ -211,7 +211,7 @@ def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
 
 
 def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_another() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abcd")
     primary, (silent, _) = desk.group.primary, desk.group.secondaries
     desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
@@ -237,7 +237,7 @@ def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame(
 
 
 def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (silent,) = desk.group.primary, desk.group.secondaries
     desk.tell(
@@ -254,7 +254,7 @@ def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> No
 def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
     names: str, copies: int, least: int
 ) -> None:
-    desk = Desk(control=ControllerSettings(copies=copies, min_copies=least))
+    desk = ControllerHarness(control=ControllerSettings(copies=copies, min_copies=least))
     desk.create(names)
     primary, silent = desk.group.primary, desk.group.secondaries[0]
     desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
@@ -267,7 +267,7 @@ def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
 
 
 def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -283,7 +283,7 @@ def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None
 
 
 def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("ab")
     primary, (other,) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -301,7 +301,7 @@ def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
 
 
 def test_a_fence_that_is_lost_costs_no_copy() -> None:
-    desk = Desk(control=ControllerSettings(copies=3))
+    desk = ControllerHarness(control=ControllerSettings(copies=3))
     desk.create("abc")
     primary, (one, other) = desk.group.primary, desk.group.secondaries
     desk.tell("supervisor", ServerExited(primary, "killed"))
@@ -317,7 +317,7 @@ def test_a_fence_that_is_lost_costs_no_copy() -> None:
 
 
 def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() -> None:
-    desk = Desk(control=ControllerSettings(copies=3))
+    desk = ControllerHarness(control=ControllerSettings(copies=3))
     desk.create("abc")
     primary, others = desk.group.primary, desk.group.secondaries
     desk.pass_time(1.2, others)  # it stands still
@@ -338,7 +338,7 @@ def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() 
 
 
 def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
-    desk = Desk(control=ControllerSettings(copies=2))
+    desk = ControllerHarness(control=ControllerSettings(copies=2))
     desk.create("abc")
     primary, (ended,) = desk.group.primary, desk.group.secondaries
     desk.controller.take_events()
@@ -359,7 +359,7 @@ def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
 
 
 def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     primary, secondaries = desk.group.primary, desk.group.secondaries
     for name in secondaries:
@@ -377,7 +377,7 @@ def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_live
 
 def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written() -> None:
     state = State()
-    one, other = Desk(state), Desk(state, "other")
+    one, other = ControllerHarness(state), ControllerHarness(state, "other")
     one.create("abc")
     other.pass_time(0.9)
     assert one.controller.leads(one.now) and not other.controller.leads(other.now)
@@ -396,7 +396,7 @@ def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written(
 
 def test_what_a_leader_that_was_wants_written_is_not() -> None:
     state = State()
-    one, other = Desk(state), Desk(state, "other")
+    one, other = ControllerHarness(state), ControllerHarness(state, "other")
     one.create("abc")
     before = dict(state.items)
     other.pass_time(3.0)
@@ -408,7 +408,7 @@ def test_what_a_leader_that_was_wants_written_is_not() -> None:
 
 def test_a_new_leader_gives_servers_that_it_has_not_heard_as_long_as_a_lease() -> None:
     state = State()
-    one, other = Desk(state), Desk(state, "other")
+    one, other = ControllerHarness(state), ControllerHarness(state, "other")
     one.create("abc")
     while not other.controller.leads(other.now):
         other.pass_time(0.05)
@@ -433,13 +433,13 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership(
     assert not leading.leads(1.7) and leading.state is LeadershipState.FOLLOWING
 
 
-def stand_still(desk: Desk, seconds: float) -> None:
+def stand_still(desk: ControllerHarness, seconds: float) -> None:
     """Neither time nor messages reach the controller, nor does the state answer it."""
     desk.now += seconds
 
 
 def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     before, primary = desk.group, desk.group.primary
     stand_still(desk, 2.5)
@@ -450,7 +450,7 @@ def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
 
 
 def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     primary = desk.group.primary
     stand_still(desk, 2.5)
@@ -459,7 +459,7 @@ def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() 
 
 
 def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_place() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     before = desk.group
     others = "".join(before.secondaries)
@@ -476,7 +476,7 @@ def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_plac
 
 
 def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
-    desk = Desk()
+    desk = ControllerHarness()
     desk.create("abc")
     before = desk.group
     stand_still(desk, 2.5)
@@ -509,7 +509,7 @@ def test_a_bucket_has_one_to_five_copies() -> None:
             ControllerSettings(copies=copies)
 
 
-def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
+def restored(desk: ControllerHarness, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
     """What people are told meanwhile; whoever is asked what a disk has says so: ``having`` has something."""
     said = []
     for _ in range(round(seconds / 0.05)):
@@ -521,12 +521,12 @@ def restored(desk: Desk, seconds: float, there: Sequence[str], having: str = "a"
     return said
 
 
-def begun_with_a_backup() -> Desk:
+def begun_with_a_backup() -> ControllerHarness:
     """A cluster in which a bucket was restored on the disk of a server a."""
     state = State()
     for items in items_of({"run": WHAT}, [Group(BUCKET, 5, restored_on("a"))]):
         state.items |= {key: value for key, value in items if value is not None}
-    return Desk(state)
+    return ControllerHarness(state)
 
 
 def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
@@ -566,8 +566,8 @@ def test_one_of_anything_is_one_in_sentences() -> None:
     desk.live(3.0)
     left = next(iter(desk.there))
     desk.tell("operator", Drain(left, 5.0))
-    (answer,) = [each.message for each in desk.take(Draining)]
-    assert isinstance(answer, Draining) and answer.left == 1 and "1 copies" not in answer.why
+    (answer,) = [each.message for each in desk.take(DrainStatus)]
+    assert isinstance(answer, DrainStatus) and answer.left == 1 and "1 copies" not in answer.why
     told = " ".join(each.sentence for each in desk.controller.take_events())
     assert re.search(r"missed ([2-9]|\d\d) heartbeats|missed 1 heartbeat;", told), told
 
@@ -582,7 +582,7 @@ def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
 
 
 def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
-    desk = Desk(control=ControllerSettings(copies=1, forget_seconds=20.0))
+    desk = ControllerHarness(control=ControllerSettings(copies=1, forget_seconds=20.0))
     desk.pass_time(1.0)
     for name in "ab":
         desk.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
@@ -593,7 +593,7 @@ def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is
     desk.sent += desk.answered(first)
     desk.answer()
     other = next(name for name in "ab" if name != desk.group.primary)
-    standby = Desk(desk.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0))
+    standby = ControllerHarness(desk.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0))
     standby.pass_time(2.0)
     assert standby.controller.keys == {name: f"digest of {name}" for name in "ab"}
     standby.pass_time(35.0)

@@ -39,4 +39,4 @@ def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     told = victim._post.sent["EventReport"]
     role._answered(wish, ValueError("a key is too long"))
     assert victim._post.sent["EventReport"] == told + 1
-    assert not victim._machine._state.view.map.transaction_in_flight, "or it waits for its answer for ever"
+    assert not victim._machine._state.view.map.has_transaction, "or it waits for its answer for ever"

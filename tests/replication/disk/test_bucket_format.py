@@ -16,13 +16,13 @@ from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, wri
 from cotswold.replication.disk.index import Database
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime.disk import Disk, open_disk
-from cotswold.wire import Change
+from cotswold.wire import BucketChange
 
 BYTES, VECTORS = 8192, ("weights", "squares")
 
 
 def saved(number: int) -> SavedBucket:
-    change = Change((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
+    change = BucketChange((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
     numbers = {(name, shard): contents(number, name, shard) for name in VECTORS for shard in (0, 3)}
     return SavedBucket(f"run/{number}", 0, number + 1, 10 * number, change, VECTORS, numbers)
 
@@ -92,7 +92,7 @@ def test_what_a_damaged_index_has_is_offered_though_there_is_no_room_to_mend_it(
     def full(self: Database, puts: object) -> None:
         raise DiskFullError("no room left")
 
-    monkeypatch.setattr(Database, "begin_anew", full)
+    monkeypatch.setattr(Database, "start_over", full)
     with open_disk(folder, 0.1, lambda _: None, lambda _: None, said.append) as disk:
         assert disk.buckets == ("run/1", "run/2") and disk._first == 2
     assert "damaged" in said[0]

@@ -14,7 +14,7 @@ from cotswold.errors import StoreError, UserError
 from cotswold.replication.disk import BlockKey, BlockStore, Damage, DamagedError, Head, BucketSnapshot
 from cotswold.replication.disk.index import Database
 from cotswold.replication.disk.manifest import check_manifest
-from cotswold.replication.disk.records import Block, RecordError, head_key, head_record
+from cotswold.replication.disk.records import StoredBlock, RecordError, head_key, head_record
 
 INDEX = 3
 
@@ -125,7 +125,7 @@ def head_in(folder: Path, bucket: str) -> Head:
         return store.heads()[bucket]
 
 
-def refer(folder: Path, bucket: str, key: BlockKey, block: Block) -> None:
+def refer(folder: Path, bucket: str, key: BlockKey, block: StoredBlock) -> None:
     """Have the index say that a block lies somewhere else."""
     head = head_in(folder, bucket)
     wrong = replace(head, blocks={**head.blocks, key: block})

@@ -47,7 +47,7 @@ def test_after_a_write_that_found_no_room_the_store_goes_on(
     disk: Path, leave: int, is_room_looked_for: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_room_looked_for:  # somebody else takes it meanwhile
-        monkeypatch.setattr(Database, "check_room", lambda self, wanted: None)
+        monkeypatch.setattr(Database, "check_space", lambda self, wanted: None)
     first, second = (
         BucketSnapshot("bucket 1", at, b"", {KEY: random.Random(at).randbytes(4 * MIB)}) for at in (1, 2)
     )

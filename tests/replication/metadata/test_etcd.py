@@ -101,7 +101,7 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
 
     with EtcdStore(Etcd(one.endpoints, prefix=prefix)) as state:
         put(state, "old")
-        monkeypatch.setattr(Gateway, "ask", changing)
+        monkeypatch.setattr(Gateway, "request", changing)
         found = state.read("")
     assert len(found) == 600 and changed[0]
     assert set(found.values()) == {"new" if is_forgotten else "old"}

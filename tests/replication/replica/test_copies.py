@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, House, push, said
+from tests.support.replication.replica_group import BUCKET, GROUP, SHARDS, ReplicaGroup, push, said
 
 from cotswold.optim.server_rules import Adagrad
 from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.replica.bucket_state import BucketState
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic, ListUpdates, ReadOnlyList
@@ -72,7 +72,7 @@ def test_a_state_that_was_frozen_is_told_vector_by_vector_whatever_was_written_f
 
 
 def test_an_update_is_acknowledged_once_all_members_have_it_and_they_have_its_numbers() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -86,7 +86,7 @@ def test_an_update_is_acknowledged_once_all_members_have_it_and_they_have_its_nu
 
 
 def test_a_pull_is_not_answered_by_what_is_not_with_all_members() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -99,7 +99,7 @@ def test_a_pull_is_not_answered_by_what_is_not_with_all_members() -> None:
 
 
 def test_whoever_is_elected_commits_what_was_prepared_and_counts_a_retry_once() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -120,7 +120,7 @@ def test_whoever_is_elected_commits_what_was_prepared_and_counts_a_retry_once() 
 
 
 def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
-    house = House("ab")
+    house = ReplicaGroup("ab")
     house.begin(Group(BUCKET, 1, "a", ("b",)))
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -136,7 +136,7 @@ def test_a_primary_changes_no_number_in_the_memory_of_a_message() -> None:
 
 
 def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
-    house = House("ab")
+    house = ReplicaGroup("ab")
     house.begin(Group(BUCKET, 1, "a", ("b",)))
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -150,7 +150,7 @@ def test_what_stays_in_the_memory_of_a_message_for_long_is_copied() -> None:
 
 
 def test_a_primary_whose_lease_is_over_or_which_was_fenced_says_nothing() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     house.now += 2000
     house.ask("a", "client", PullNewer("run", 1, 0, (0,), (-1,)))
@@ -165,7 +165,7 @@ def test_a_primary_whose_lease_is_over_or_which_was_fenced_says_nothing() -> Non
 
 
 def test_a_secondary_prepares_nothing_of_a_term_that_is_over_nor_of_a_stranger() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     copy = house.of["b"].copies[BUCKET]
     index, change = copy.index, house.of["a"].copies[BUCKET].state.changes_since(-1)
@@ -182,7 +182,7 @@ def test_a_secondary_prepares_nothing_of_a_term_that_is_over_nor_of_a_stranger()
 
 
 def test_a_learner_is_waited_for_before_it_is_a_secondary_and_then_has_everything() -> None:
-    house = House("abcd")
+    house = ReplicaGroup("abcd")
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -202,7 +202,7 @@ def test_a_learner_is_waited_for_before_it_is_a_secondary_and_then_has_everythin
 
 
 def test_a_primary_that_was_and_a_copy_that_was_left_out_forget_what_they_have() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     house.ask("a", "client", push(1, 9.0, 9.0, 9.0, 9.0))
     house.drain("a")
@@ -214,11 +214,11 @@ def test_a_primary_that_was_and_a_copy_that_was_left_out_forget_what_they_have()
     house.carry()
     house.settle()
     assert house.weights("a") == house.weights("b") == house.weights("c") == [[0.0, 0.0], [0.0, 0.0]]
-    assert house.of["a"].copies[BUCKET].role is Role.LEARNER
+    assert house.of["a"].copies[BUCKET].role is ReplicaRole.LEARNER
 
 
 def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
-    house = House("abc", ReplicationSettings(min_members=2))
+    house = ReplicaGroup("abc", ReplicationSettings(min_members=2))
     house.begin(GROUP)
     house.assign(Group(BUCKET, 2, "a"))
     house.carry()
@@ -238,7 +238,7 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
 
 
 def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
-    house = House("ac", ReplicationSettings(min_members=2))
+    house = ReplicaGroup("ac", ReplicationSettings(min_members=2))
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.assign(Group(BUCKET, 2, "a"), "a")  # fewer than there must be
     house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
@@ -256,7 +256,7 @@ def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
 
 
 def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
-    house = House("abc")
+    house = ReplicaGroup("abc")
     house.begin(GROUP)
     found = []
     for _ in range(8):
@@ -273,7 +273,7 @@ def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:
 
 
 def test_what_a_controller_of_an_epoch_that_is_over_says_counts_for_nothing() -> None:
-    house = House("ab")
+    house = ReplicaGroup("ab")
     house.tell("a", "controller", Assign(5, Group(BUCKET, 1, "a", ("b",))))
     house.tell("a", "another", Assign(4, Group(BUCKET, 2, "b", ("a",))))
     house.tell("a", "another", Fence(4, BUCKET, 9))
@@ -285,7 +285,7 @@ def test_what_a_controller_of_an_epoch_that_is_over_says_counts_for_nothing() ->
 
 
 def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
-    house = House("a")
+    house = ReplicaGroup("a")
     house.begin(Group(BUCKET, 1, "a"))
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -296,7 +296,7 @@ def test_weights_are_written_before_anything_is_applied_and_not_again() -> None:
 
 def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
     """The coordinator's orders go to a bucket as soon as it has a primary, whichever others have none yet."""
-    house = House("a")
+    house = ReplicaGroup("a")
     house.assign(Group(BUCKET, 1, "a"))
     house.lease("a")
     house.ask("a", COORDINATOR, CoordinatorState(1, ((1, "client"),), ((1, 1.0),), 0, 0))
@@ -306,7 +306,7 @@ def test_weights_are_written_also_where_an_order_was_heard_before() -> None:
 
 
 def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
-    house = House("ab")
+    house = ReplicaGroup("ab")
     house.assign(Group(BUCKET, 3, "a", ("b",)))
     house.carry()
     house.ask("b", "client", PullNewer("run", 0, 0, (0,), (-1,)))
@@ -314,7 +314,7 @@ def test_a_server_that_leads_nothing_sends_clients_elsewhere() -> None:
 
 
 def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> None:
-    house = House("ac")
+    house = ReplicaGroup("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     copy = house.of["a"].copies[BUCKET]
@@ -334,7 +334,7 @@ def test_a_primary_knows_in_which_term_and_from_when_until_when_it_spoke() -> No
 
 @pytest.mark.parametrize(("term", "life"), [(1 << 63, 0), (2, 1 << 23), (2, 1 << 64), (2, -1)])
 def test_a_group_of_which_the_versions_could_not_be_said_counts_for_nothing(term: int, life: int) -> None:
-    house = House("ac")
+    house = ReplicaGroup("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     before = house.of["a"].copies[BUCKET].group
     house.assign(Group(BUCKET, term, "a", ("c",), (), life), "a")
@@ -342,7 +342,7 @@ def test_a_group_of_which_the_versions_could_not_be_said_counts_for_nothing(term
 
 
 def test_versions_to_which_none_can_be_added_are_not_prepared() -> None:
-    house = House("ac")
+    house = ReplicaGroup("ac")
     house.begin(Group(BUCKET, 1, "a", ("c",)))
     told = house.of["a"].copies[BUCKET].state.changes_since(-1)
     takes = house.of["c"].copies[BUCKET].state.can_apply

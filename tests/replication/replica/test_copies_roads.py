@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.replication.replica_group import BUCKET, GROUP, House, contents, push, said
+from tests.support.replication.replica_group import BUCKET, GROUP, ReplicaGroup, contents, push, said
 
 from cotswold.replication.client.router import Router
 from cotswold.replication.replica.follower_progress import (
@@ -40,7 +40,7 @@ CHAIN = ReplicationSettings(topology="chain")
 
 
 def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None:
-    house = House("abcd", CHAIN)
+    house = ReplicaGroup("abcd", CHAIN)
     house.begin(Group(BUCKET, 1, "a", ("b", "c", "d")))
     house.prepares.clear()
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
@@ -52,7 +52,7 @@ def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None
 
 
 def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_is_gone_round() -> None:
-    house = House("abc", CHAIN)
+    house = ReplicaGroup("abc", CHAIN)
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
     house.drain("a")
@@ -78,7 +78,7 @@ def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_
 
 
 def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> None:
-    house = House("abcd", CHAIN)
+    house = ReplicaGroup("abcd", CHAIN)
     house.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
     primary, copy = house.of["a"].copies[BUCKET], house.of["b"].copies[BUCKET]
     told = primary.state.changes_since(-1)
@@ -94,7 +94,7 @@ def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> Non
 
 
 def test_a_learner_hears_from_the_primary_alone() -> None:
-    house = House("abcd", CHAIN)
+    house = ReplicaGroup("abcd", CHAIN)
     house.begin(GROUP)
     house.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
     house.prepares.clear()
@@ -249,7 +249,7 @@ def test_another_that_leads_is_asked_at_once_where_a_bucket_is() -> None:
 
 
 def test_a_server_says_what_it_leads_with_each_beat() -> None:
-    house = House("a")
+    house = ReplicaGroup("a")
     house.begin(Group(BUCKET, 1, "a"))
     house.now += 1
     (here,) = [each.message for each in house.of["a"].tick(house.now) if isinstance(each.message, Heartbeat)]

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.replication.replica_group import BUCKET, House, contents, push, said
+from tests.support.replication.replica_group import BUCKET, ReplicaGroup, contents, push, said
 
 from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.follower_progress import NO_INDEX
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, next_server_name, restored_on
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -474,18 +474,18 @@ def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, 
     ) and version_after_restarts(now, 0) == now
 
 
-def house_that_saves(names: str) -> House:
-    return House(names, ReplicationSettings(saves=True))
+def house_that_saves(names: str) -> ReplicaGroup:
+    return ReplicaGroup(names, ReplicationSettings(saves=True))
 
 
-def put_on_disk(house: House, name: str) -> SavedBucket:
+def put_on_disk(house: ReplicaGroup, name: str) -> SavedBucket:
     """All that is different of the bucket; what was."""
     number, saved = house.of[name].save(BUCKET)
     house.of[name].saved(number)
     return saved
 
 
-def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
+def asked_what_it_has(house: ReplicaGroup, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
     """A controller asks, and the disk has that."""
     keeper = house.of[name]
     keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
@@ -509,7 +509,7 @@ def test_a_learner_that_was_waited_for_has_everything_in_memory_when_all_members
     house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", incarnation=3)))
     house.lease("c")
     copy = house.of["c"].copies[BUCKET]
-    assert copy.role is Role.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
+    assert copy.role is ReplicaRole.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
     assert dict(copy.restored).keys() == {0, 1}, "the coordinator is told with which versions it began"
     assert house.of["c"].dirty == [BUCKET], "its disk has nothing of that"
 
@@ -537,7 +537,7 @@ def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -
     house.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
     house.waiting.clear()
     learner = house.of["c"].copies[BUCKET]
-    assert learner.role is Role.LEARNER and learner.recency < disk.recency
+    assert learner.role is ReplicaRole.LEARNER and learner.recency < disk.recency
     number, saved = house.of["c"].save(BUCKET)
     assert saved.recency < disk.recency
 
@@ -549,7 +549,7 @@ def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -
     assert asked_what_it_has(house, "x", disk).index == disk.index
     house.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
     house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", incarnation=3)))
-    assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
+    assert house.of["x"].copies[BUCKET].role is ReplicaRole.PRIMARY
     house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", incarnation=4)))
     assert house.of["x"].copies[BUCKET].durability.found_state is None, "another life has begun elsewhere"
 
@@ -558,7 +558,7 @@ def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
     house = house_that_saves("x")
     house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", incarnation=4)))
     keeper = house.of["x"]
-    assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
+    assert keeper.copies[BUCKET].role is ReplicaRole.OUTSIDE and keeper.leads == ()
     house.now += 1.0
     (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Heartbeat)]
     assert here.fenced == ((BUCKET, 5),), "so an election is held"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.replication.replica_group import BUCKET, GROUP, House, push
+from tests.support.replication.replica_group import BUCKET, GROUP, ReplicaGroup, push
 
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.wire import BucketEnvelope, PulledNewer, PullNewer, Send
@@ -10,7 +10,7 @@ from cotswold.wire import BucketEnvelope, PulledNewer, PullNewer, Send
 _WINDOW = 4
 
 
-def held(house: House) -> list[PulledNewer]:
+def held(house: ReplicaGroup) -> list[PulledNewer]:
     found = [send.message for send in house.of["a"].copies[BUCKET]._pending_replies]
     return [each for each in found if isinstance(each, PulledNewer)]
 
@@ -27,8 +27,8 @@ def copies_of(answers: list[PulledNewer]) -> int:
     return len({id(buffer) for each in answers for buffer in each.buffers})
 
 
-def house_with_a_silent_secondary() -> House:
-    house = House("abc", ReplicationSettings(window=_WINDOW))
+def house_with_a_silent_secondary() -> ReplicaGroup:
+    house = ReplicaGroup("abc", ReplicationSettings(window=_WINDOW))
     house.begin(GROUP)
     house.ask("a", "client", push(1, 1.0, 1.0, 1.0, 1.0))
     house.drain("a")

@@ -48,7 +48,7 @@ def _leased_by_anybody(patch: pytest.MonkeyPatch) -> None:
         else:
             right(self, sender, message)
 
-    patch.setattr(keeper.ReplicaServerProcess, "_hear", hear)
+    patch.setattr(keeper.ReplicaServerProcess, "_on_message", hear)
 
 
 def _any_prepare(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from cotswold.replication.runtime.drain_progress import DrainProgress
 from cotswold.replication.runtime.host_settings import HostSettings
 from cotswold.replication.runtime.host_supervisor import HostSupervisor
 from cotswold.transport.address import Address
-from cotswold.wire import Draining, RunDescription
+from cotswold.wire import DrainStatus, RunDescription
 
 Events = list[tuple[str, str, str]]
 
@@ -99,7 +99,7 @@ def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Pa
 def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[tuple[str, bool]], drained: DrainProgress
 ) -> None:
-    heard = [Draining("server-a-0", 2, *each) for each in answers] + [Draining("server-a-0", 0, "")]
+    heard = [DrainStatus("server-a-0", 2, *each) for each in answers] + [DrainStatus("server-a-0", 0, "")]
     now = [0.0]
 
     def hear(self: HostSupervisor, seconds: float) -> object:
@@ -111,7 +111,7 @@ def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_no
         HostSupervisor(settings, Token.new(), processes=Machines(here=2)) as station,
         monkeypatch.context() as patch,
     ):
-        patch.setattr(HostSupervisor, "_hear", hear)
+        patch.setattr(HostSupervisor, "_receive_event", hear)
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
         assert station.drain(25.0) == drained
 

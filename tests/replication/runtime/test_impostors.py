@@ -21,7 +21,7 @@ from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -198,7 +198,7 @@ def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProce
     def roles() -> list[ReplicaServerProcess]:
         servers = [scene.roles[name] for name in (FIRST, SECOND)]
         found = [each for each in servers if isinstance(each, ReplicaServerProcess)]
-        wanted = (Role.PRIMARY, Role.SECONDARY)
+        wanted = (ReplicaRole.PRIMARY, ReplicaRole.SECONDARY)
         return [
             server
             for role in wanted

@@ -18,12 +18,12 @@ from cotswold.replication.runtime import disk as module
 from cotswold.replication.runtime import persistence as saving_module
 from cotswold.replication.runtime.disk import Disk
 from cotswold.replication.runtime.persistence import WAIT_FRACTION, MIN_WAIT_FRACTION, Persistence
-from cotswold.wire import Change
+from cotswold.wire import BucketChange
 
 FLUSH_SECONDS = 0.4
 BUCKETS = tuple(f"run/{number}" for number in range(5))
 KEY = ("weights", 0)
-CHANGE = Change((0,), (0,), (), (), (), (), (), 0, 0, None, None, 0)
+CHANGE = BucketChange((0,), (0,), (), (), (), (), (), 0, 0, None, None, 0)
 
 
 class Copy:

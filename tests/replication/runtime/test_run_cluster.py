@@ -12,7 +12,7 @@ from cotswold.wire import CONTROLLERS, ServerExited
 from cotswold.wire.lifecycle import ControllerAddresses, ServerReady
 
 
-class Staff:
+class FakeProcessGroup:
     """Who was started; nobody once ``trouble`` says why."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Staff:
         self.started.append(call)
 
 
-class Post:
+class FakeMessenger:
     def __init__(self) -> None:
         self.sent: list[tuple[str, object]] = []
 
@@ -37,7 +37,7 @@ class Post:
 
 
 def test_a_server_that_is_there_later_than_a_controller_that_was_started_again_hears_of_it() -> None:
-    messenger = Post()
+    messenger = FakeMessenger()
     with ExitStack() as held:
         keepers = RunCluster(
             ReplicatedClusterSettings(), cast(Any, None), cast(Any, messenger), cast(Any, None), held
@@ -58,15 +58,15 @@ def test_a_controller_knows_with_how_few_copies_updates_wait() -> None:
     settings = ReplicatedClusterSettings(servers=3, server_copies=3, server_copies_min=2)
     with ExitStack() as held:
         call = cast(Any, lambda name, role, told: told)
-        RunCluster(settings, cast(Any, Staff()), cast(Any, Post()), call, held).start_controller(0.0)
+        RunCluster(settings, cast(Any, Staff()), cast(Any, FakeMessenger()), call, held).start_controller(0.0)
     assert (started[0]["control"]["copies"], started[0]["control"]["min_copies"]) == (3, 2)
 
 
 def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be_is_named() -> None:
-    process_group, now = Staff(), 0.0
+    process_group, now = FakeProcessGroup(), 0.0
     with ExitStack() as held:
         keepers = RunCluster(
-            *(ReplicatedClusterSettings(), cast(Any, process_group), cast(Any, Post())),
+            *(ReplicatedClusterSettings(), cast(Any, process_group), cast(Any, FakeMessenger())),
             *(cast(Any, lambda name, role, arguments: name), held),
         )
         keepers.start_controller(now)
@@ -93,7 +93,7 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
 
 
 def test_controllers_are_told_of_an_end_that_was_seen_and_of_no_lost_contact() -> None:
-    messenger, started = Post(), Staff()
+    messenger, started = FakeMessenger(), FakeProcessGroup()
     with ExitStack() as held:
         keepers = RunCluster(
             *(ReplicatedClusterSettings(), cast(Any, started), cast(Any, messenger)),

@@ -73,7 +73,7 @@ class Recorded(SampleLedger):
 
     def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         open = self.open_of(session)
-        super().said(session, servers)
+        super().record_report(session, servers)
         settled = union(open)
         gone = tuple(each for each in _without(settled, self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
@@ -82,7 +82,7 @@ class Recorded(SampleLedger):
     def end_session(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
         self.record_report(session, servers)
         left = self.open_of(session)
-        lost = super().ended(session, servers, back)
+        lost = super().end_session(session, servers, back)
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(intersection(left, applied))
         return lost

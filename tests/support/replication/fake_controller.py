@@ -48,7 +48,7 @@ PATIENCE = 0.2, 1.0
 """Of elections."""
 
 
-class Desk:
+class ControllerHarness:
     """One controller, its state, and the time."""
 
     def __init__(
@@ -116,7 +116,7 @@ class Desk:
         self.sent.clear()
 
 
-class Cluster(Desk):
+class Cluster(ControllerHarness):
     """The same with servers that play along: they answer fences, learn, and act by whatever they are told."""
 
     def __init__(

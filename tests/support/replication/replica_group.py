@@ -41,7 +41,7 @@ def contents(_: str) -> BucketState[list[float]]:
     )
 
 
-class House:
+class ReplicaGroup:
     """Servers with names of one letter, between whom messages are carried by hand."""
 
     def __init__(self, names: str, copying: ReplicationSettings | None = None) -> None:

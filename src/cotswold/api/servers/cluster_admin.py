@@ -16,7 +16,7 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from cotswold.replication.client.admin import AdminClient
     from cotswold.wire import ClusterEvent, ReplicaServerStatus, StatusReply
-    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
+    from cotswold.wire.lifecycle import BucketReplicaStatus, ServerReport
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Explained:
     primary: str
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
-    copies: dict[str, ReplicaStatus]
+    copies: dict[str, BucketReplicaStatus]
     """Copies by server; servers that do not answer are missing."""
     servers: dict[str, ReplicaServerStatus]
     """The controllers' view of the servers of this bucket."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from cotswold.host import Token
-    from cotswold.replicas.client import ParameterClient, Pushed
+    from cotswold.replicas.client import ParameterClient, PushResult
 
 
 LOG = logging.getLogger("cotswold")
@@ -103,7 +103,7 @@ class Connection:
                 start = stop
         self._base = self._flat([each.detach() for each in module.parameters()]) if self._has_deltas else None
 
-    def push(self, module: nn.Module, samples: int = 0) -> Pushed:
+    def push(self, module: nn.Module, samples: int = 0) -> PushResult:
         """Push the result of the module's computation since the last pull; return when every server has it.
 
         With rule ``deltas`` this is the change of the parameters since the last pull or push. With the other
@@ -168,7 +168,7 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _count_dropped(self, pushed: Pushed, samples: int) -> None:
+    def _count_dropped(self, pushed: PushResult, samples: int) -> None:
         if not self.dropped:
             LOG.warning(
                 "push %d was dropped (%s) and its work is lost; pull more often, or let servers accept "

@@ -36,7 +36,7 @@ def reduction_number(evaluation: int, attempt: int) -> int:
     return evaluation * _ATTEMPTS + _ATTEMPTS // 2 + attempt
 
 
-class Collectives:
+class WorkerCollectives:
     """Collectives of one worker."""
 
     def __init__(self, endpoint: Endpoint, own_name: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotswold.batch.runtime.collectives import Collectives, broadcast_number
+from cotswold.batch.runtime.collectives import WorkerCollectives, broadcast_number
 from cotswold.batch.runtime.pulls import VectorPulls, WorkerVectors
 from cotswold.files.checksum import crc32
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -27,7 +27,7 @@ class PointAssembly:
         welcome: Welcome,
         dtype: np.dtype[np.floating],
         pulls: VectorPulls,
-        exchanges: Collectives,
+        exchanges: WorkerCollectives,
     ) -> None:
         self._session, self._name, self._shards = welcome.session, welcome.name, welcome.shards
         self._size, self._dtype = max(one.stop for one in self._shards), dtype

@@ -23,7 +23,7 @@ from cotswold import wire as m
 from cotswold.batch.core.worker import BatchWorker as Machine
 from cotswold.batch.core.worker import FetchTask, PortionTask, ReduceTask, Task, WorkerState
 from cotswold.batch.runtime.array_sums import ArraySums
-from cotswold.batch.runtime.collectives import HELD_SECONDS, Collectives, reduction_number
+from cotswold.batch.runtime.collectives import HELD_SECONDS, WorkerCollectives, reduction_number
 from cotswold.batch.runtime.point_assembly import PointAssembly
 from cotswold.batch.runtime.pulls import VectorPulls
 from cotswold.errors import MachineError, told
@@ -90,7 +90,7 @@ class WorkerProcess:
         self._worker_thread = WorkerThread()
         self._hang_detector = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         assert not isinstance(messenger.endpoint, MultiEndpoint), "a worker uses one network"
-        self._exchanges = Collectives(messenger.endpoint, name)
+        self._exchanges = WorkerCollectives(messenger.endpoint, name)
         self._pulls: VectorPulls | None = None
         self._points: PointAssembly | None = None
         self._permutation: ChunkPermutation | None = None

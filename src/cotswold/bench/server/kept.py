@@ -31,7 +31,7 @@ from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.settings import ReplicationSettings, Topology
 from cotswold.replication.run_description import Description
-from cotswold.wire.lifecycle import ServerCounters, ServerReady, Stop
+from cotswold.wire.lifecycle import ServerCounters, ServerReady, StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 CONTROLLER = "controller-0"
@@ -146,7 +146,7 @@ class Kept:
         """End all processes."""
         processes = Messenger(self._post.endpoint)  # by name, independent of the location of buckets
         for name in self._addresses:
-            processes.send(name, Stop())
+            processes.send(name, StopProcess())
         for post in (self._client, self._post):
             post.endpoint.close()
         for process in self._servers.values():

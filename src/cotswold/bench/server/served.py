@@ -33,7 +33,7 @@ from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint, Lost
-from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, Stop
+from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 Road = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
@@ -171,7 +171,7 @@ class Served:
     def close(self) -> None:
         """End the servers."""
         for name in self.addresses:
-            self._post.send(name, Stop())
+            self._post.send(name, StopProcess())
         self._post.endpoint.close()
         for one in self._processes:
             one.end()

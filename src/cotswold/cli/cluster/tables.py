@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview
     from cotswold.ui.screen import Screen
     from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus
-    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
+    from cotswold.wire.lifecycle import BucketReplicaStatus, ServerReport
 
 EVENTS = 20
 """Events that are shown by default."""
@@ -177,7 +177,7 @@ def _events(events: Sequence[ClusterEvent], most: int) -> Iterator[str]:
         yield f"{_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
-def _copy(copy: ReplicaStatus | None) -> Sequence[str]:
+def _copy(copy: BucketReplicaStatus | None) -> Sequence[str]:
     if copy is None:
         return ("does not answer", "?", "?", "?")
     indexes = (copy.index, copy.committed, copy.durable_index)

@@ -19,7 +19,7 @@ from cotswold.data.sources.checks import read_image
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import Broken, Looking, Shard, nothing_readable
+from cotswold.data.store.shard import Broken, Looking, StoreShard, nothing_readable
 from cotswold.files import open_file, open_reading
 
 _SAMPLE_IMAGES = 5000
@@ -39,7 +39,7 @@ class ImageWork:
     def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
         self._source, self._store, self._plain = source, store, Transform(preparation)
 
-    def look(self, shard: Shard) -> tuple[Float32, Broken]:
+    def look(self, shard: StoreShard) -> tuple[Float32, Broken]:
         """Return the spectra of the readable images of a shard; cache its pixels until `write`."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
@@ -48,7 +48,7 @@ class ImageWork:
                 kept.write(pixels.data)
         return spectra(self._plain.preparation, np.delete(pixels, list(broken), axis=0)), broken
 
-    def write(self, shard: Shard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
+    def write(self, shard: StoreShard, transform: Transform, broken: Broken | None) -> tuple[Chunk, Broken]:
         """Write a shard; decode it unless `look` did, in which case ``broken`` is its result."""
         if broken is None:
             pixels, broken = self._decoded(shard)
@@ -62,7 +62,7 @@ class ImageWork:
         shard.kept(self._store).unlink(missing_ok=True)
         return chunk, broken
 
-    def estimated(self, shards: list[Shard], pool: Looking[Float32]) -> tuple[Transform, dict[str, Broken]]:
+    def estimated(self, shards: list[StoreShard], pool: Looking[Float32]) -> tuple[Transform, dict[str, Broken]]:
         """Estimate the transform from the first training images; also return the broken images of their
         shards.
         """
@@ -84,7 +84,7 @@ class ImageWork:
             raise nothing_readable(next(iter(looked.values())))
         return replace(estimate(preparation, np.concatenate(sample), some), ranges=ranges), looked
 
-    def _decoded(self, shard: Shard) -> tuple[Pixels, Broken]:
+    def _decoded(self, shard: StoreShard) -> tuple[Pixels, Broken]:
         """Return pixels (image, y, x, channel), zeros for broken images."""
         shape = self._plain.preparation.shape
         pixels = np.zeros((len(shard.samples), shape.height, shape.width, shape.channels), np.uint8)
@@ -96,7 +96,7 @@ class ImageWork:
                 broken[position] = str(error)
         return pixels, broken
 
-    def _kept(self, shard: Shard) -> Pixels:
+    def _kept(self, shard: StoreShard) -> Pixels:
         """Return the pixels cached by `look`: (image, y, x, channel)."""
         shape = self._plain.preparation.shape
         with open_reading(shard.kept(self._store)) as kept:

@@ -42,7 +42,7 @@ from cotswold.data.store.manifest import (
     read_manifest,
     write_json,
 )
-from cotswold.data.store.shard import Broken, NothingReadableError, Shard, ShardWork, nothing_readable
+from cotswold.data.store.shard import Broken, NothingReadableError, StoreShard, ShardWork, nothing_readable
 from cotswold.data.store.splits import Request, Splits, assigned, rule
 from cotswold.data.store.store_folder import begin, claimed, differences
 from cotswold.data.store.vector_shards import VectorWork
@@ -212,11 +212,11 @@ def _shard_size(preparation: AnyPreparation) -> ShardSize:
     return ShardSize(images, images)
 
 
-def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
+def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[StoreShard]:
     """Cut every split into shards."""
     size = _shard_size(preparation)
     return [
-        Shard(split, number, start, size, order[start : start + size.samples])
+        StoreShard(split, number, start, size, order[start : start + size.samples])
         for split, order in plan.items()
         for number, start in enumerate(range(0, len(order), size.samples))
     ]
@@ -244,7 +244,7 @@ def _write_all(
     pool: WorkerPool[Any, Any],
     work: ShardWork[Any, Any],
     journal: Journal,
-    shards: list[Shard],
+    shards: list[StoreShard],
     progress: Progress | None,
 ) -> None:
     """Estimate the transform and write every missing shard."""

@@ -27,7 +27,7 @@ TransformT = TypeVar("TransformT")
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class StoreShard:
     """Samples of one split in one file: rows from ``start`` hold the samples ``samples`` of the source."""
 
     split: str
@@ -53,13 +53,13 @@ class ShardWork(Protocol[SeenT, TransformT]):
     Instances are cheap to pickle; every process of a pool has one.
     """
 
-    def look(self, shard: Shard) -> tuple[SeenT, Broken]:
+    def look(self, shard: StoreShard) -> tuple[SeenT, Broken]:
         """Return the statistics of a shard for the estimate, and its broken samples."""
 
-    def write(self, shard: Shard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
+    def write(self, shard: StoreShard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
         """Write a shard; ``broken`` is the result of `look`, None without it."""
 
-    def estimated(self, shards: list[Shard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
+    def estimated(self, shards: list[StoreShard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
         """Estimate the transform from training shards; also return the broken samples of the shards read.
 
         Raises NothingReadableError.
@@ -69,7 +69,7 @@ class ShardWork(Protocol[SeenT, TransformT]):
 class Looking(Protocol[Seen_co]):
     """The part of a pool that an estimate uses."""
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, Broken]]]:
+    def look(self, shards: Iterable[StoreShard]) -> Iterator[tuple[StoreShard, tuple[Seen_co, Broken]]]:
         """Look at shards, in order; the iterator may be abandoned early."""
 
 

@@ -16,7 +16,7 @@ from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import Broken, Looking, Shard
+from cotswold.data.store.shard import Broken, Looking, StoreShard
 from cotswold.errors import SourceError
 
 
@@ -29,12 +29,12 @@ class VectorWork:
     def __init__(self, source: VectorSource, store: Path, preparation: VectorPreparation) -> None:
         self._source, self._store, self._preparation = source, store, preparation
 
-    def look(self, shard: Shard) -> tuple[Moments, Broken]:
+    def look(self, shard: StoreShard) -> tuple[Moments, Broken]:
         """Return the moments of a shard."""
         with np.errstate(over="ignore", invalid="ignore"):  # `estimated` reports it
             return Moments.of(self._source.rows(shard.samples)), {}
 
-    def write(self, shard: Shard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
+    def write(self, shard: StoreShard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
         """Write a shard. Raises SourceError for a number outside the range of the store's dtype."""
         stored = transform.stored(transform.values(self._source.rows(shard.samples)))
         beyond = np.flatnonzero(~np.isfinite(stored).all((1, 2, 3)))
@@ -50,7 +50,7 @@ class VectorWork:
             return store_layout.write_shard(path, stored, shard.room), {}
 
     def estimated(
-        self, shards: list[Shard], pool: Looking[Moments]
+        self, shards: list[StoreShard], pool: Looking[Moments]
     ) -> tuple[VectorTransform, dict[str, Broken]]:
         """Estimate the transform from all training rows, merged in the order of the shards."""
         if not self._preparation.needs_sample:

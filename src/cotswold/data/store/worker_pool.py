@@ -25,7 +25,7 @@ from typing import Any, Generic, Self, TypeVar
 from PIL import Image
 
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.shard import Broken, SeenT, Shard, ShardWork, TransformT
+from cotswold.data.store.shard import Broken, SeenT, StoreShard, ShardWork, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -132,13 +132,13 @@ class Workers(Generic[WorkT]):
 class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
     """A pool that works on shards."""
 
-    def look(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, Broken]]]:
+    def look(self, shards: Iterable[StoreShard]) -> Iterator[tuple[StoreShard, tuple[SeenT, Broken]]]:
         """Look at shards, in order; may be abandoned early."""
         yield from self.each(_look, shards)
 
     def write(
-        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, Broken]
-    ) -> Iterator[tuple[Shard, tuple[Chunk, Broken]]]:
+        self, shards: Iterable[StoreShard], transform: TransformT, looked: Mapping[str, Broken]
+    ) -> Iterator[tuple[StoreShard, tuple[Chunk, Broken]]]:
         """Write shards, in order; ``looked`` maps shards to the broken samples found by `look`."""
         words = ((shard, transform, looked.get(shard.key)) for shard in shards)
         for (shard, _, _), written in self.each(_write, words):
@@ -184,11 +184,11 @@ def _apply(function: Callable[[Any, KeyT], T], key: KeyT) -> T:
     return function(_work, key)
 
 
-def _look(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, Broken]:
+def _look(work: ShardWork[SeenT, Any], shard: StoreShard) -> tuple[SeenT, Broken]:
     return work.look(shard)
 
 
 def _write(
-    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, Broken | None]
+    work: ShardWork[Any, TransformT], words: tuple[StoreShard, TransformT, Broken | None]
 ) -> tuple[Chunk, Broken]:
     return work.write(*words)

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.data.loading.batching import Batch, BatchRequest, coalesce
+from cotswold.data.loading.batching import Batch, BatchRows, coalesce
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import DatasetInfo, DatasetView
 from cotswold.dataservice.core.epoch_pass import EpochPass, SharedEpochSettings
@@ -66,7 +66,7 @@ class DataClient(PoolConnection):
         return DatasetInfo.parsed(self._machine.terms)
 
     def batches(
-        self, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
+        self, view: DatasetView, wanted: Iterator[BatchRows], sample_bytes: int
     ) -> Generator[Batch, None, None]:
         """Yield the wanted batches in order, requested ahead; one such iterator at a time.
 
@@ -76,7 +76,7 @@ class DataClient(PoolConnection):
         return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
-        self, number: int, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
+        self, number: int, view: DatasetView, wanted: Iterator[BatchRows], sample_bytes: int
     ) -> Generator[Batch, None, None]:
         self._check_current(number)
         text, ended, asked = str(view), False, 0
@@ -169,13 +169,13 @@ class DataClient(PoolConnection):
                 self._enqueue(self._machine.leave_epoch(time.monotonic()))
                 self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
-    def submit(self, view: DatasetView, wanted: BatchRequest, sample_bytes: int) -> int | None:
+    def submit(self, view: DatasetView, wanted: BatchRows, sample_bytes: int) -> int | None:
         """Request a batch in advance, if there is space; return its number for `result` or `cancel`. Do not
         use `batches` or `shared_epoch` at the same time. Raises MachineError if no server makes it."""
         if not self._wait_joined() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
-        return self._submit(str(view), BatchRequest(wanted.epoch, wanted.rows[None]))
+        return self._submit(str(view), BatchRows(wanted.epoch, wanted.rows[None]))
 
     def result(self, number: int) -> Batch:
         """Return a requested batch, once it is ready; in any order. Raises MachineError if no server makes
@@ -250,7 +250,7 @@ class DataClient(PoolConnection):
     _largest = 1
     """Samples of the largest request so far."""
 
-    def _submit(self, view: str, wanted: BatchRequest) -> int:
+    def _submit(self, view: str, wanted: BatchRows) -> int:
         """Request batches of rows (batch, image); return the request's number."""
         rows = np.ascontiguousarray(wanted.rows, np.int64)
         self._largest = max(self._largest, rows.size)

@@ -190,7 +190,7 @@ class PoolCoordinator(ServerSupervision):
 
     def _on_descriptor_ready(self, descriptor: int) -> None:
         with self.lock:
-            super()._ended(descriptor)
+            super()._on_descriptor_ready(descriptor)
 
     def _tick(self, now: float) -> None:
         with self.lock:

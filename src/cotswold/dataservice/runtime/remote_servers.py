@@ -31,7 +31,7 @@ from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
 from cotswold.transport.socket_folder import remove_stale_folders
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 _START_SECONDS = 60.0
@@ -73,7 +73,7 @@ class LenderCoordinator(ServerSupervision):
         self.process_group.stop_restarts()
         there = set(self.offers)
         for name in there:
-            self.messenger.send(name, Stop())
+            self.messenger.send(name, StopProcess())
         deadline = time.monotonic() + _LEAVE_SECONDS
         while any(map(self.process_group.is_watched, there)) and time.monotonic() < deadline:
             self._receive_event(self.tick_seconds)

@@ -26,7 +26,7 @@ from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.transport import Lost, Ready
 from cotswold.transport.multi_endpoint import MultiEndpoint
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 _TICK_SECONDS = 0.2
@@ -176,7 +176,7 @@ class DataServer:
                 if why:
                     raise MachineError(f"{self._name} was rejected by its pool: {why}")
                 return False
-            case Received(sender, Stop()) if sender in self._receivers:
+            case Received(sender, StopProcess()) if sender in self._receivers:
                 for other in self._receivers:
                     if other != sender:
                         self._messenger.send(other, m.LeavePool(self._name))

@@ -19,7 +19,7 @@ from cotswold.kernels.products.cuts import (
     split_evenly,
     with_next,
 )
-from cotswold.kernels.products.plan import Blocking, Plan, Tables
+from cotswold.kernels.products.plan import Blocking, GemmPlan, Tables
 
 
 def _covered(window: Window, extent: int, cuts: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
@@ -40,7 +40,7 @@ def adjoint_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
     A position is summed over all fields that cover it in one task, so nothing is written twice. ``only``

@@ -22,7 +22,7 @@ from cotswold.kernels.products.cuts import (
     split_evenly,
     with_next,
 )
-from cotswold.kernels.products.plan import Blocking, Plan, Table, Tables
+from cotswold.kernels.products.plan import Blocking, GemmPlan, Table, Tables
 
 TRANSPOSED_NUMBERS = 1 << 16
 """Elements of a transposed δ in scratch, unless one tile of lanes needs more."""
@@ -30,7 +30,7 @@ STEP_NUMBERS = 1 << 16
 """Elements of a gradient that a step keeps in scratch, unless one tile of lanes needs more."""
 
 
-def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> Plan:
+def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> GemmPlan:
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
     scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), scratch)
@@ -38,7 +38,7 @@ def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blo
     return _outer(layer, x, y, blocking, parts, [entries], layer.neurons, images, gradient=False)
 
 
-def step_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> Plan:
+def step_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> GemmPlan:
     """Sum of two ``δx'`` in scratch; the second half of the entries is the second δ and input."""
     vectors = max(STEP_NUMBERS // layer.fan_in // blocking.lanes, blocking.tile.vectors)
     parts = -(-layer.neurons // (vectors * blocking.lanes))
@@ -56,7 +56,7 @@ def _outer(
     pitch: int,
     images: int,
     gradient: bool,
-) -> Plan:
+) -> GemmPlan:
     """Plans of ``δx'``; ``deltas`` are the images of each δ, in k-blocks.
 
     ``pitch`` is the stride of C, or 0 if C is in scratch.

@@ -22,7 +22,7 @@ from cotswold.kernels.products.cuts import (
     split_evenly,
     with_next,
 )
-from cotswold.kernels.products.plan import Blocking, Plan, Tables
+from cotswold.kernels.products.plan import Blocking, GemmPlan, Tables
 
 ROWS_MOST = 256
 """Maximum rows of a task of ``Wx``, so that a k-block of A stays in the second-level cache."""
@@ -49,7 +49,7 @@ def product_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
 
     ``only`` restricts the blocks that are computed.
@@ -78,7 +78,7 @@ def small_batch_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``Wx`` of a small batch: rows are images, lanes a block's neurons; A is the input, B filters.
 
     ``only`` restricts the blocks that are computed.

@@ -82,13 +82,13 @@ class SpatialLayer(nn.Module, ABC):
             GeometryError: ``x`` does not have four dimensions.
         """
         if isinstance(x, DistributedMap):
-            return self._apply(x)
+            return self._forward_map(x)
         if x.dim() != 4:
             raise GeometryError(
                 f"{type(self).__name__} takes maps (image, channel, y, x), got {x.dim()} dimensions"
             )
         if self._mesh is not None:
-            return self._apply(DistributedMap.of(x, self._mesh))
+            return self._forward_map(DistributedMap.of(x, self._mesh))
         plane = Box.whole(tuple(x.shape[2:]))
         box = Box.whole(self.output_size(*plane.shape))
         wanted = self.input_box(box)
@@ -132,7 +132,7 @@ class SpatialLayer(nn.Module, ABC):
         for rows, columns in extents:
             self._blocks = rows, columns
 
-    def _apply(self, x: DistributedMap) -> DistributedMap:
+    def _forward_map(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         window, box = exchange_halo(x, windows), windows.partition.box(x.mesh.rank)
         found: list[Tensor] = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cotswold.paramserver.core.staleness import StalenessHistogram
-from cotswold.wire import Applied, Change, Ranges, SessionState, UpdateRefused
+from cotswold.wire import Applied, BucketChange, Ranges, SessionState, UpdateRefused
 from cotswold.wire.ranges import add, clip, difference, union
 
 
@@ -206,7 +206,7 @@ class Sessions:
         wanted = known if numbers is None else known.keys() & set(numbers)
         return tuple(known[number].state(number) for number in sorted(wanted))
 
-    def install(self, change: Change) -> None:
+    def install(self, change: BucketChange) -> None:
         """Install the sessions of the primary's change."""
         known = {**self._all, **{each.number: SessionRecord.of(each) for each in change.sessions}}
         self.live = {number: known[number] for number in change.live}

@@ -20,7 +20,7 @@ from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost
 from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
-from cotswold.wire.lifecycle import CountersRequest, ServerReady, Stop
+from cotswold.wire.lifecycle import CountersRequest, ServerReady, StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 _COORDINATOR_MESSAGES = get_args(ToServer)
@@ -78,7 +78,7 @@ def _attend(
     """Handle an event; return False after `Stop`. No reference to a message remains afterwards except kept
     values, because its memory is reused."""
     match event:
-        case Received(sender, Stop()) if sender == COORDINATOR:
+        case Received(sender, StopProcess()) if sender == COORDINATOR:
             return False
         case Received(sender, message) if isinstance(message, _COORDINATOR_MESSAGES):
             for each in machine.receive(sender, message):

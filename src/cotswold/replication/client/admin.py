@@ -30,7 +30,7 @@ from cotswold.wire import (
     DeleteRunRequest,
     DiskStateReply,
     Drain,
-    Draining,
+    DrainStatus,
     Group,
     LookupReply,
     LookupRequest,
@@ -44,7 +44,7 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.wire.lifecycle import ExportRequest, ReplicaStatus, ServerReport, ServerReportRequest
+from cotswold.wire.lifecycle import ExportRequest, BucketReplicaStatus, ServerReport, ServerReportRequest
 from cotswold.wire.messenger import AnyMessage, Received
 from cotswold.wire.names import run_of
 
@@ -63,7 +63,7 @@ class BucketOverview:
     """A bucket: its group and the state of each replica."""
 
     group: Group
-    copies: Mapping[str, ReplicaStatus]
+    copies: Mapping[str, BucketReplicaStatus]
     """State by server, of those that replied."""
 
 
@@ -157,14 +157,14 @@ class AdminClient:
         copies = {name: copy for name, each in reports.items() for copy in each.copies}
         return BucketOverview(group, copies)
 
-    def drain(self, server: str, seconds: float) -> Iterator[Draining]:
+    def drain(self, server: str, seconds: float) -> Iterator[DrainStatus]:
         """Drain a server; yield the progress until no replicas are left or the time is over. Raises
         UserError for an unknown server."""
         meant = self._meant(server)
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            found = self._request(Drain(meant, left), Draining, lambda said: said.server == meant)
+            found = self._request(Drain(meant, left), DrainStatus, lambda said: said.server == meant)
             yield found
             if not found.left or left <= 0:
                 return
@@ -194,7 +194,7 @@ class AdminClient:
                 f"{there[0]} is available; only a silent server can be declared lost; drain it without --lost"
             )
         meant = self._meant(server, ("gone",))
-        self._request(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
+        self._request(Drain(meant, 0.0, is_lost=True), DrainStatus, lambda said: said.server == meant)
         return meant
 
     def _meant(self, server: str, states: Collection[str] = _PRESENT) -> str:

@@ -95,7 +95,7 @@ class RoutedMessenger(Messenger):
         """Add peers; those without an address are buckets."""
         known = list(peers)
         self._router.add(name for name, address in known if not address)
-        super().meet((name, address) for name, address in known if address)
+        super().connect((name, address) for name, address in known if address)
 
     def call(self, servers: Mapping[str, str]) -> None:
         """Connect to servers, by name and address, whether or not they are primaries."""

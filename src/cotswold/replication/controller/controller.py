@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.event_log import ClusterEventLog
 from cotswold.replication.controller.leader import LeaderState
 from cotswold.replication.controller.leader_election import LeaderElection, Read, StateRequest
 from cotswold.replication.controller.messages import FromClients, FromServers
@@ -54,7 +54,7 @@ class Controller:
             beat_seconds=control.beat_seconds,
             leader_seconds=control.leader_seconds,
         )
-        self._events = EventLog()
+        self._events = ClusterEventLog()
         self._state = LeaderState(name, control, 0, "", self._events, now)
         """The state of the latest leadership; unused while this controller follows."""
         self._request: StateRequest | None = None

@@ -26,7 +26,7 @@ from cotswold.replication.controller.bucket_map import DRAIN_DONE
 from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.replication.controller.replication_repair import ReplicationRepair
 from cotswold.replication.replica.saved_bucket import disk_of
-from cotswold.wire import Draining
+from cotswold.wire import DrainStatus
 from cotswold.wire.names import display_name
 from cotswold.words import counted
 
@@ -154,23 +154,23 @@ class DrainManager:
                     self._repair.reconcile(bucket, now)
         return done
 
-    def progress(self, server: str, now: float) -> Draining:
+    def progress(self, server: str, now: float) -> DrainStatus:
         """Return the progress of a drain."""
         if server not in self._view.servers.of:
-            return Draining(server, 0, f"unknown server {server}; the cluster's status lists all servers")
+            return DrainStatus(server, 0, f"unknown server {server}; the cluster's status lists all servers")
         copies = self._remaining(server)
         if not copies:
-            return Draining(server, 0, f"{server} has no copies")
+            return DrainStatus(server, 0, f"{server} has no copies")
         moving = next((each for each in copies if each in self._view.learning), None)
         waits = [self._repair.postponed[each].reason for each in copies if each in self._repair.postponed]
         if waits and moving is None:
             more = f" (and {counted(len(waits) - 1, 'more bucket')})" if len(waits) > 1 else ""
-            return Draining(server, len(copies), waits[0] + more)
+            return DrainStatus(server, len(copies), waits[0] + more)
         first = (
             "" if moving is None else f"; {display_name(moving)} is copied to {_learner(self._view, moving)}"
         )
         why = f"{server} has {counted(len(copies), 'copy')}{first}"
-        return Draining(server, len(copies), why, copying=moving is not None)
+        return DrainStatus(server, len(copies), why, copying=moving is not None)
 
 
 def _learner(view: ClusterView, bucket: str) -> str:

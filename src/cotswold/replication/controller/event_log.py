@@ -48,7 +48,7 @@ class _Entry:
         )
 
 
-class EventLog:
+class ClusterEventLog:
     """Events of one controller."""
 
     def __init__(self) -> None:

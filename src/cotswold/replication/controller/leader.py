@@ -40,7 +40,7 @@ from cotswold.replication.controller.bucket_map import CommittedChanges
 from cotswold.replication.controller.cluster_view import ClusterView, Reason
 from cotswold.replication.controller.drain import DrainManager
 from cotswold.replication.controller.election import ElectionManager, ElectionReason
-from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.event_log import ClusterEventLog
 from cotswold.replication.controller.failure_detector import FailureArbiter
 from cotswold.replication.controller.messages import FromClients, FromServers, is_host, servers_of
 from cotswold.replication.controller.placement import BucketCreation
@@ -86,7 +86,7 @@ class LeaderState:
     """State of a controller from the moment when it begins to lead."""
 
     def __init__(
-        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: EventLog, now: float
+        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: ClusterEventLog, now: float
     ) -> None:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
@@ -295,7 +295,7 @@ class LeaderState:
             seconds = max(0.0, min(seconds, known.lease_until - now))
         else:
             servers.lease(known, now + seconds)
-        known.lease_start = now if known.lease_start is None else known.leased_from
+        known.lease_start = now if known.lease_start is None else known.lease_start
         leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 

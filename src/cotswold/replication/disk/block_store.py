@@ -40,7 +40,7 @@ from cotswold.replication.disk.corruption import (
 from cotswold.replication.disk.index import CorruptError, Database
 from cotswold.replication.disk.records import (
     HEADS,
-    Block,
+    StoredBlock,
     BlockKey,
     Bucket,
     Head,
@@ -183,7 +183,7 @@ class BlockStore:
         self._database.check_space(self._segments.room_for(group.size))
         return group.new_heads(self._segments.append(group.parts) if group.parts else [])
 
-    def _stored(self, block: Block) -> bytes | None:
+    def _stored(self, block: StoredBlock) -> bytes | None:
         """Return stored bytes unverified, as their checksum goes with them; None if they cannot be read."""
         try:
             return self._segments.read(block.segment, block.offset, block.stored)

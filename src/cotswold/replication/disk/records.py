@@ -62,7 +62,7 @@ class BucketSnapshot:
 
 
 @dataclass(frozen=True)
-class Block:
+class StoredBlock:
     """Place of a block's contents."""
 
     index: int
@@ -90,7 +90,7 @@ class Head:
 
     index: int
     head: bytes
-    blocks: Mapping[BlockKey, Block] = field(default_factory=dict)
+    blocks: Mapping[BlockKey, StoredBlock] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def checksum_of(key: bytes, index: int, stored: Buffer) -> int:
     return crc32(stored, crc32(_INDEX.pack(index), crc32(key)))
 
 
-def verify(key: bytes, block: Block, stored: bytes) -> None:
+def verify(key: bytes, block: StoredBlock, stored: bytes) -> None:
     """Raise RecordError if the bytes are not those stored as this block."""
     if checksum_of(key, block.index, stored) != block.checksum:
         raise RecordError("its checksum is wrong")
@@ -141,7 +141,7 @@ def head_record(key: bytes, head: Head) -> bytes:
     return _PREFIX.pack(checksum_of(key, head.index, contents), head.index) + contents
 
 
-def _by_name(item: tuple[BlockKey, Block]) -> tuple[str, int]:
+def _by_name(item: tuple[BlockKey, StoredBlock]) -> tuple[str, int]:
     return item[0].vector, item[0].shard
 
 
@@ -157,7 +157,7 @@ def head_of(key: bytes, record: bytes) -> Head:
     (length,) = _LENGTH.unpack_from(contents)
     start = _LENGTH.size + length
     listed = msgpack.unpackb(contents[start:])
-    blocks = {BlockKey(vector, shard): Block(*block) for vector, shard, *block in listed}
+    blocks = {BlockKey(vector, shard): StoredBlock(*block) for vector, shard, *block in listed}
     return Head(index, bytes(contents[_LENGTH.size : start]), blocks)
 
 

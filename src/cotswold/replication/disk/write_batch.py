@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold.replication.disk.compression import compress
 from cotswold.replication.disk.records import (
-    Block,
+    StoredBlock,
     BlockKey,
     Buffer,
     Head,
@@ -49,11 +49,11 @@ class WriteBatch:
             raw = memoryview(contents).cast("B")
             stored = compress(raw)
             checksum = checksum_of(block_key(bucket, key), index, stored)
-            blocks[key] = Block(index, 0, 0, len(stored), raw.nbytes, checksum)
+            blocks[key] = StoredBlock(index, 0, 0, len(stored), raw.nbytes, checksum)
             self._parts[bucket, key] = stored
         self._heads[bucket] = Head(index, bytes(snapshot.head), blocks)
 
-    def move(self, bucket: str, key: BlockKey, stored: Callable[[Block], bytes | None]) -> None:
+    def move(self, bucket: str, key: BlockKey, stored: Callable[[StoredBlock], bytes | None]) -> None:
         """Copy a block unchanged, unless a newer one is in the batch. ``stored`` reads it; a block that it
         cannot read stays in place."""
         if (bucket, key) in self._parts:
@@ -69,7 +69,7 @@ class WriteBatch:
         blocks = {bucket: dict(head.blocks) for bucket, head in self._heads.items()}
         for (bucket, key), (segment, at) in zip(self._parts, offsets, strict=True):
             of = blocks[bucket][key]
-            blocks[bucket][key] = Block(of.index, segment, at, of.stored, of.size, of.checksum)
+            blocks[bucket][key] = StoredBlock(of.index, segment, at, of.stored, of.size, of.checksum)
         return {bucket: Head(head.index, head.head, blocks[bucket]) for bucket, head in self._heads.items()}
 
     def _newest(self, bucket: str) -> Head:

@@ -63,7 +63,7 @@ from cotswold.replication.replica.follower_progress import (
     is_index,
     is_silent,
 )
-from cotswold.replication.replica.group_member import GroupMember, Role
+from cotswold.replication.replica.group_member import GroupMember, ReplicaRole
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
@@ -94,7 +94,7 @@ class BucketReplica(GroupMember[Values]):
 
     def assign(self, group: Group, now: float) -> list[Send]:
         """Process a group sent by a controller."""
-        return self._replicate(now) if self._adopt(group, now) and self.role is Role.PRIMARY else []
+        return self._replicate(now) if self._adopt(group, now) and self.role is ReplicaRole.PRIMARY else []
 
     # --- primary ---
 
@@ -155,7 +155,7 @@ class BucketReplica(GroupMember[Values]):
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self._followers.get(sender)
-        if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
+        if self.role is not ReplicaRole.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
         if not (is_index(prepared.index) and is_index(prepared.durable_index)):
             return []
@@ -185,14 +185,14 @@ class BucketReplica(GroupMember[Values]):
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time."""
-        if self.role is Role.PRIMARY:
+        if self.role is ReplicaRole.PRIMARY:
             if not self._followers and not self._pending_replies:
                 return []
             return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
         if now - self._settled_at >= _SETTLE_SECONDS:
             self._settled_at = now
             self.state.release_borrowed()
-        return self._watch_primary(now) if self.role is Role.SECONDARY else []
+        return self._watch_primary(now) if self.role is ReplicaRole.SECONDARY else []
 
     def _watch_peers(self, now: float) -> list[Send]:
         sends = self._followers.watch(self._offer, now)
@@ -216,7 +216,7 @@ class BucketReplica(GroupMember[Values]):
 
     def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
         """Prepare a change and, in a chain, forward it."""
-        is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and self._has_priority(sender)
+        is_peer = self.role in (ReplicaRole.SECONDARY, ReplicaRole.LEARNER) and self._has_priority(sender)
         if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
             return []
         if not (is_index(prepare.index) and is_index(prepare.committed)):

@@ -24,7 +24,7 @@ from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
 from cotswold.shards.core.versions import is_version
 from cotswold.wire import (
     COORDINATOR,
-    Change,
+    BucketChange,
     FrozenState,
     Prepare,
     Pull,
@@ -45,12 +45,12 @@ message memory is bounded."""
 class Delta:
     """A change with the numbers of its shards: fields of `Prepare`."""
 
-    change: Change
+    change: BucketChange
     names: tuple[str, ...]
     buffers: tuple[object, ...]
 
 
-def known_sessions(change: Change) -> set[int]:
+def known_sessions(change: BucketChange) -> set[int]:
     """Return the sessions that a replica knows after a change."""
     return {*change.live, *change.ended, *change.ended_since_checkpoint, *change.ended_earlier}
 
@@ -193,11 +193,11 @@ class BucketState(Generic[Values]):
         shards: Sequence[int],
         sessions: Sequence[int],
         frozen: FrozenState | None = None,
-    ) -> Change:
+    ) -> BucketChange:
         """Return the metadata changes since an index, with these shards and sessions."""
         books = self._updates.metadata
         of = books.sessions
-        return Change(
+        return BucketChange(
             tuple(shards),
             tuple(books.versions[number] for number in shards),
             of.states(sessions),
@@ -214,7 +214,7 @@ class BucketState(Generic[Values]):
 
     # --- disk ---
 
-    def save(self, after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+    def save(self, after: int) -> tuple[BucketChange, dict[tuple[str, int], object]]:
         """Return all metadata, and copies of the numbers of shards that changed since an index. A frozen
         state is omitted: the coordinator requests a lost one again."""
         write, combine = self._arithmetic.write, self._arithmetic.combine
@@ -261,7 +261,7 @@ class BucketState(Generic[Values]):
 
     # --- secondary ---
 
-    def can_apply(self, prepare: Prepare, base: Change | None) -> bool:
+    def can_apply(self, prepare: Prepare, base: BucketChange | None) -> bool:
         """True if a change can be applied after ``base``: its shards and sessions are known and its
         numbers have their lengths. A correct primary sends no other."""
         change = prepare.change
@@ -320,7 +320,7 @@ class BucketState(Generic[Values]):
         self.index = prepare.index
         self._stamp_all(change)
 
-    def _stamp_all(self, change: Change) -> None:
+    def _stamp_all(self, change: BucketChange) -> None:
         """Mark the change with its index, so that this replica can send it on if it becomes the primary."""
         self._shards.update(dict.fromkeys(change.shards, self.index))
         self._sessions.update({each.number: self.index for each in change.sessions})

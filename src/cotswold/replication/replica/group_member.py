@@ -36,7 +36,7 @@ FIRST_TERM = 1
 """The term in which all replicas are new and therefore equal."""
 
 
-class Role(Enum):
+class ReplicaRole(Enum):
     """Role of a replica in its group."""
 
     OUTSIDE = "outside"
@@ -60,7 +60,7 @@ class GroupMember(Generic[Values]):
         """``make`` creates the initial contents of the bucket."""
         self.bucket, self.server, self.settings, self._lease = bucket, server, copying, lease
         self.group = Group(bucket, 0, "")
-        self.role = Role.OUTSIDE
+        self.role = ReplicaRole.OUTSIDE
         self.fence = 0
         """Term below which it is inactive."""
         self.committed = NO_INDEX
@@ -88,16 +88,16 @@ class GroupMember(Generic[Values]):
     @property
     def index(self) -> int:
         """Index up to which it has everything, at least prepared; -1 if it has no valid data."""
-        return self.state.index if self.role is Role.PRIMARY else self._prepared
+        return self.state.index if self.role is ReplicaRole.PRIMARY else self._prepared
 
     def is_acting(self, now: float) -> bool:
         """True if it may act as the primary."""
-        return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
+        return self.role is ReplicaRole.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
 
     @property
     def recency(self) -> tuple[int, int, int]:
         """Recency of its memory, like `SavedBucket.recency`; the index is -1 if it has no valid data."""
-        index = NO_INDEX if self.role is Role.OUTSIDE else self.index
+        index = NO_INDEX if self.role is ReplicaRole.OUTSIDE else self.index
         return (self.group.incarnation, self._term, index) if index > NO_INDEX else (0, 0, NO_INDEX)
 
     @property
@@ -115,12 +115,12 @@ class GroupMember(Generic[Values]):
     @property
     def _term(self) -> int:
         """Term in which it had everything acknowledged so far."""
-        return self._complete if self.role is Role.LEARNER else self.group.term
+        return self._complete if self.role is ReplicaRole.LEARNER else self.group.term
 
     @property
     def is_under_replicated(self) -> bool:
         """True if it is the primary and has too few members."""
-        return self.role is Role.PRIMARY and len(self.group.members) < self.settings.min_members
+        return self.role is ReplicaRole.PRIMARY and len(self.group.members) < self.settings.min_members
 
     @property
     def is_waiting(self) -> bool:
@@ -152,7 +152,7 @@ class GroupMember(Generic[Values]):
         self._proposed, self._primary_seen_at = float("-inf"), now
         self.durability.begin_term()
         if self.server not in group.all_servers:
-            self._forget(Role.OUTSIDE)
+            self._forget(ReplicaRole.OUTSIDE)
             found = self.durability.found_state
             if (
                 found is not None and group.incarnation > found.incarnation
@@ -163,29 +163,29 @@ class GroupMember(Generic[Values]):
         if self.server == group.primary:
             if most is not None:
                 self._revive(most, is_memory=is_memory)
-                before = Role.PRIMARY
+                before = ReplicaRole.PRIMARY
             self._lead(before, now)
         else:
-            follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
+            follows = ReplicaRole.SECONDARY if self.server in group.secondaries else ReplicaRole.LEARNER
             if self._is_unrelated(before, old, follows):
                 self._forget(follows)
-            elif before is Role.PRIMARY:
+            elif before is ReplicaRole.PRIMARY:
                 self._follow()
-            elif before is Role.OUTSIDE:
+            elif before is ReplicaRole.OUTSIDE:
                 self._prepared = self.committed = 0
             self.role = follows
         return True
 
-    def _is_unrelated(self, before: Role, old: Group, follows: Role) -> bool:
+    def _is_unrelated(self, before: ReplicaRole, old: Group, follows: ReplicaRole) -> bool:
         """True if its data may belong to a history that is not the bucket's."""
-        if before is Role.OUTSIDE:
+        if before is ReplicaRole.OUTSIDE:
             return self.group.term > FIRST_TERM
-        if follows is Role.LEARNER:  # it may have been dropped without its knowledge
+        if follows is ReplicaRole.LEARNER:  # it may have been dropped without its knowledge
             is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
-            return before is not Role.LEARNER or not is_next
+            return before is not ReplicaRole.LEARNER or not is_next
         return False
 
-    def _forget(self, role: Role) -> None:
+    def _forget(self, role: ReplicaRole) -> None:
         """Discard its data: no other replica may ever have had them."""
         self.role, self.state, self.restored = role, self._make(), ()
         self._prepared = self.committed = NO_INDEX
@@ -204,7 +204,7 @@ class GroupMember(Generic[Values]):
             *(self.bucket, self.group.term, NO_INDEX, index, index),
             *(told.change, told.names, told.buffers),
         )
-        self._forget(Role.SECONDARY)
+        self._forget(ReplicaRole.SECONDARY)
         self.state.install(whole)
         self._prepared = index
 
@@ -214,33 +214,33 @@ class GroupMember(Generic[Values]):
         rank, found = self.recency, self.durability.found_state
         if rank[2] == NO_INDEX or (found is not None and found.recency >= rank):
             return found, False
-        if self.role is not Role.PRIMARY:
+        if self.role is not ReplicaRole.PRIMARY:
             self._install_to(self._prepared)
         change, numbers = self.state.save(NO_INDEX)
         return SavedBucket(self.bucket, *rank, change, tuple(self.state.vectors), numbers), True
 
     def _revive(self, saved: SavedBucket, *, is_memory: bool) -> None:
         """Begin another incarnation with saved data."""
-        self._forget(Role.PRIMARY)
+        self._forget(ReplicaRole.PRIMARY)
         self.state.revive(saved, self.group.incarnation)
         self.state.bump_index()
         self.restored = self.state.versions
         if not is_memory:
             self.durability.restore(saved.index)
 
-    def _lead(self, before: Role, now: float) -> None:
-        if before is not Role.PRIMARY:
-            if before is Role.OUTSIDE and self.group.term == FIRST_TERM:
+    def _lead(self, before: ReplicaRole, now: float) -> None:
+        if before is not ReplicaRole.PRIMARY:
+            if before is ReplicaRole.OUTSIDE and self.group.term == FIRST_TERM:
                 self._prepared = self.committed = 0
             if self._prepared == NO_INDEX:
-                self._forget(Role.OUTSIDE)  # it cannot lead, as it reported when it was fenced
+                self._forget(ReplicaRole.OUTSIDE)  # it cannot lead, as it reported when it was fenced
                 self.fence = self.group.term + 1
                 return
             for each in self._pending:
                 self.state.install(each)
             self._pending.clear()
             self.state.make_writable()
-            self.role, self._prepared = Role.PRIMARY, NO_INDEX
+            self.role, self._prepared = ReplicaRole.PRIMARY, NO_INDEX
             self._followers.clear()
             self._answers.clear()
         self.state.updates.metadata.incarnation = self.group.incarnation
@@ -256,7 +256,7 @@ class GroupMember(Generic[Values]):
     @property
     def is_unsaved(self) -> bool:
         """True if there is something to save."""
-        return self.role is not Role.OUTSIDE and self.durability.is_behind(self.state.index)
+        return self.role is not ReplicaRole.OUTSIDE and self.durability.is_behind(self.state.index)
 
     @property
     def unsaved_buffers(self) -> list[object]:
@@ -298,7 +298,7 @@ class GroupMember(Generic[Values]):
         self.durability.clear()
         self.durability.mark_dirty()
         self.history += 1
-        return self.role is not Role.OUTSIDE
+        return self.role is not ReplicaRole.OUTSIDE
 
     def _install_to(self, index: int) -> None:
         """Apply the prepared changes up to an index."""

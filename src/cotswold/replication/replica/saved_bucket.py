@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.wire import Change
+from cotswold.wire import BucketChange
 
 _RESTORED = ".restored"
 DAMAGED_SUFFIX = "-damaged-"
@@ -29,7 +29,7 @@ class SavedBucket:
     term: int
     """Term in which it was saved."""
     index: int
-    change: Change
+    change: BucketChange
     """Everything except numbers and a frozen state."""
     vectors: tuple[str, ...]
     numbers: Mapping[tuple[str, int], object]

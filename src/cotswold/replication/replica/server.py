@@ -30,7 +30,7 @@ from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState
 from cotswold.replication.replica.claims import ClaimsSender
 from cotswold.replication.replica.follower_progress import PeerActivity
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.lease import Lease
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -109,7 +109,7 @@ class ReplicaServer(Generic[Values]):
         return tuple(
             (name, copy.group.term)
             for name, copy in self.copies.items()
-            if copy.role is Role.PRIMARY and copy.fence <= copy.group.term
+            if copy.role is ReplicaRole.PRIMARY and copy.fence <= copy.group.term
         )
 
     @property
@@ -120,7 +120,7 @@ class ReplicaServer(Generic[Values]):
             (name, copy.fence)
             for name, copy in self.copies.items()
             if copy.fence > copy.group.term
-            and (copy.role in (Role.PRIMARY, Role.SECONDARY) or copy.group.primary == self.name)
+            and (copy.role in (ReplicaRole.PRIMARY, ReplicaRole.SECONDARY) or copy.group.primary == self.name)
         )
 
     def under_replicated(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
@@ -324,7 +324,7 @@ class ReplicaServer(Generic[Values]):
         copy = self.copies.get(message.bucket)
         if copy is None:
             return [Send(sender, NotPrimary(message.bucket, 0, ""))]
-        if copy.role is not Role.PRIMARY:
+        if copy.role is not ReplicaRole.PRIMARY:
             return [Send(sender, copy.not_primary())]
         if message.term < copy.group.incarnation:
             return [Send(sender, NotPrimary(message.bucket, copy.group.term, self.name))]

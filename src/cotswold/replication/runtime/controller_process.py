@@ -34,7 +34,7 @@ from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.names import pair_key
 from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import COORDINATOR, Assign, Heartbeat, RunStatus, Send, StatusReply
-from cotswold.wire.lifecycle import EventReport, PeerAddresses, ServerReady, Stop
+from cotswold.wire.lifecycle import EventReport, PeerAddresses, ServerReady, StopProcess
 from cotswold.wire.messenger import Messenger, Received, Reconnector
 
 _TICK_SECONDS = 0.02
@@ -201,7 +201,7 @@ class ControllerProcess:
 
     def _attend(self, event: object) -> bool:
         match event:
-            case Received(sender, Stop()) if sender == COORDINATOR:
+            case Received(sender, StopProcess()) if sender == COORDINATOR:
                 return False
             case Received(sender, message) if isinstance(message, _RECEIVED):
                 self._on_message(sender, cast(FromServers, message), time.monotonic())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.wire import (
-    Draining,
+    DrainStatus,
 )
 
 
@@ -23,7 +23,7 @@ class DrainProgress:
     """Servers about which no controller has replied."""
 
     @classmethod
-    def of(cls, replies: Mapping[str, Draining | None]) -> DrainProgress:
+    def of(cls, replies: Mapping[str, DrainStatus | None]) -> DrainProgress:
         """Return the progress from the last reply about each server."""
         unknown = tuple(name for name, said in replies.items() if said is None)
         return cls(sum(said.left for said in replies.values() if said is not None), unknown)

@@ -64,7 +64,7 @@ from cotswold.transport.token_rotation import TokenRotation
 from cotswold.wire import (
     COORDINATOR,
     Drain,
-    Draining,
+    DrainStatus,
     NotLeader,
     RunDescription,
     RunDescriptionRequest,
@@ -73,7 +73,7 @@ from cotswold.wire import (
     StatusReply,
     StatusRequest,
 )
-from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, Stop
+from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, StopProcess
 from cotswold.wire.messenger import Messenger, Received, Reconnector
 from cotswold.words import counted
 
@@ -197,7 +197,7 @@ class HostSupervisor:
     def drain(self, seconds: float) -> DrainProgress:
         """Have servers of other hosts take over the replicas of this host, while its servers keep running.
         Stop after ``seconds``, or when there is no progress."""
-        heard: dict[str, Draining | None] = {
+        heard: dict[str, DrainStatus | None] = {
             name: None for name, life in self._names.items() if life in self._disks.disks
         }
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
@@ -210,7 +210,7 @@ class HostSupervisor:
                 wanted = [Drain(name, deadline - now) for name in more]
                 self._messenger.deliver([Send(to, each) for each in wanted for to in self._controllers])
             said = self._receive_event(_TICK_SECONDS)
-            if not isinstance(said, Draining) or said.server not in heard:
+            if not isinstance(said, DrainStatus) or said.server not in heard:
                 continue
             before, heard[said.server] = heard[said.server], said
             if said != before or said.copying:  # a copy may take long
@@ -223,7 +223,7 @@ class HostSupervisor:
         """Stop all processes; servers first finish writing to their disks."""
         told, deadline = set[str](), time.monotonic() + _END_SECONDS
         while (serving := self._serving & self.processes.keys()) and time.monotonic() < deadline:
-            told |= {name for name in serving - told if self._messenger.send(name, Stop())}
+            told |= {name for name in serving - told if self._messenger.send(name, StopProcess())}
             match self._messenger.receive(0.05):
                 case Ready(descriptor):
                     self._process_group.reap(descriptor, time.monotonic())
@@ -303,7 +303,7 @@ class HostSupervisor:
         for disk in sorted(before - drained - {*self._names.values()}):
             self._backoffs[disk].restart_at = time.monotonic()
         for name in [name for name, disk in self._names.items() if disk in drained]:
-            self._messenger.send(name, Stop())  # repeated with each reply, as a message may be lost
+            self._messenger.send(name, StopProcess())  # repeated with each reply, as a message may be lost
             if disk_of(name) not in before:
                 back = f"`cotswold cluster drain {disk_of(name)} --back`"
                 said = f"{name} was drained and has no copies: its process ends, until {back} starts another"

@@ -63,7 +63,7 @@ from cotswold.wire.lifecycle import (
     PeerAddresses,
     ServerReady,
     ServerReportRequest,
-    Stop,
+    StopProcess,
 )
 from cotswold.wire.messenger import AnyMessage, Messenger, Received, Reconnector
 from cotswold.wire.names import run_of
@@ -204,7 +204,7 @@ class ReplicaServerProcess:
     def _attend(self, event: object) -> bool:
         """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
-            case Received(sender, Stop()) if sender == COORDINATOR:
+            case Received(sender, StopProcess()) if sender == COORDINATOR:
                 return False
             case Received(sender, message):
                 self._on_message(sender, message)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.replication.replica.bucket_replica import BucketReplica
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
@@ -23,7 +23,7 @@ from cotswold.wire.lifecycle import (
     BucketRoles,
     FlushBacklog,
     NetworkTraffic,
-    ReplicaStatus,
+    BucketReplicaStatus,
     ServerCounters,
     ServerReport,
 )
@@ -61,7 +61,7 @@ def server_counts(
 ) -> ServerCounters:
     """Return the counters of a server; of one run, if named."""
     own = [each for name, each in machine.copies.items() if run in ("", run_of(name))]
-    led = [each for each in own if each.role is Role.PRIMARY]
+    led = [each for each in own if each.role is ReplicaRole.PRIMARY]
     lag = max((behind for each in led for behind in each.lag.values()), default=0)
     counts = work.counts(machine.name, [each.state.updates for each in led], refused)
     short = machine.under_replicated(lambda name: run in ("", run_of(name)))
@@ -78,7 +78,7 @@ def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessag
     """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
     lead it."""
     copy = machine.copies.get(bucket)
-    if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
+    if copy is None or copy.role is not ReplicaRole.PRIMARY or not copy.is_acting(time.monotonic()):
         return ()
     change, numbers = copy.state.save(-1)
     group, index, vectors = copy.group, copy.state.index, tuple(copy.state.vectors)
@@ -89,9 +89,9 @@ def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessag
     )
 
 
-def _status(copy: BucketReplica[Array]) -> ReplicaStatus:
-    is_primary = copy.role is Role.PRIMARY
-    return ReplicaStatus(
+def _status(copy: BucketReplica[Array]) -> BucketReplicaStatus:
+    is_primary = copy.role is ReplicaRole.PRIMARY
+    return BucketReplicaStatus(
         copy.bucket,
         copy.role.value,
         copy.group.term,

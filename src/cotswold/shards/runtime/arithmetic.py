@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_each, apply_factors
+from cotswold.ops.updates import FactorPush, Kind, Queue, UpdateRule, apply_each, apply_factors
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.optim.vectors import deterministic_blas
 from cotswold.shards.core.admission import ReceivedFactors, ShardUpdates
@@ -207,7 +207,7 @@ class NumpyArithmetic:
 
 
 def _queue(
-    update: Update, one: ShardUpdates[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
+    update: UpdateRule, one: ShardUpdates[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
 ) -> Queue:
     kept = one.state_vectors[0] if one.state_vectors else None
     return Queue(update, one.weights, kept, [sign * each for each in factors], pushes)
@@ -232,8 +232,8 @@ def _squares(values: Array) -> float:
 
 
 @lru_cache(maxsize=256)
-def _update(rule: Rule, columns: int, unit_norm: bool) -> Update:
-    return Update(_kind(rule), _constant(rule), columns, unit_norm)
+def _update(rule: Rule, columns: int, unit_norm: bool) -> UpdateRule:
+    return UpdateRule(_kind(rule), _constant(rule), columns, unit_norm)
 
 
 def _kind(rule: Rule) -> Kind:

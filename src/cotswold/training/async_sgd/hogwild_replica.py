@@ -30,7 +30,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
-    Block,
+    MemoryBlock,
     Call,
     ForkServer,
     Process,
@@ -95,7 +95,7 @@ class Shared:
         handed = torch.int64.itemsize * samples * targets + torch.float32.itemsize * samples * inputs
         size = (1 + processes) * row + (processes + samples) * torch.int64.itemsize + handed
         try:
-            block, descriptor = Block.new(0, size)
+            block, descriptor = MemoryBlock.new(0, size)
         except (AttributeError, OSError) as error:
             raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
         os.close(descriptor)
@@ -118,7 +118,7 @@ class Handed:
 
     is_augmented = False
 
-    def __init__(self, block: Block, offset: int, samples: int, served: Served) -> None:
+    def __init__(self, block: MemoryBlock, offset: int, samples: int, served: Served) -> None:
         """``samples`` is the capacity; the memory starts ``offset`` bytes into the block."""
         self._shape, self._samples = served.shape, samples
         kind, width = (torch.float32, served.targets) if served.targets else (torch.int64, 1)

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from cotswold.data import Augmentation, Store
-from cotswold.data.loading.batching import BatchRequest
+from cotswold.data.loading.batching import BatchRows
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import DatasetView, said
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -289,9 +289,9 @@ def _key(numbers: Sequence[int]) -> bytes:
     return np.asarray(numbers, np.int64).tobytes()
 
 
-def _by_epoch(numbers: Rows, count: int) -> list[BatchRequest]:
+def _by_epoch(numbers: Rows, count: int) -> list[BatchRows]:
     """Return batches of one epoch each, for indices e · n + i."""
     epochs, rows = np.divmod(numbers, count)
     ends = np.flatnonzero(np.diff(epochs)) + 1
     parts = zip(np.split(epochs, ends), np.split(rows, ends), strict=True)
-    return [BatchRequest(int(epoch[0]), own) for epoch, own in parts]
+    return [BatchRows(int(epoch[0]), own) for epoch, own in parts]

@@ -22,7 +22,7 @@ from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import RemoteBuffers
 from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
-from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
+from cotswold.replicas.accumulation import Accumulation, OwnSteps, PushedBytes
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.work import PortionSum, TensorSlot
@@ -118,7 +118,7 @@ class RankAccumulation(Accumulation, HostVectors):
         self.parts = parts_of_shards(self._rank.shapes, self._rank.every_box, shards)
         self._exchange = ShardExchange(self.parts, self._rank.number, self._rank.wire)
 
-    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
+    def close(self) -> tuple[Mapping[str, ServerUpdate], PushedBytes]:
         """Return the push to each server; shards that other ranks push are `RemoteBuffers`."""
         assert self._exchange is not None, "settle() comes before a step"
         self.closings += 1
@@ -201,6 +201,6 @@ class RankSteps:
             self._accumulation.settle([Shard(*each) for each in said.shards])  # type: ignore[arg-type]  # as JSON says it
 
 
-Closing = tuple[Mapping[str, ServerUpdate], Pushed]
+Closing = tuple[Mapping[str, ServerUpdate], PushedBytes]
 Take = Callable[[int, Mapping[int, int]], Mapping[int, object]]
 Closed = Callable[[int, Mapping[int, object]], None]
