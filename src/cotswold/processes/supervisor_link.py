@@ -29,7 +29,7 @@ class SupervisorLink:
     _last: float = float("-inf")
 
     @property
-    def address(self) -> str:
+    def reconnect_address(self) -> str:
         """Address that is called repeatedly; empty if it is called once."""
         return self.address if self._can_reconnect else ""
 

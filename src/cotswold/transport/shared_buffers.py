@@ -81,15 +81,15 @@ class BufferReceiver:
 
     def views(self, block: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
         """The buffers in a block; raise MalformedError if they exceed it."""
-        block = self._blocks.get(block.number)
-        if block is None:
-            block = _mapped(self._process, block)
-            self._blocks[block.number] = block
+        mapped = self._blocks.get(block.number)
+        if mapped is None:
+            mapped = _mapped(self._process, block)
+            self._blocks[block.number] = mapped
         starts, count = block_offsets(sizes)
-        if count > block.size or block.block_bytes != block.size:
+        if count > mapped.size or block.block_bytes != mapped.size:
             raise MalformedFrameError("buffers exceed their block")
         # an object of this message only, which lives as long as any view or tensor of it
-        owner = (ctypes.c_char * count).from_buffer(block.memory)
+        owner = (ctypes.c_char * count).from_buffer(mapped.memory)
         weakref.finalize(owner, self._read.append, (self._name, block.number)).atexit = False
         whole = memoryview(owner).cast("B")
         return [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]

@@ -15,7 +15,7 @@ def added(nodes: dict[Node, str]) -> str | None:
     """Sums as words, so that every bracket shows."""
     tree = SumTree[str](lambda left, right: f"({left}+{right})")
     for node, words in nodes.items():
-        tree.add(node, words)
+        tree.insert(node, words)
     return tree.total()
 
 
@@ -28,7 +28,7 @@ def test_the_sum_depends_on_the_set_of_portions_alone(portions: set[int], seed: 
     runs = SumTree[str](lambda left, right: f"({left}+{right})")  # somebody else added some of them before
     half = shuffled[: len(shuffled) // 2]
     for node, words in half:
-        runs.add(node, words)
+        runs.insert(node, words)
     mixed = [*runs.nodes.items(), *shuffled[len(half) :]]
     random.shuffle(mixed)
     assert added(dict(mixed)) == added(leaves)

@@ -182,13 +182,13 @@ def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by
     together = arithmetic.contiguous(rows)
     assert [len(arithmetic.write_all(each)) for each in (rows, together, together[:2])] == [3, 1, 2]
     for values in (rows, together):
-        for read in (arithmetic.read_all, arithmetic.read_all):
+        for read in (arithmetic.read_all, arithmetic.borrow_all):
             rest = [*arithmetic.write_all(values), b"more"]
             buffers = iter(rest)
             found = read(buffers, [16, 32, 16])
             assert all(np.array_equal(one, other) for one, other in zip(found, rows, strict=True))
             assert next(buffers) == b"more"
-    taken = arithmetic.read_all(iter(arithmetic.write_all(together)), [16, 32, 16])
+    taken = arithmetic.borrow_all(iter(arithmetic.write_all(together)), [16, 32, 16])
     copied = arithmetic.read_all(iter(arithmetic.write_all(taken)), [16, 32, 16])
     together[1][:] = 0.0
     assert not taken[1].any() and copied[1].any(), "what is taken is the message's memory"

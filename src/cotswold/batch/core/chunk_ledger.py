@@ -58,7 +58,7 @@ class PortionLedger:
     """Portions that must still be counted: wanted or claimed."""
     _claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
     """Claims by portion, then session; no entry for a portion without claims."""
-    _claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
+    _session_claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
     """Claims by session, then grant."""
     _computed: int = 0
     """Number of portions that some session has computed and that do not count yet."""
@@ -105,11 +105,11 @@ class PortionLedger:
 
     def claims_of(self, session: int) -> list[Claim]:
         """Return the claims of the session, in the order of its grants."""
-        return list(self._claims.get(session, {}).values())
+        return list(self._session_claims.get(session, {}).values())
 
     def claim_of(self, session: int, grant: int) -> Claim | None:
         """Return the claim behind a grant; None once it is settled or lost."""
-        return self._claims.get(session, {}).get(grant)
+        return self._session_claims.get(session, {}).get(grant)
 
     # --- events ---
 
@@ -118,10 +118,10 @@ class PortionLedger:
         others = self._claims.setdefault(portion, {})
         assert portion in self._missing, f"portion {portion} is claimed but not wanted"
         assert session not in others, f"session {session} claims portion {portion} twice"
-        assert grant not in self._claims.get(session, {}), f"grant {grant} of session {session} is used twice"
+        assert grant not in self._session_claims.get(session, {}), f"grant {grant} of session {session} is used twice"
         claim = Claim(session, portion, grant, is_isolated, now)
         others[session] = claim
-        self._claims.setdefault(session, {})[grant] = claim
+        self._session_claims.setdefault(session, {})[grant] = claim
 
     def compute(self, session: int, grant: int, number: int) -> bool:
         """Record that the portion of a grant is in the session's sum.
@@ -151,7 +151,7 @@ class PortionLedger:
     def drop_session(self, session: int) -> list[int]:
         """Release all grants of an ended session; return the freed portions in the order of their grants."""
         freed = [self.release(session, claim.grant) for claim in self.claims_of(session)]
-        assert session not in self._claims, f"session {session} still has claims"
+        assert session not in self._session_claims, f"session {session} still has claims"
         return [portion for portion in freed if portion is not None]
 
     def offer(self, name: SumName, portions: Sequence[int]) -> bool:
@@ -186,14 +186,14 @@ class PortionLedger:
     def _add(self, claim: Claim) -> None:
         before = self.is_summed(claim.portion)
         self._claims[claim.portion][claim.session] = claim
-        self._claims[claim.session][claim.grant] = claim
+        self._session_claims[claim.session][claim.grant] = claim
         self._computed += self.is_summed(claim.portion) - before
 
     def _remove(self, claim: Claim) -> None:
         before = self.is_summed(claim.portion)
         for index, first, second in (
             (self._claims, claim.portion, claim.session),
-            (self._claims, claim.session, claim.grant),
+            (self._session_claims, claim.session, claim.grant),
         ):
             del index[first][second]
             if not index[first]:

@@ -305,7 +305,7 @@ class EvaluationRun(PortionGranter):
             return [Send(member.name, SumOutcome(member.session, self.number, pushed.number, accepted=True))]
         if not self._is_reducing(member, pushed.attempt):
             return []
-        who = self.reductions.members
+        who = self.reductions.contributors
         accepted = self.ledger.offer(name, tuple(sorted(who)))
         assert accepted, f"reduction {pushed.attempt} has portions that already count"
         results = {

@@ -40,12 +40,12 @@ def choose_sums(
         sums.setdefault(SumName(claim.session, claim.number), []).append(claim.portion)
     found: dict[SumName, tuple[int, ...]] = {}
     covered: set[int] = set()
-    for name, portions in sorted(
+    for name, summed in sorted(
         sums.items(), key=lambda each: (each[0].session in suspected, -len(each[1]), each[0])
     ):
-        if covered.isdisjoint(portions):
-            found[name] = tuple(sorted(portions))
-            covered.update(portions)
+        if covered.isdisjoint(summed):
+            found[name] = tuple(sorted(summed))
+            covered.update(summed)
     return ReductionMembers(dict(sorted(found.items())), tuple(sorted(set(portions) - covered)))
 
 
@@ -116,7 +116,7 @@ class Reductions:
         return told is not None and told.attempt == attempt
 
     @property
-    def members(self) -> dict[int, Member]:
+    def contributors(self) -> dict[int, Member]:
         """Member whose sum contains each portion of the newest reduction."""
         return {
             portion: self.members.of[session]

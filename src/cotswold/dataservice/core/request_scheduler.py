@@ -155,7 +155,7 @@ class RequestScheduler:
         """Request a batch, to be delivered after those requested before."""
         assert request.number not in self._requests, f"request {request.number} is a duplicate"
         assert self.room, "the window is full"
-        if all(request.reply for request in self._requests.values()):
+        if all(each.reply for each in self._requests.values()):
             self._message_at = self._batch_at = now
         self._requests[request.number] = _Request(request)
         return self._assign(self._requests[request.number], now)

@@ -208,7 +208,6 @@ class _Stream:
 
     def epoch_of(self, number: int) -> _Epoch:
         """The epoch of a number; the current one for -1."""
-        number = number
         if number < 0:
             on = self.epochs.get(self.newest)
             number = self.newest if on is not None and not on.is_finished else self.newest + 1

@@ -160,7 +160,7 @@ class PoolCoordinator(ServerSupervision):
         """The reason why it cannot continue."""
 
     @property
-    def exit_reasons(self) -> Mapping[str, str]:
+    def exits(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
         return dict(self._exit_reasons)
 
@@ -260,7 +260,7 @@ class DataPool:
             return PoolStatus(
                 server_lines(machine.servers, process_group),
                 tuple(_trainer(machine.trainers[name].join) for name in sorted(machine.trainers)),
-                self._coordinator.exit_reasons,
+                self._coordinator.exits,
                 process_group.replaced,
                 dict(self._coordinator.messenger.endpoint.rejections),
                 machine.shared_epochs.accounts,

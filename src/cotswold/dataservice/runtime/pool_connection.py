@@ -211,7 +211,7 @@ class PoolConnection:
                 self._ticked = now
                 sends += self._machine.tick(now)
                 trouble = self._machine.failure(now)
-            error = self._error(trouble) if trouble else None
+            error = self._failure_error(trouble) if trouble else None
             while self._outbox:
                 sends += self._outbox.popleft()
         if addresses != self._connected:
@@ -222,7 +222,7 @@ class PoolConnection:
         if error is not None:
             self._fail(error)
 
-    def _error(self, failure: str) -> CotswoldError:
+    def _failure_error(self, failure: str) -> CotswoldError:
         """The error, with a remedy."""
         if self._machine.wants_other_store:
             return UserError(f"{failure}; use the recipe, or the store, of {self._pool_text}")

@@ -63,7 +63,7 @@ class LenderCoordinator(ServerSupervision):
         self._head_lost: tuple[float, str] | None = None
 
     @property
-    def exit_reasons(self) -> Mapping[str, str]:
+    def exits(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
         return dict(self._exit_reasons)
 
@@ -144,7 +144,7 @@ class RemoteServers:
         return PoolStatus(
             server_lines(spoken.offers, process_group),
             (),
-            spoken.exit_reasons,
+            spoken.exits,
             process_group.replaced,
             refused,
         )

@@ -81,7 +81,7 @@ class AdminClient:
         """``controllers``: HOST or HOST:PORT of each; ``report`` is called with a sentence if a reply takes
         longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
-        self._addresses, self._wait_seconds, self._report = tuple(controllers), wait_seconds, report
+        self._controller_addresses, self._wait_seconds, self._report = tuple(controllers), wait_seconds, report
         self._messenger = RoutedMessenger(
             Endpoint(TokenRotation(tokens).ring, name),
             controllers_at(controllers),
@@ -264,7 +264,7 @@ class AdminClient:
                     return message
                 case _:
                     pass
-        places, lost = addresses_by_name(self._addresses), self._messenger.calls.lost
+        places, lost = addresses_by_name(self._controller_addresses), self._messenger.calls.lost
         if following := self._messenger.calls.followers:
             why = no_leader_text(places, lost, following)
             raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")

@@ -71,7 +71,7 @@ class DrainManager:
         self._view.servers.set_drained(server, True, now)
         return True
 
-    def end(self, server: str) -> bool:
+    def forget(self, server: str) -> bool:
         """Record that a server exited or is silent; True if a drain had left it without replicas. A drain
         requested by its host is over."""
         drain = self._of.get(server)

@@ -320,7 +320,7 @@ class LeaderState:
             self.view.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _on_exit(self, ended: ServerExited, now: float) -> None:
-        was_drained = self._drains.end(ended.server)
+        was_drained = self._drains.forget(ended.server)
         if self.view.servers.record_exit(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
             self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
@@ -337,7 +337,7 @@ class LeaderState:
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per retry interval."""
         for known in self.view.servers.take_expired(now):
-            self._drains.end(known.name)
+            self._drains.forget(known.name)
             last, recent = known.last_heartbeat, _DEAF * self.control.lease_seconds
             is_heard = last is not None and now - last < recent
             why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"

@@ -136,14 +136,14 @@ class Database:
                 self._swap(self._sibling_path("new"))
         # a killed process may have left a new database without its first files
         if not any(any(self._folder.glob(each)) for each in _DATA):
-            self._open, self.refusal = self._open(AccessType.read_write(), _options(is_new=True)), None
+            self._open, self.refusal = self._open_database(AccessType.read_write(), _options(is_new=True)), None
             return
         try:
             check_manifest(self._folder)
         except (RecordError, FileNotFoundError) as error:
             raise self.damage(error) from error
         try:
-            self._open, self.refusal = self._open(AccessType.read_write(), _options()), None
+            self._open, self.refusal = self._open_database(AccessType.read_write(), _options()), None
             with suppress(OSError):  # an old seal does not mention the new manifest
                 seal_manifest(self._folder)
         except CorruptError as error:
@@ -152,11 +152,11 @@ class Database:
             self._open = self._open_to_read()
         except DiskFullError as error:
             self.refusal = error
-            self._open = self._open(AccessType.read_only(False), _options())
+            self._open = self._open_database(AccessType.read_only(False), _options())
 
     def _open_to_read(self) -> Rdict:
         try:
-            return self._open(AccessType.read_only(False), _options(is_paranoid=False))
+            return self._open_database(AccessType.read_only(False), _options(is_paranoid=False))
         except CorruptError as error:
             raise self.damage(error) from error
 
@@ -226,7 +226,7 @@ class Database:
             raise MachineError(f"{self._folder} is closed; open it again")
         return self._open
 
-    def _open(self, access: AccessType, options: Options) -> Rdict:
+    def _open_database(self, access: AccessType, options: Options) -> Rdict:
         with self._errors():
             return Rdict(str(self._folder), options, access_type=access)
 

@@ -126,7 +126,7 @@ class BucketReplica(GroupMember[Values]):
         new = [self._answering(each) for each in sends if each not in self._pending_replies]
         keys = self._pending_replies.add(new, index)
         told = [*(self._replicate(now) if is_different else []), *self._commit(now)]
-        self._pending_replies.add(keys, self.state.snapshot_reply)
+        self._pending_replies.hold(keys, self.state.snapshot_reply)
         return told
 
     def _answering(self, send: Send) -> Send:

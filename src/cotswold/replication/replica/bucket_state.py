@@ -167,8 +167,8 @@ class BucketState(Generic[Values]):
     def changes_since(self, index: int) -> Delta:
         """Return the changes since an index; everything since -1."""
         books = self._updates.metadata
-        shards = tuple(number for number, index in self._shards.items() if index > index)
-        sessions = [number for number, index in self._sessions.items() if index > index]
+        shards = tuple(number for number, newest in self._shards.items() if newest > index)
+        sessions = [number for number, newest in self._sessions.items() if newest > index]
         vectors = self._server.vectors
         names, write = tuple(vectors), self._arithmetic.write_all
         places = [self._position[number] for number in shards]
@@ -291,7 +291,7 @@ class BucketState(Generic[Values]):
         own = [sizes[place] for place in places]
         read = self._arithmetic.read_all
         if len(prepare.names) * self._size <= _MAX_BORROWED_BYTES:
-            read = self._arithmetic.read_all
+            read = self._arithmetic.borrow_all
             self._borrowed.update(places)
             self._borrowed_long.difference_update(places)
         vectors, buffers = self._server.vectors, iter(prepare.buffers)

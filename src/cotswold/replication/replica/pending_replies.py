@@ -43,7 +43,7 @@ class PendingReplies:
         self._of.update(new)
         return list(new)
 
-    def add(self, keys: Iterable[object], wrap: Callable[[Send], Send]) -> None:
+    def hold(self, keys: Iterable[object], wrap: Callable[[Send], Send]) -> None:
         """Replace those of these replies that still wait by a copy from `wrap`."""
         for key in keys:
             if key in self._of:

@@ -190,7 +190,7 @@ class ControllerProcess:
         self._ticked = now
         for sentence in self._supervisor_link.tick((self._endpoint,), now):
             self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))
-        self._reconnector.connect({COORDINATOR: self._supervisor_link.address})
+        self._reconnector.connect({COORDINATOR: self._supervisor_link.reconnect_address})
         self._deliver(self._machine.tick(now))
         for event in self._machine.take_events():
             self._messenger.send(COORDINATOR, EventReport(event.kind, event.name, event.sentence))

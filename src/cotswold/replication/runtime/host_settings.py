@@ -90,7 +90,7 @@ class HostSettings:
         return next((each for each in map(parse_controller, self.controllers) if each[0] == self.at), None)
 
     @property
-    def has_controller(self) -> bool:
+    def has_metadata(self) -> bool:
         """True if the metadata are in this host's folder."""
         return self.place is None and self.controller is not None
 
@@ -103,7 +103,7 @@ class HostSettings:
 def recover_metadata(settings: HostSettings) -> str:
     """Rebuild lost metadata, and return what was done, in words; empty if nothing was."""
     disks = settings.folder / DISKS_FOLDER
-    if not settings.has_controller or settings.flush_seconds is None or not disks.is_dir():
+    if not settings.has_metadata or settings.flush_seconds is None or not disks.is_dir():
         return ""
     from cotswold.replication.disk_recovery import recover_alone
 
@@ -116,7 +116,7 @@ def recover_metadata(settings: HostSettings) -> str:
 def require_metadata(settings: HostSettings) -> None:
     """Raise MachineError if the metadata were lost while in use: the next controller would begin another
     cluster."""
-    if not settings.has_controller or settings.flush_seconds is None:
+    if not settings.has_metadata or settings.flush_seconds is None:
         return
     from cotswold.replication.disk_recovery import is_sound
 

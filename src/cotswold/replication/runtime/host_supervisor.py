@@ -141,7 +141,7 @@ class HostSupervisor:
             self._reported_at = 0.0
             if said := recover_metadata(settings):
                 self._on_event("state", settings.prefix, said)
-            is_new = settings.has_controller and not (settings.folder / METADATA_FILE).exists()
+            is_new = settings.has_metadata and not (settings.folder / METADATA_FILE).exists()
             self._disks = ServerNames(settings.folder, settings.prefix, settings.servers, is_new=is_new)
             refuse_foreign_disks(settings, self._disks)
             self._begin()

@@ -344,7 +344,7 @@ class ReplicaServerProcess:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._controller_reconnector.connect({**self._controllers, COORDINATOR: self._supervisor_link.address})
+        self._controller_reconnector.connect({**self._controllers, COORDINATOR: self._supervisor_link.reconnect_address})
         self._peer_reconnector.connect(self._peers)
         for sentence in self._supervisor_link.tick(self._endpoints.endpoints, now):
             self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))

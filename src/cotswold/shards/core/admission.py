@@ -191,7 +191,7 @@ class Admission(Generic[Values]):
         factored = self._tensors(update)
         try:
             activations = {
-                tensor: (self._arithmetic.read(buffer, count * self._activation_count(tensor, rows)), rows)
+                tensor: (self._arithmetic.borrow(buffer, count * self._activation_count(tensor, rows)), rows)
                 for (tensor, (count, rows)), buffer in zip(
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -203,7 +203,7 @@ class Admission(Generic[Values]):
                     seen = activations[shard.tensor]
                     found.append(self._factored(update, shard, count, buffer, *seen, weights[number]))
                 else:
-                    found.append(self._arithmetic.read(buffer, shard.stop - shard.start))
+                    found.append(self._arithmetic.borrow(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise UpdateRejectedError("length", str(error)) from error
         place = self._updates.first_not_finite(found)  # nor numbers whose squares overflow in a rule
@@ -226,11 +226,11 @@ class Admission(Generic[Values]):
     ) -> Values | ReceivedFactors[Values]:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
         if product is not None:
-            errors = self._arithmetic.read(buffer, examples * product.errors(first, stop))
+            errors = self._arithmetic.borrow(buffer, examples * product.errors(first, stop))
             gradient = product.gradient(errors, activations, (first, stop), seen_by)
         else:
             factors = ReceivedFactors(
-                self._arithmetic.read(buffer, examples * (stop - first)), activations, examples
+                self._arithmetic.borrow(buffer, examples * (stop - first)), activations, examples
             )
             if not update.decay:
                 return factors

@@ -56,7 +56,7 @@ class Arithmetic(Protocol[Values]):
         """Return a copy of a received buffer. Raise ValueError if it does not hold ``size`` numbers."""
         ...
 
-    def read(self, buffer: object, size: int) -> Values:
+    def borrow(self, buffer: object, size: int) -> Values:
         """Return a received buffer, read-only; it may stay in the message's memory and keep it alive.
 
         Raise ValueError if it does not hold ``size`` numbers.
@@ -87,7 +87,7 @@ class Arithmetic(Protocol[Values]):
         """Read the next buffers of `write_all` for shards of these sizes, as `read` does."""
         ...
 
-    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
         """Read the same buffers as `read` does."""
         ...
 
@@ -282,7 +282,7 @@ class ShardServer(Generic[Values]):
             if sums.open.gradient:
                 pending = sums.pending.pop(name)  # a sum is accepted only after every shard has it
                 if pending.node is not None:
-                    self._tree.add(pending.node, pending.values)
+                    self._tree.insert(pending.node, pending.values)
                 else:
                     sums.total = (
                         pending.values if sums.total is None else self._add(sums.total, pending.values)

@@ -40,7 +40,7 @@ class SumTree(Generic[Values]):
     """Returns the sum of the left and the right half; may use the memory of either."""
     nodes: dict[Node, Values] = field(default_factory=dict)
 
-    def add(self, node: Node, values: Values) -> Node:
+    def insert(self, node: Node, values: Values) -> Node:
         """Add the sum of a complete node; return the node that now contains it."""
         assert node not in self.nodes, f"{node} was added twice"
         while (other := self.nodes.pop(sibling(node), None)) is not None:

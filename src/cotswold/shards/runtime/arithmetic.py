@@ -47,7 +47,7 @@ class NumpyArithmetic:
             )
         return np.frombuffer(buffer, self._dtype).copy()
 
-    def read(self, buffer: object, size: int) -> Array:
+    def borrow(self, buffer: object, size: int) -> Array:
         """Return a received buffer, read-only, in the message's memory if its alignment allows.
 
         Raise ValueError if it is not a vector of this size.
@@ -93,9 +93,9 @@ class NumpyArithmetic:
         """Return copies; raise ValueError if the buffers have other sizes."""
         return self._each(self.read, buffers, sizes)
 
-    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
         """Return the values in the message's memory, as `read`."""
-        return self._each(self.read, buffers, sizes)
+        return self._each(self.borrow, buffers, sizes)
 
     def _each(
         self, read: Callable[[object, int], Array], buffers: Iterator[object], sizes: Sequence[int]

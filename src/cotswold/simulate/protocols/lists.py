@@ -37,7 +37,7 @@ class ListArithmetic:
             raise ValueError(f"not {size} numbers")
         return list(cast(tuple[float, ...], buffer))
 
-    def read(self, buffer: object, size: int) -> list[float]:
+    def borrow(self, buffer: object, size: int) -> list[float]:
         """Return the vector in a message, read-only."""
         return ReadOnlyList(self.read(buffer, size))
 
@@ -75,7 +75,7 @@ class ListArithmetic:
         whole = self.read(first, sum(sizes))
         return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
-    def read_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
         """Return the vectors in one buffer for all, or in one each, read-only."""
         return [ReadOnlyList(each) for each in self.read_all(buffers, sizes)]
 
