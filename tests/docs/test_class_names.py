@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "src" / "cotswold"
 TABLES = PACKAGE / "recipe" / "schema"
 """Recipe tables are called like what they configure."""
-SHARED = frozenset(())
+SHARED: frozenset[str] = frozenset()
 """Names that several classes have; add none."""
 
 

@@ -153,7 +153,7 @@ class ReplicaMonitor:
         """Record a message of a replica or a server."""
         if isinstance(message, ServerCounters):
             server = self._servers.setdefault(message.server, _ServerRecord())
-            leads = None if message.roles is None else (message.roles.leads, message.parts.term)
+            leads = None if message.roles is None else (message.roles.leads, message.roles.term)
             before = 0 if server.counts is None else server.counts.updates
             # other servers' counts were added or removed
             if leads != server.leads or message.updates < before:

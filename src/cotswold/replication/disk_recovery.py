@@ -236,7 +236,7 @@ def _cluster_without_runs(state: Path) -> str | None:
     """Return the cluster's name in sound metadata without runs, as created after a loss; None if there are
     runs."""
     with closing(MetadataLocation(sqlite=str(state.absolute())).open()) as opened:
-        if opened.read(BUCKETS, limit=1) or opened.read(RUNS, most=1):
+        if opened.read(BUCKETS, limit=1) or opened.read(RUNS, limit=1):
             return None
         return opened.read(CLUSTER).get(CLUSTER, "")
 

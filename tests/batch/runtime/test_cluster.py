@@ -175,7 +175,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
         assert again.value == pytest.approx(first.value, rel=1e-13)
         portions = cluster.counted(first.patterns)
         assert sum(len(cluster.portion_patterns(each)) for each in portions) == first.samples
-        part = cluster.subset(first.patterns, 0.2)
+        part = cluster.part(first.patterns, 0.2)
         assert cluster.evaluate("x", "g", patterns=part).samples < 0.3 * first.samples
         assert set(cluster.counted(part)) < set(portions)
         other = cluster.evaluate("x", "g")
@@ -192,7 +192,7 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
 def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
     seen: list[ClusterStatus] = []
     with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
-        part = cluster.subset(cluster.evaluate("x", None).patterns, 0.3)
+        part = cluster.part(cluster.evaluate("x", None).patterns, 0.3)
         cluster.watch(seen.append)
         cluster.evaluate("x", "g", patterns=part)
         samples = 20 * len(cluster.counted(part))

@@ -48,7 +48,7 @@ def test_batches_are_handed_out_in_the_order_in_which_they_were_wanted() -> None
     found.receive("a", made("a", 2), 0.1)
     assert found.take_next() is None
     found.receive("a", made("a", 1), 0.1)
-    assert [found.take_next(), found.take_next(), found.take()] == [made("a", 1), made("a", 2), None]
+    assert [found.take_next(), found.take_next(), found.take_next()] == [made("a", 1), made("a", 2), None]
 
 
 def test_an_answer_that_comes_twice_is_dropped() -> None:

@@ -107,7 +107,7 @@ def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
     asking = replace(ASKING, batches_per_request=1)
     with (
         served(store, fork_server) as (pool, token),
-        DataClient(token, pool.address, asking=asking) as client,
+        DataClient(token, pool.address, request_settings=asking) as client,
     ):
         found = list(client.batches(DatasetView("train"), iter(wanted), sample_bytes))
     assert [len(labels) for _, labels in found] == [1] + [20] * 12

@@ -94,7 +94,7 @@ def served(
 def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings = ASKING) -> Iterator[Reader]:
     """A reader that takes from the pool."""
     with ExitStack() as held:
-        client = held.enter_context(DataClient(token, pool.address, store=store.identity, asking=asking))
+        client = held.enter_context(DataClient(token, pool.address, store=store.identity, request_settings=asking))
         shape = store.shape
         feed = ServedFeed(
             client,

@@ -31,7 +31,7 @@ class Server:
         self.freezes = True
 
     def obey(self, order: CoordinatorState, saved: int | None = None) -> CoordinatorStateAck:
-        self.sessions.live(dict(order.sessions), 0, is_under_way=False)
+        self.sessions.set_live(dict(order.sessions), 0, is_freezing=False)
         self.sessions.settle(order.settled)
         frozen = order.checkpoint if self.freezes else 0
         return CoordinatorStateAck(

@@ -272,7 +272,7 @@ class BatchCluster:
         self._contents.ran(after)
         return self._counted(done, patterns)
 
-    def subset(self, patterns: str, fraction: float) -> str:
+    def part(self, patterns: str, fraction: float) -> str:
         """Return the name of a fraction of a set; see `optim.Objective.part`.
 
         Args:

@@ -319,8 +319,8 @@ def open_client(
         host=local_address(found),
         encrypt=encrypt,
         ports=ports,
-        asking=settings,
-        where=f"the data servers at {host}:{port}",
+        request_settings=settings,
+        pool_text=f"the data servers at {host}:{port}",
         start_seconds=start_seconds,
         again=again,
     )

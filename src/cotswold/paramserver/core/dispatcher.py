@@ -230,7 +230,7 @@ class Dispatcher(SessionDispatcher):
     def _has_changes(self) -> bool:
         """True if servers lack something of the current state."""
         old = self._newest_state
-        new = replace(self._next_state(), settled_below=old.settled, settled_above=old.settled_above, recorded=old.recorded, recorded_at_checkpoint=old.recorded_at_checkpoint)
+        new = replace(self._next_state(), settled_below=old.settled_below, settled_above=old.settled_above, recorded=old.recorded, recorded_at_checkpoint=old.recorded_at_checkpoint)
         return replace(new, incarnations=old.incarnations) != old
 
     @property

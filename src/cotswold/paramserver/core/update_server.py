@@ -338,7 +338,7 @@ class UpdateServer(UpdateApplier[Values]):
         """Set the live sessions; queued updates of ended ones are applied, unless they are behind a
         marker."""
         checkpoint = self.metadata.coordinator_state.checkpoint
-        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.metadata.checkpoint)
+        self._sessions.set_live(names, checkpoint, is_freezing=checkpoint > self.metadata.checkpoint)
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._before_checkpoint if each.session in ended])

@@ -83,7 +83,7 @@ class CoordinatorReplies:
                 self._on_all = self._by_index.popleft()[1]
             saved = self._on_all
             self._by_index.append((index, ack.number))
-        return replace(ack, life=incarnation, saved=saved)
+        return replace(ack, incarnation=incarnation, durable_state=saved)
 
     def clear(self) -> None:
         """Discard all numbers: another replica leads."""

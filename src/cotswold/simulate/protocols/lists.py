@@ -200,7 +200,7 @@ class ListSums:
         """Add to the left vector in place."""
         return ListArithmetic().add(left, right)
 
-    def parts(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    def by_shard(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
         """Return the numbers and values of a server's shards."""
         own = [shard for shard in self._shards if shard.server == server]
         return tuple(shard.number for shard in own), tuple(

@@ -87,8 +87,8 @@ class PoolPlace:
             store=store,
             host=host_seen,
             encrypt=self.encrypt,
-            asking=asking,
-            where=self.where,
+            request_settings=asking,
+            pool_text=self.where,
         )
 
 

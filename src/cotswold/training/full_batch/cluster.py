@@ -135,7 +135,7 @@ class ClusterBackend:
 
     def part(self, patterns: str, fraction: float) -> str:
         """Return the name of a fraction of a set, as `Objective.part`."""
-        return self.cluster.subset(patterns, fraction)
+        return self.cluster.part(patterns, fraction)
 
     def _drawn(self, name: str) -> Subset:
         return Subset(self.cluster.draw_count, name, format_ranges(self.cluster.counted(name)))
