@@ -181,7 +181,7 @@ class ControllerVictim(Victim):
         """What only servers, supervisors and whoever operates them may change."""
         machine = self._machine
         servers = {name: (each.has_exited, each.is_alive) for name, each in machine.servers.of.items()}
-        return machine.election.epoch, dict(machine.groups), machine.unsettled, servers
+        return machine.election.epoch, dict(machine.groups), machine.unsettled_buckets, servers
 
     def check(self) -> None:
         """It leads, gives leases, and knows no more servers than there may be."""

@@ -32,15 +32,15 @@ CHAOS = {
 def worlds(travel: str, seed: int, **befalls: object) -> World:
     ahead = (0.1, 0.5)[seed // 2 % 2]  # two portions in a hand, or five
     if travel == "pushed":
-        return World(rules(10, seed=seed, ahead_seconds=ahead), **befalls)  # type: ignore[arg-type]  # fields of World, above
+        return World(rules(10, seed=seed, queue_seconds=ahead), **befalls)  # type: ignore[arg-type]  # fields of World, above
     if travel == "along the tree":
-        along = rules(10, seed=seed, tree=True, ahead_seconds=ahead)
+        along = rules(10, seed=seed, tree=True, queue_seconds=ahead)
         return World(along, whole=False, **befalls)  # type: ignore[arg-type]  # befalls
     if travel == "reduced":
         flush_seconds = 0.5 if seed % 2 else inf  # some hand sums over before the end
-        reduced = rules(10, seed=seed, pushes=False, flush_seconds=flush_seconds, ahead_seconds=ahead)
+        reduced = rules(10, seed=seed, pushes=False, flush_seconds=flush_seconds, queue_seconds=ahead)
         return World(reduced, keeps=True, **befalls)  # type: ignore[arg-type]  # befalls
-    hasty = rules(10, seed=seed, deadline=1.5, ahead_seconds=ahead)
+    hasty = rules(10, seed=seed, deadline=1.5, queue_seconds=ahead)
     return World(hasty, fraction=0.7, **befalls)  # type: ignore[arg-type]  # befalls
 
 

@@ -89,7 +89,7 @@ def test_a_death_gives_back_what_was_not_counted(travel: str) -> None:
 def test_short_portions_are_granted_and_told_of_several_at_a_time(travel: str) -> None:
     messages, seconds = [], []
     for ahead_seconds in (0.0, 0.1):
-        cluster = trial(travel, (0.01, 0.01), portions=400, ahead_seconds=ahead_seconds)
+        cluster = trial(travel, (0.01, 0.01), portions=400, queue_seconds=ahead_seconds)
         cluster.evaluate(0)
         before = cluster.network.messages
         seconds.append(timed(cluster, 1)[0])
@@ -241,7 +241,7 @@ def test_a_portion_that_workers_die_of_is_named() -> None:
 
 
 def test_an_evaluation_without_workers_says_so_and_goes_on_when_one_joins() -> None:
-    cluster = trial(speeds=(0.1,), portions=20, lonely_seconds=5.0)
+    cluster = trial(speeds=(0.1,), portions=20, no_worker_seconds=5.0)
     cluster.loop.after(0.5, lambda: cluster.kill(workers(cluster)[0]))
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
