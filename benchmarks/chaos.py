@@ -19,8 +19,8 @@ from measures.command import Flag, Json, command, main
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.chaos.faults import FAULTS
-from tests.chaos.lives import transcript
 from tests.chaos.run import live_copies
+from tests.chaos.runs import transcript
 
 Names = Annotated[list[str] | None, Parameter(negative=())]
 _LAST = 60

@@ -254,7 +254,9 @@ def _death(rig: Rig) -> Document:
     had = {"copies": len(known.copies), "leads": len(known.leads)}
     began, spent = rig.now, rig.begin()
     rig.tell("supervisor", ServerExited(victim, "killed by signal 9"))
-    rig.go_on(lambda: not (known.copies or rig.controller.unsettled_buckets or rig.controller.under_replicated))
+    rig.go_on(
+        lambda: not (known.copies or rig.controller.unsettled_buckets or rig.controller.under_replicated)
+    )
     return {**spent.as_dict, **had, "virtual_seconds": rounded(rig.now - began)}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, always, never
+from tests.chaos.fault_injection import Fault, always, never
 
 from cotswold.replication.controller.assignment_delivery import PrimaryClaims
 from cotswold.replication.controller.bucket_map import BucketMap

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, never
+from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.sessions import SessionRecord, Sessions
 from cotswold.replication.replica.bucket_replica import BucketReplica
@@ -136,7 +136,9 @@ def _without_prepared(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _gaps(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def prepare(self: BucketReplica[_Any], sender: str, message: Prepare, now: float) -> list[Send]:
-        return list(right(self, sender, replace(message, base_index=min(message.base_index, self._prepared)), now))
+        return list(
+            right(self, sender, replace(message, base_index=min(message.base_index, self._prepared)), now)
+        )
 
     return prepare
 
@@ -227,12 +229,16 @@ COPY_FAULTS: Mapping[str, Fault] = {
     "without-prepared": Fault(
         "the elected forgets what it prepared", GroupMember, "_lead", _without_prepared
     ),
-    "counts-removed": Fault("a primary waits for whoever was left out", Followers, "set_group", _with_removed),
+    "counts-removed": Fault(
+        "a primary waits for whoever was left out", Followers, "set_group", _with_removed
+    ),
     "old-groups": Fault("a copy acts by a group that is over", BucketReplica, "assign", _old_groups),
     "no-numbers": Fault(
         "senders' numbers are not replicated", BucketState, "changes_since", _without_sessions
     ),
-    "waiting-numbers": Fault("the number of an update that waits counts", SessionRecord, "state", _what_waits_too),
+    "waiting-numbers": Fault(
+        "the number of an update that waits counts", SessionRecord, "state", _what_waits_too
+    ),
     "weights-alone": Fault("what rules keep is not replicated", BucketState, "changes_since", _weights_alone),
     "no-orders": Fault("orders are not replicated", BucketState, "changes_since", _without_orders),
     "no-frozen": Fault("what was frozen is not replicated", BucketState, "changes_since", _without_frozen),

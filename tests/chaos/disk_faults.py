@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault, never
+from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.paramserver.core.durability import LedgerDurability
@@ -152,7 +152,9 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "saved-at-once": Fault(
         "what is to be written is said to be on the disk", ReplicaServer, "saves", _at_once
     ),
-    "settled-in-memory": Fault("what no disk has is settled", LedgerDurability, "record_acknowledgement", _in_memory),
+    "settled-in-memory": Fault(
+        "what no disk has is settled", LedgerDurability, "record_acknowledgement", _in_memory
+    ),
     "nothing-lost": Fault(
         "what a disk has not is not handed out again", SampleLedger, "revoke", _nothing_is_lost
     ),

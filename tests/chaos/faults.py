@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tests.chaos.control_faults import CONTROL_FAULTS
 from tests.chaos.copy_faults import COPY_FAULTS
 from tests.chaos.disk_faults import DISK_FAULTS
-from tests.chaos.planting import Fault
+from tests.chaos.fault_injection import Fault
 from tests.chaos.replica_faults import REPLICA_FAULTS
 
 FAULTS: Mapping[str, Fault] = {**COPY_FAULTS, **CONTROL_FAULTS, **DISK_FAULTS, **REPLICA_FAULTS}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tests.chaos.planting import Fault
+from tests.chaos.fault_injection import Fault
 
 from cotswold.paramserver.core.replica import Replica
 from cotswold.wire import PulledNewer, Send

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.lives import Broken, SimulationRuns, lived
+from tests.chaos.runs import Broken, SimulationRuns, lived
 from tests.chaos.worlds import WORLDS
 
 import cotswold

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chaos.telling import Trace
+from tests.chaos.trace import Trace
 from tests.chaos.worlds import WORLDS
 
 from cotswold.wire import BucketEnvelope, Prepare, Send, Update

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tests.chaos.cast import SHARD
-from tests.chaos.recording import SimulatedCoordinator, RecordedLedger, RecordedDispatcher
+from tests.chaos.cluster_setup import SHARD
+from tests.chaos.recorded_ledger import RecordedDispatcher, RecordedLedger, SimulatedCoordinator
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.replica_session import StepTask

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.core_pinning import claimed_cores, assign_cores, pin_to, pinned_to
+from cotswold.host.core_pinning import assign_cores, claimed_cores, pin_to, pinned_to
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no masks on this system")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.host import Token, is_signed, sign, read_token, token_of
+from cotswold.host import Token, is_signed, read_token, sign, token_of
 
 TOKEN = Token("0123456789abcdef" * 4)
 KEY = TOKEN.derive("a test")

@@ -17,7 +17,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from tests.support.replicas.remote_places import Places
+from tests.support.replicas.device_memory import Places
 from tests.support.training.reference_network import BATCH, SAMPLES, SEED, work
 from torch import Tensor
 
@@ -258,7 +258,7 @@ def test_a_thread_that_computes_takes_the_device_of_the_one_that_began(current: 
     assert [each.index for each in found] == [0, 1]
 
 
-def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.local) -> None:
+def test_an_evaluator_computes_on_the_device_on_which_it_began(current: threading.local) -> None:
     class Judging:
         def means(self, vector: Tensor) -> Mapping[str, float]:
             return {"index": float(device_of_this_thread().index)}

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tests.replicas.test_kept_copies import EPOCHS, check_tallies, controller, tallied
+from tests.replicas.test_replicated_servers import EPOCHS, check_tallies, controller, tallied
 from tests.support.replicas.opened_replicas import PATTERNS, Opener, check_account, checkpoint, finish
 from tests.support.replicas.opened_replicas import opened as opened
 

@@ -35,7 +35,7 @@ def pid_of(replicas: Replicas) -> int:
     return replicas._coordinator.process_group.pid_of(replicas.evaluator._name)
 
 
-def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Opener) -> None:
+def test_the_evaluated_parameters_are_returned_while_replicas_continue(opened: Opener) -> None:
     with opened(arguments={"seconds": 0.002}, servers=2, epochs=8, evaluator=task(0.2)) as replicas:
         evaluator = replicas.evaluator
         assert evaluator is not None
@@ -105,7 +105,7 @@ def test_an_evaluator_is_not_blamed_for_time_in_which_nobody_listened(opened: Op
         assert pid_of(replicas) == before
 
 
-def test_an_evaluator_that_cannot_judge_is_an_error_with_its_words(opened: Opener) -> None:
+def test_an_evaluator_that_fails_is_an_error_with_its_message(opened: Opener) -> None:
     bad = EvaluatorTask("tests.support.replicas.works:evaluation", {"minutes": 1})
     with opened(arguments={"seconds": 0.002}, epochs=50, evaluator=bad) as replicas:
         assert replicas.evaluator is not None

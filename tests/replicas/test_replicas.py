@@ -88,7 +88,7 @@ def test_replicas_that_are_killed_are_started_again_and_every_sample_is_accounte
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
 
 
-def test_a_replica_that_is_asked_to_end_finishes_what_it_has_in_hand(opened: Opener) -> None:
+def test_a_replica_that_is_asked_to_end_finishes_its_assignments(opened: Opener) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
     with opened(arguments={"seconds": 0.002}, events=events, epochs=4, fraction=1.0) as replicas:
         while not replicas.ledger.total.counted:

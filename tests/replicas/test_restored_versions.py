@@ -19,7 +19,7 @@ def counts(
     return replace(ServerMetrics().counts(server, [], {}), versions=versions, restored=restored)
 
 
-def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
+def test_a_shard_of_a_new_incarnation_is_reported_once_with_its_old_version() -> None:
     restoring, groups = VersionCheck(SHARDS), {"run/0000": Group("run/0000", 5, "server-0.1")}
     assert restoring.on_counters(counts("server-0", (0, 40), (1, 41)), {}) == []
     assert restoring.on_counters(counts("server-0", (0, 50), (1, 51)), {}) == []

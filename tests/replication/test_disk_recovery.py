@@ -114,7 +114,7 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     assert recover_alone(state, tmp_path / "servers") == "", "it is sound"
 
 
-def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> None:
+def test_a_later_incarnation_or_term_is_more_than_a_greater_index(tmp_path: Path) -> None:
     disk(tmp_path, "server-a-0", rank=(4, 5, 1))
     disk(tmp_path, "server-a-1", rank=(0, 3, 900))
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")

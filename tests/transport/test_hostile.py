@@ -412,7 +412,7 @@ def test_a_pickle_does_nothing(mallory: Mallory, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_no_module_on_the_road_of_what_arrives_can_unpickle() -> None:
+def test_no_module_that_handles_received_bytes_can_unpickle() -> None:
     unpickling = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "recv_pyobj", "load", "eval", "exec"}
     allowed = {("code_cache.py", "load")}
     found = set()

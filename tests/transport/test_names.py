@@ -40,7 +40,7 @@ def make(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield one
 
 
-def test_a_caller_has_a_name_that_is_vouched_for_only_with_its_key(make: Make) -> None:
+def test_a_caller_gets_a_protected_name_only_with_its_key(make: Make) -> None:
     one = make("one")
     one.require_proof("server", pair_key(KEY, "one"))
     for key in ("", "a guess"):
@@ -57,7 +57,7 @@ def test_a_caller_has_a_name_that_is_vouched_for_only_with_its_key(make: Make) -
     connected(make("server"), one)
 
 
-def test_a_caller_that_is_there_without_proof_is_lost_once_somebody_vouches_for_the_name(make: Make) -> None:
+def test_a_connected_caller_without_proof_is_dropped_once_its_name_is_protected(make: Make) -> None:
     one, impostor, server = make("one"), make("server"), make("server-2", KEY)
     connected(impostor, one)
     connected(server, one)

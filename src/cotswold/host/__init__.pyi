@@ -1,5 +1,5 @@
-from .core_pinning import claimed_cores as claimed_cores
 from .core_pinning import assign_cores as assign_cores
+from .core_pinning import claimed_cores as claimed_cores
 from .core_pinning import pin_to as pin_to
 from .core_pinning import pinned_to as pinned_to
 from .cores import granted_cores as granted_cores
@@ -33,18 +33,18 @@ from .self_fork import inherited as inherited
 from .token import Token as Token
 from .token import cluster_token_of as cluster_token_of
 from .token import is_signed as is_signed
-from .token import sign as sign
 from .token import read_token as read_token
+from .token import sign as sign
 from .token import token_of as token_of
 
 __all__ = [
     "ALONE",
-    "MemoryBlock",
     "Call",
     "ForkServer",
     "Keyring",
     "KeyringFile",
     "Listener",
+    "MemoryBlock",
     "Process",
     "Processes",
     "Ranks",
@@ -55,24 +55,24 @@ __all__ = [
     "address_for_peers",
     "address_of_keeper",
     "address_towards",
+    "assign_cores",
     "available_bytes",
     "claimed_cores",
     "cluster_token_of",
-    "assign_cores",
-    "granted_cores",
     "exit_text",
+    "granted_cores",
     "inherited",
     "interface_to",
     "is_readable",
     "is_signed",
     "keep_freed_bytes",
     "listener_at",
-    "raise_on_all",
-    "require_memory",
-    "sign",
     "pin_to",
     "pinned_to",
+    "raise_on_all",
     "read_token",
+    "require_memory",
+    "sign",
     "token_of",
     "wait_settings",
     "wake_pipe",

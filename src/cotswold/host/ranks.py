@@ -91,7 +91,9 @@ def _combine_messages(messages: dict[int, str], size: int) -> str:
 def _format_ranks(ranks: list[int]) -> str:
     if len(ranks) > _MAX_NAMED:
         return f"ranks {', '.join(map(str, ranks[:_MAX_NAMED]))} and {len(ranks) - _MAX_NAMED} more"
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    return (
+        f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    )
 
 
 def _describe(failure: BaseException) -> str:

@@ -143,7 +143,9 @@ def _addresses(vectors: Sequence[Array]) -> list[int]:
 
 
 @fallback_to_torch
-def apply_factors(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
+def apply_factors(
+    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]
+) -> None:
     """`apply_pushes` of products of factors, without forming any product in memory.
 
     The gradient of a push is errorsᵀ · activations. ``update.columns`` is the number of columns of the
@@ -211,7 +213,9 @@ def _check_queue(queue: Queue, first: Queue) -> None:
             )
 
 
-def _apply_with_torch(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def _apply_with_torch(
+    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]
+) -> None:
     for first in range(0, weights.numel(), BLOCK):
         block = slice(first, first + BLOCK)
         beside = weights[:0] if kept is None else kept[block]

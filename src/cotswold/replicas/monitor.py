@@ -196,7 +196,8 @@ class ReplicaMonitor:
     def replica(
         self, location: ProcessLocation, in_hand: int, last_message: float, now: float
     ) -> ReplicaStatus:
-        """Status of a running replica; ``last_message`` is the time of the coordinator's last message from it."""
+        """Status of a running replica; ``last_message`` is the time of the coordinator's last message from
+        it."""
         known = self._replicas.setdefault(location.name, _ReplicaRecord(now, now))
         said = known.activity
         of_it = [

@@ -40,7 +40,11 @@ from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, ReplicatedCo
 from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
-from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, addresses_by_name
+from cotswold.replication.client.standalone_cluster import (
+    StandaloneCluster,
+    addresses_by_name,
+    controllers_at,
+)
 from cotswold.replication.client.unreachable import no_leader_text, unreachable_text
 from cotswold.replication.limits import check_description, check_messages
 from cotswold.replication.run_description import MAX_NAME_CHARS, Description

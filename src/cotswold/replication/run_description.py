@@ -106,7 +106,9 @@ class Description:
         if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
             raise ValueError("columns must be those of the tensors")
         if type(found.may_repeat_samples) is not bool:
-            raise ValueError(f"may_repeat_samples must be true or false, got {found.may_repeat_samples!r:.20}")
+            raise ValueError(
+                f"may_repeat_samples must be true or false, got {found.may_repeat_samples!r:.20}"
+            )
         if type(found.staleness.bound) is not int or found.staleness.bound > _MAX_INTEGER:
             raise ValueError("the bound of staleness must be a number")
         if not found.products.keys() <= columns.keys():

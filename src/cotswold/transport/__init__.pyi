@@ -12,6 +12,7 @@ from .peers import Event as Event
 __all__ = [
     "Buffer",
     "Endpoint",
+    "EndpointTraffic",
     "Event",
     "Header",
     "LossCause",
@@ -19,5 +20,4 @@ __all__ = [
     "Message",
     "MultiEndpoint",
     "Ready",
-    "EndpointTraffic",
 ]

@@ -38,7 +38,7 @@ from cotswold.transport.frames import (
 from cotswold.transport.handshake import is_name
 from cotswold.transport.incoming import Incoming
 from cotswold.transport.listeners import Listeners
-from cotswold.transport.peer import LOST_SECONDS, LocalEndpoint, EndpointTraffic
+from cotswold.transport.peer import LOST_SECONDS, EndpointTraffic, LocalEndpoint
 from cotswold.transport.peers import EndpointState, Event, Peers
 from cotswold.transport.shared_buffers import MemoryProbe
 from cotswold.transport.socket_folder import SocketFolder
@@ -117,7 +117,9 @@ class Endpoint:
         incoming.listeners = self._listeners = Listeners(
             common.context, name, unix, host, ports, mode, listen, leave
         )
-        incoming.peers = self._peers = Peers(common, self._listeners, ring, self._local_endpoint, incoming.read_all)
+        incoming.peers = self._peers = Peers(
+            common, self._listeners, ring, self._local_endpoint, incoming.read_all
+        )
         try:
             self._listeners.open(ring)
         except BaseException:

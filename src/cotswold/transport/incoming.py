@@ -19,7 +19,7 @@ from cotswold.transport.frames import (
     split_head,
     unpack,
 )
-from cotswold.transport.listener import IncomingMessage, EndpointListener
+from cotswold.transport.listener import EndpointListener, IncomingMessage
 from cotswold.transport.listeners import Listeners
 from cotswold.transport.peer import EndpointTraffic
 from cotswold.transport.peers import OLD_TOKEN_REASON, EndpointState, Peers
@@ -110,7 +110,9 @@ class Incoming:
             peer.on_memory_message(*_numbers(unpack(packed)))
         else:
             header, sizes, loan = decode_buffers(packed, came.frames, self._message_bytes)
-            buffers = join_frames(sizes, came.frames) if loan is None else peer.buffer_receiver.views(loan, sizes)
+            buffers = (
+                join_frames(sizes, came.frames) if loan is None else peer.buffer_receiver.views(loan, sizes)
+            )
             self._traffic.received_messages += 1
             self._traffic.received_bytes += size
             if loan is not None:

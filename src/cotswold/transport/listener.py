@@ -16,7 +16,7 @@ from cotswold.transport.address import Mode
 from cotswold.transport.authentication import Keys
 from cotswold.transport.frames import FRAME_BYTES, HELLO
 from cotswold.transport.handshake import Hello
-from cotswold.transport.sockets import QUEUE_MESSAGES, AUTHENTICATION_FAILED, has_more, is_readable_now
+from cotswold.transport.sockets import AUTHENTICATION_FAILED, QUEUE_MESSAGES, has_more, is_readable_now
 
 _HANDSHAKE_MS = 10_000
 _CURVE_BYTES = 256

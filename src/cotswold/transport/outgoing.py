@@ -21,8 +21,8 @@ from cotswold.transport.address import Address
 from cotswold.transport.authentication import Keys
 from cotswold.transport.frames import LossCause
 from cotswold.transport.sockets import (
-    QUEUE_MESSAGES,
     AUTHENTICATION_FAILED,
+    QUEUE_MESSAGES,
     is_readable_now,
     is_writable_now,
     readable_and_writable,
@@ -63,7 +63,11 @@ class OutgoingConnection:
     ) -> None:
         endpoint, mode = call.address.route
         # with *hmac* an endpoint says why it refuses; a handshake without a reason means that it exited
-        self._refusals = AUTHENTICATION_FAILED if mode == "curve" else AUTHENTICATION_FAILED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        self._refusals = (
+            AUTHENTICATION_FAILED
+            if mode == "curve"
+            else AUTHENTICATION_FAILED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        )
         self._started_at = time.monotonic()
         if not can_open(DESCRIPTORS):  # without free descriptors ZeroMQ aborts the process
             raise ClusterError(

@@ -31,7 +31,7 @@ from cotswold.transport.frames import (
     to_frames,
 )
 from cotswold.transport.handshake import Hello
-from cotswold.transport.outgoing import OutgoingConnection, OutgoingCall
+from cotswold.transport.outgoing import OutgoingCall, OutgoingConnection
 from cotswold.transport.shared_buffers import MIN_BYTES, BufferReceiver, BufferSender
 from cotswold.transport.versions import Versions
 
@@ -240,7 +240,9 @@ class Peer:
         self.connection.close(linger)
         self.buffer_sender.close()
 
-    def _send(self, kind: bytes, body: bytes, rest: Sequence[bytes | memoryview], traffic: EndpointTraffic) -> None:
+    def _send(
+        self, kind: bytes, body: bytes, rest: Sequence[bytes | memoryview], traffic: EndpointTraffic
+    ) -> None:
         traffic.sent_bytes += 2 + len(body) + sum(map(len, rest))
         is_next = self.version is not None and not self._queue
         if is_next and self.connection.send(head(kind, self.version or 0) + body, rest):

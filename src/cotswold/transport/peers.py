@@ -48,7 +48,7 @@ from cotswold.transport.frames import (
     split_head,
 )
 from cotswold.transport.handshake import Hello
-from cotswold.transport.listener import Caller, IncomingMessage, EndpointListener
+from cotswold.transport.listener import Caller, EndpointListener, IncomingMessage
 from cotswold.transport.listeners import Listeners
 from cotswold.transport.outgoing import DESCRIPTORS, OutgoingConnection
 from cotswold.transport.peer import LocalEndpoint, Peer
@@ -77,8 +77,8 @@ class EndpointState:
 
 
 class Peers:
-    """The peers of an endpoint. ``local_endpoint`` returns its current description, ``read_all`` reads what has
-    arrived."""
+    """The peers of an endpoint. ``local_endpoint`` returns its current description, ``read_all`` reads what
+    has arrived."""
 
     def __init__(
         self,
@@ -101,16 +101,25 @@ class Peers:
         """True if only answers are accepted, for every name."""
         self._pairs: dict[str, str] = {}
         """Pair keys by which callers prove their names, by name."""
-        self._common, self._listeners, self._local_endpoint, self._read_all = common, listeners, local_endpoint, read_all
+        self._common, self._listeners, self._local_endpoint, self._read_all = (
+            common,
+            listeners,
+            local_endpoint,
+            read_all,
+        )
 
     def call(self, name: str, address: Address, answers: str = "") -> None:
         """Call a peer; raise ClusterError if it is on another host and has no port."""
         tokens = self.ring.for_fingerprint(address.fingerprint)
-        peer = Peer(self._common.context, self._local_endpoint(), name, address, tokens, self._common.read, answers)
+        peer = Peer(
+            self._common.context, self._local_endpoint(), name, address, tokens, self._common.read, answers
+        )
         self.of[name] = peer
         self._poll(peer)
 
-    def drop(self, name: str, why: str, *, notify: bool = True, cause: LossCause = LossCause.OTHERWISE) -> None:
+    def drop(
+        self, name: str, why: str, *, notify: bool = True, cause: LossCause = LossCause.OTHERWISE
+    ) -> None:
         """Remove a peer, and notify it in case it is alive."""
         peer = self.of.pop(name)
         self._unpoll(peer.connection)
@@ -183,7 +192,12 @@ class Peers:
             raise MalformedFrameError("no answer")
         elif not authentication.is_welcome(peer.keys, said[1], peer.nonce, peer.name):
             self._common.rejections["strangers"] += 1
-            self.drop(peer.name, "another process answers at its address", notify=False, cause=LossCause.UNAUTHENTICATED)
+            self.drop(
+                peer.name,
+                "another process answers at its address",
+                notify=False,
+                cause=LossCause.UNAUTHENTICATED,
+            )
         elif not self.versions.supports(version):
             self.drop_for_version(peer, Versions(version, version))
         else:
@@ -205,7 +219,9 @@ class Peers:
 
     # --- incoming calls ---
 
-    def on_hello(self, listener: EndpointListener, message: IncomingMessage, version: int, packed: memoryview) -> None:
+    def on_hello(
+        self, listener: EndpointListener, message: IncomingMessage, version: int, packed: memoryview
+    ) -> None:
         """Handle the hello of a caller with a valid token; raise MalformedError."""
         hello, settled = self._read_hello(version, packed)
         if hello is None or settled is None:

@@ -104,9 +104,9 @@ from .registry import ToReplica as ToReplica
 from .registry import ToServer as ToServer
 from .registry import ToUpdates as ToUpdates
 from .registry import ToWorker as ToWorker
+from .replication import BucketChange as BucketChange
 from .replication import BucketEnvelope as BucketEnvelope
 from .replication import BucketMessage as BucketMessage
-from .replication import BucketChange as BucketChange
 from .replication import FrozenState as FrozenState
 from .replication import Group as Group
 from .replication import NotPrimary as NotPrimary
@@ -119,8 +119,8 @@ from .types import Fetch as Fetch
 from .types import Grant as Grant
 from .types import Node as Node
 from .types import Open as Open
-from .types import ReductionSchedule as ReductionSchedule
 from .types import PortionResult as PortionResult
+from .types import ReductionSchedule as ReductionSchedule
 from .types import Shard as Shard
 from .types import SumName as SumName
 
@@ -139,11 +139,11 @@ __all__ = [
     "BatchRejected",
     "BatchReply",
     "BatchRequest",
+    "BucketChange",
     "BucketEnvelope",
     "BucketMessage",
     "BucketStatus",
     "CancelRequests",
-    "BucketChange",
     "Close",
     "ClusterEvent",
     "ComputedPortion",
@@ -190,7 +190,6 @@ __all__ = [
     "NotPrimary",
     "Open",
     "PeerUnreachable",
-    "ReductionSchedule",
     "PointReady",
     "PoolMembers",
     "PortionFailed",
@@ -212,6 +211,7 @@ __all__ = [
     "PushRejected",
     "Ranges",
     "Reduce",
+    "ReductionSchedule",
     "ReplicaHeartbeat",
     "ReplicaInstructions",
     "ReplicaServerStatus",

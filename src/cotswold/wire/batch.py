@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.optim.vectors.base import Command
-from cotswold.wire.types import ComputedPortion, Fetch, Grant, ReductionSchedule, PortionResult, Shard
+from cotswold.wire.types import ComputedPortion, Fetch, Grant, PortionResult, ReductionSchedule, Shard
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,14 @@ import msgpack
 
 from cotswold.wire import MESSAGES, Message
 from cotswold.wire import lifecycle as beginning
-from cotswold.wire.validation import Buffer, BufferReader, Encoded, MalformedMessageError, class_reader, required
+from cotswold.wire.validation import (
+    Buffer,
+    BufferReader,
+    Encoded,
+    MalformedMessageError,
+    class_reader,
+    required,
+)
 
 Header = Mapping[str, object]
 AnyMessage = Message | beginning.LifecycleMessage

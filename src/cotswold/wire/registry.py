@@ -109,8 +109,8 @@ from cotswold.wire.paramserver import (
     UpdateRefused,
 )
 from cotswold.wire.replication import (
-    BucketEnvelope,
     BucketChange,
+    BucketEnvelope,
     FrozenState,
     Group,
     NotPrimary,
@@ -125,8 +125,8 @@ from cotswold.wire.types import (
     Grant,
     Node,
     Open,
-    ReductionSchedule,
     PortionResult,
+    ReductionSchedule,
     Shard,
     SumName,
 )

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from tests.replication.disk.test_renewed_index import spoil, tables
+from tests.replication.disk.test_rebuilt_index import spoil, tables
 
 from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.verify import verify

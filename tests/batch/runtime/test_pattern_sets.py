@@ -62,7 +62,9 @@ def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
 
 
 SLOTS = st.lists(
-    st.builds(TensorSlot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=6
+    st.builds(TensorSlot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)),
+    min_size=1,
+    max_size=6,
 )
 
 
@@ -92,7 +94,9 @@ def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
 
 
 def test_servers_have_equal_parts_of_large_tensors() -> None:
-    shards = split_into_shards([TensorSlot("w", 4096, 1024), TensorSlot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
+    shards = split_into_shards(
+        [TensorSlot("w", 4096, 1024), TensorSlot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"]
+    )
     sizes = [sum(one.stop - one.start for one in shards if one.server == f"s{n}") for n in range(3)]
     assert max(sizes) - min(sizes) <= 2 << 18
 

@@ -27,7 +27,7 @@ def answer(asked: m.Validate) -> m.Validated:
 
 
 @pytest.mark.parametrize("held", [1, 7, 32, 33, 1000])
-def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None:
+def test_the_means_have_the_same_bits_for_any_workers_and_exits(held: int) -> None:
     numbers, found = random.Random(3), set()
     for _ in range(30):
         validating, there = ValidationPass(5, "x", held, 32, 3), [member(1), member(2), member(3)]
@@ -50,7 +50,7 @@ def test_the_means_have_the_same_bits_whoever_judges_and_dies(held: int) -> None
     assert len(found) == 1
 
 
-def test_idle_workers_judge_what_a_slow_one_has() -> None:
+def test_idle_workers_validate_portions_of_a_slow_one() -> None:
     validating = ValidationPass(5, "x", 64, 32, 1)
     slow, quick = member(1, 9.0), member(2, 1.0)
     ((_, first), (_, second)) = validating.grant([slow, quick], 0.0)

@@ -17,7 +17,7 @@ from cotswold.errors import UserError
 from cotswold.replication.client.admin import AdminClient
 from cotswold.ui.screen import Screen
 from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus, RunStatus, StatusReply
-from cotswold.wire.lifecycle import NetworkTraffic, BucketReplicaStatus, ServerReport
+from cotswold.wire.lifecycle import BucketReplicaStatus, NetworkTraffic, ServerReport
 
 RUN = "c83a0b833eac6e20"
 ROADS = (NetworkTraffic("updates", "somewhere", 5, 7),)
@@ -27,7 +27,9 @@ def seen(name: str, state: str = "living", seconds: float = 0.1) -> ReplicaServe
     return ReplicaServerStatus(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
 
 
-def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> BucketReplicaStatus:
+def copy(
+    role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object
+) -> BucketReplicaStatus:
     told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
     return BucketReplicaStatus(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
 

@@ -94,7 +94,9 @@ def served(
 def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings = ASKING) -> Iterator[Reader]:
     """A reader that takes from the pool."""
     with ExitStack() as held:
-        client = held.enter_context(DataClient(token, pool.address, store=store.identity, request_settings=asking))
+        client = held.enter_context(
+            DataClient(token, pool.address, store=store.identity, request_settings=asking)
+        )
         shape = store.shape
         feed = ServedFeed(
             client,
@@ -301,7 +303,7 @@ def lent_pid(lent: RemoteServers) -> int | None:
     return next((line.pid for line in lent.status().servers), None)
 
 
-def test_a_lent_server_that_is_stopped_is_replaced(store: Store, fork_server: ForkServer) -> None:
+def test_a_remote_server_that_is_stopped_is_replaced(store: Store, fork_server: ForkServer) -> None:
     with (
         served(store, fork_server, servers=1, host="127.0.0.1") as (pool, token),
         lending(pool, token, store, fork_server, WORK) as lent,
@@ -314,7 +316,7 @@ def test_a_lent_server_that_is_stopped_is_replaced(store: Store, fork_server: Fo
         assert set(lent.status().ended.values()) == {"said nothing for 2 s, and was ended"}
 
 
-def test_a_lent_server_that_hangs_before_it_serves_is_replaced(
+def test_a_remote_server_that_hangs_before_it_serves_is_replaced(
     store: Store, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     with (

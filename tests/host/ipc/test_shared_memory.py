@@ -12,8 +12,8 @@ from cotswold.host.ipc.shared_memory import (
     BOUND,
     NAME,
     PERIOD,
-    MemoryBlock,
     BlockPool,
+    MemoryBlock,
     block_size,
     is_supported,
 )

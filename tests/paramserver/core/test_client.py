@@ -42,7 +42,15 @@ class World:
             server.receive(m.COORDINATOR, m.Write(1, "x", server.numbers, ((0.0, 0.0),)))
             self.updates[name] = UpdateServer(server, settings, ListArithmetic(), ListUpdates())
         rules = DispatcherSettings(
-            "run", ANY, 4, 1, 1.0, assignment_samples=1, assignments_ahead=1, silent_seconds=5.0, retry_seconds=0.5
+            "run",
+            ANY,
+            4,
+            1,
+            1.0,
+            assignment_samples=1,
+            assignments_ahead=1,
+            silent_seconds=5.0,
+            retry_seconds=0.5,
         )
         self.ledger = ClientLedger()
         self.dispatcher = Dispatcher(rules, SHARDS, [("s0", "s0"), ("s1", "s1")], 0.0, self.ledger)

@@ -276,7 +276,9 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
         past = ((1, ((0, 6),)),) if session != 1 else ()
         for name, own, has in (("a", life, applied), ("b", 0, ((0, 10),) if session == 1 else applied)):
             samples = ((session, has, ()),)
-            ordered = CoordinatorStateAck(order.number, name, samples, 0, 0, earlier_sessions=past, incarnation=own, durable_state=saved)
+            ordered = CoordinatorStateAck(
+                order.number, name, samples, 0, 0, earlier_sessions=past, incarnation=own, durable_state=saved
+            )
             found = talk.say(name, ordered)
         return found
 
@@ -325,7 +327,7 @@ def answered(talk: Talk, applied: tuple[tuple[int, int], ...], frozen: int = 0) 
     return order
 
 
-def test_samples_that_one_server_lacks_are_handed_out_as_a_hand_of_their_own() -> None:
+def test_samples_that_one_server_lacks_are_a_separate_assignment() -> None:
     talk = torn_apart()
     assert talk.say("one", ReplicaHeartbeat(2, 0, 0)) == [
         ReplicaInstructions(2, ((1, 2, 3),), 1, 0.5, 0, (1,))
@@ -378,7 +380,7 @@ def test_a_checkpoint_whose_states_differ_is_begun_again_and_at_last_is_torn() -
     assert (kept.total.torn, kept.divided, kept.free) == (1, (), 9)
 
 
-def test_a_push_has_samples_of_one_hand_that_is_pushed_alone_or_of_none() -> None:
+def test_a_push_has_samples_of_one_exclusive_assignment_or_of_none() -> None:
     replica = Replica(JOIN, Pace(2, n_push=8, stretch=4))
     replica.receive("coordinator", ADMITTED, 0.0)
     for server, shard in (("a", 0), ("b", 1)):

@@ -128,7 +128,9 @@ def test_all_orders_of_a_checkpoint_name_the_places_that_were_known_when_it_bega
         server.freezes = False
     training.run(5)
     of_checkpoint = [each for each in training.orders if each.checkpoint]
-    assert len(of_checkpoint) >= 4 and {each.recorded_at_checkpoint for each in of_checkpoint} == {of_checkpoint[0].recorded}
+    assert len(of_checkpoint) >= 4 and {each.recorded_at_checkpoint for each in of_checkpoint} == {
+        of_checkpoint[0].recorded
+    }
     assert size(of_checkpoint[-1].recorded) > size(of_checkpoint[-1].recorded_at_checkpoint) > 0
     books: ShardMetadata[object] = ShardMetadata.__new__(ShardMetadata)
     books.coordinator_state = of_checkpoint[-1]

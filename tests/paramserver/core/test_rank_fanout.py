@@ -99,7 +99,11 @@ def test_a_part_that_fits_no_others_is_refused_and_the_whole_update_with_it(part
     talk = TalkOfRanks()
     talk.part(FIRST)
     (answer,) = talk.part(part)
-    assert isinstance(answer, UpdateRefused) and answer.reason.startswith(f"{word}: ") and not answer.is_retryable
+    assert (
+        isinstance(answer, UpdateRefused)
+        and answer.reason.startswith(f"{word}: ")
+        and not answer.is_retryable
+    )
     assert talk.part(SECOND) == talk.part(FIRST) == [answer], "its number is used up"
     assert talk.drain() == [] and talk.weights == [0.0] * 6
     for each in (FIRST, SECOND):

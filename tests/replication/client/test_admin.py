@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 import torch
 from tests.ports import free_ports
-from tests.replicas.test_kept_copies import check_tallies
-from tests.replicas.test_stations import at
-from tests.replicas.test_stations import token as token
+from tests.replicas.test_replicated_servers import check_tallies
+from tests.replicas.test_standalone_clusters import at
+from tests.replicas.test_standalone_clusters import token as token
 from tests.support.replicas.opened_replicas import PATTERNS, Opener
 from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replication.standalone_cluster import Host, settings_of, standing, until

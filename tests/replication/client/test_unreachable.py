@@ -12,7 +12,7 @@ from tests.support.replication.scripted_controllers import controllers, seen
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.replication.client.admin import AdminClient
-from cotswold.replication.client.standalone_cluster import controller_name, addresses_by_name
+from cotswold.replication.client.standalone_cluster import addresses_by_name, controller_name
 from cotswold.replication.client.unreachable import unreachable_text
 from cotswold.transport import Endpoint, LossCause, Lost
 from cotswold.transport import outgoing as connection

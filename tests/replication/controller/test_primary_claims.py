@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.controller.test_clusters import contents
+from tests.replication.controller.test_cluster_operation import contents
 from tests.support.replication.fake_controller import Cluster, ControllerHarness, State
 
 from cotswold.replication.controller import controller as controlling

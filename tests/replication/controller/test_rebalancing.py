@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.replication.controller.test_clusters import another, drained
+from tests.replication.controller.test_cluster_operation import another, drained
 from tests.support.replication.fake_controller import PATIENCE, Cluster
 
 from cotswold.replication.controller.bucket_map import read_group

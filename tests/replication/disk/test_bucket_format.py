@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.replication.disk.test_renewed_index import spoil, tables
+from tests.replication.disk.test_rebuilt_index import spoil, tables
 
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, BucketSnapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot, DamagedError
 from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, write_saved
 from cotswold.replication.disk.index import Database
 from cotswold.replication.replica.saved_bucket import SavedBucket

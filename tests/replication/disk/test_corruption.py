@@ -11,10 +11,10 @@ import pytest
 from tests.support.replication.block_states import BLOCKS, BUCKETS, changes_at, snapshot, state_at
 
 from cotswold.errors import StoreError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, Damage, DamagedError, Head, BucketSnapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot, Damage, DamagedError, Head
 from cotswold.replication.disk.index import Database
 from cotswold.replication.disk.manifest import check_manifest
-from cotswold.replication.disk.records import StoredBlock, RecordError, head_key, head_record
+from cotswold.replication.disk.records import RecordError, StoredBlock, head_key, head_record
 
 INDEX = 3
 

@@ -12,9 +12,9 @@ from cotswold.errors import DiskFullError
 from cotswold.replication.disk import (
     BlockKey,
     BlockStore,
+    BucketSnapshot,
     Flusher,
     Policy,
-    BucketSnapshot,
     WriteCompleted,
     WriteFailed,
 )

@@ -102,7 +102,8 @@ def test_blocks_that_stay_as_they_are_move_out_of_files_that_are_emptied(tmp_pat
         for number, (key, contents) in enumerate(kept.items()):
             hot = {BlockKey("hot", shard): noise((number, shard)) for shard in range(8)}
             store.write(
-                BucketSnapshot("kept", number + 1, b"", {key: contents}), BucketSnapshot("hot", number + 1, b"", hot)
+                BucketSnapshot("kept", number + 1, b"", {key: contents}),
+                BucketSnapshot("hot", number + 1, b"", hot),
             )
         total = sum(each.stat().st_size for each in (tmp_path / "contents").iterdir())
         needed = (len(kept) + 8) * 16 * KIB

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotswold.replication.disk import Backlog, BlockKey, Policy, BucketSnapshot
+from cotswold.replication.disk import Backlog, BlockKey, BucketSnapshot, Policy
 
 POLICY = Policy(bytes_max=1000, group_bytes=300, retry_seconds=0.5)
 A, B = BlockKey("a", 0), BlockKey("b", 0)

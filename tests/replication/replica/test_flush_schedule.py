@@ -69,7 +69,8 @@ def test_buckets_that_change_now_and_then_are_given_in_time() -> None:
         spreading.note([*changed], now)
         for each in spreading.due(now):
             assert (
-                spreading.dirty_since(each) <= changed.pop(each) and now - spreading.dirty_since(each) <= 1.0 + 2 * TICK
+                spreading.dirty_since(each) <= changed.pop(each)
+                and now - spreading.dirty_since(each) <= 1.0 + 2 * TICK
             )
             spreading.flushed(each)
         assert spreading.window_seconds(now) <= 1.0

@@ -17,7 +17,7 @@ from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime import disk as module
 from cotswold.replication.runtime import persistence as saving_module
 from cotswold.replication.runtime.disk import Disk
-from cotswold.replication.runtime.persistence import WAIT_FRACTION, MIN_WAIT_FRACTION, Persistence
+from cotswold.replication.runtime.persistence import MIN_WAIT_FRACTION, WAIT_FRACTION, Persistence
 from cotswold.wire import BucketChange
 
 FLUSH_SECONDS = 0.4

@@ -82,9 +82,10 @@ def test_whoever_ends_at_once_is_started_again_later_and_later_and_who_cannot_be
 
         process_group.trouble = "no process can be made"
         keepers.on_exit(CONTROLLER, "was killed", now)
-        assert (CONTROLLER, f"{CONTROLLER} cannot be started: {process_group.trouble}") in keepers.restart_due(
-            now + 20
-        )
+        assert (
+            CONTROLLER,
+            f"{CONTROLLER} cannot be started: {process_group.trouble}",
+        ) in keepers.restart_due(now + 20)
         process_group.trouble = ""
         assert keepers.restart_due(now + 60) == [] and process_group.started == [CONTROLLER, name, CONTROLLER]
         keepers.on_exit(name, "was killed", now + 90)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.replication.client.standalone_cluster import controllers_at, parse_controller, addresses_by_name
+from cotswold.replication.client.standalone_cluster import addresses_by_name, controllers_at, parse_controller
 from cotswold.replication.runtime import server_names as naming
 from cotswold.replication.runtime.leader_probe import LeaderProbe
 from cotswold.replication.runtime.server_names import ServerNames
@@ -115,7 +115,11 @@ def test_a_host_that_stood_still_blames_nobody_for_it() -> None:
 
 def test_controllers_that_answer_and_do_not_lead_point_at_etcd() -> None:
     reaching = LeaderProbe({"controller-a": "a", "controller-b": "b"}, ["e:2379"], 100.0)
-    assert reaching.should_request(100.0) and not reaching.should_request(100.1) and reaching.should_request(100.4)
+    assert (
+        reaching.should_request(100.0)
+        and not reaching.should_request(100.1)
+        and reaching.should_request(100.4)
+    )
     reaching.on_follower("controller-a")
     assert not any(reaching.problem_text(100.0 + 0.1 * step) for step in range(1, 20))
     assert reaching.problem_text(102.5) == (

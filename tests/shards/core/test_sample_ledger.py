@@ -60,7 +60,7 @@ def test_what_some_servers_have_of_a_dead_session_is_handed_out_until_all_have_i
     assert ledger.divided == () and ledger.settled == ((0, 10),)
 
 
-def test_no_hand_has_samples_that_a_server_has_and_others_that_it_lacks() -> None:
+def test_no_assignment_mixes_samples_that_a_server_has_and_lacks() -> None:
     ledger = SampleLedger(20)
     ledger.assign(1, 12)
     ledger.end_session(1, [(((0, 10),), ()), (((0, 4), (8, 10)), ()), (((0, 6),), ())])
@@ -70,7 +70,7 @@ def test_no_hand_has_samples_that_a_server_has_and_others_that_it_lacks() -> Non
     assert ledger.assign(3, 20) == (4, 5), "a hand that was pushed in part has another end"
 
 
-def test_a_hand_ends_where_the_disk_of_a_server_does_that_lost_its_memory() -> None:
+def test_an_assignment_ends_where_the_disk_of_a_server_that_lost_its_memory_does() -> None:
     ledger = SampleLedger(20)
     ledger.assign(1, 10)
     ledger.record_report(1, [(((0, 10),), ()), (((0, 10),), ())])
@@ -125,7 +125,9 @@ def test_an_epoch_of_replicas_is_over_once_that_fraction_has_nothing_left() -> N
         ledger.assign(session, 5)
     assert not ledger.can_end_epoch(0.5, "replicas", [1, 2])
     ledger.record_report(1, [(((0, 5),), ())])
-    assert ledger.can_end_epoch(0.5, "replicas", [1, 2]) and not ledger.can_end_epoch(0.75, "replicas", [1, 2])
+    assert ledger.can_end_epoch(0.5, "replicas", [1, 2]) and not ledger.can_end_epoch(
+        0.75, "replicas", [1, 2]
+    )
 
 
 def test_what_an_epoch_leaves_open_counts_in_it_later_and_is_not_handed_out_again() -> None:

@@ -103,7 +103,9 @@ def test_many_shards_at_once_are_as_each_alone(
             if number in (0, 3):
                 pushes.insert(number - 1, (0.2, ReceivedFactors(errors, seen, 2)))
             kept = [np.zeros(size, np.float32) for _ in rule.keeps]
-            found.append(ShardUpdates(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
+            found.append(
+                ShardUpdates(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0)
+            )
         return found
 
     together, apart = passes(), passes()
@@ -112,7 +114,9 @@ def test_many_shards_at_once_are_as_each_alone(
         arithmetic.apply(rule, [one])
     for one, other in zip(together, apart, strict=True):
         assert one.weights.tobytes() == other.weights.tobytes()
-        assert [each.tobytes() for each in one.state_vectors] == [each.tobytes() for each in other.state_vectors]
+        assert [each.tobytes() for each in one.state_vectors] == [
+            each.tobytes() for each in other.state_vectors
+        ]
 
 
 def test_a_push_may_be_only_to_be_read_and_must_be_contiguous() -> None:

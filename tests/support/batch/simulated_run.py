@@ -26,7 +26,7 @@ from cotswold.simulate.protocols.protocol_processes import (
     SimulatedServer,
     SimulatedWorker,
 )
-from cotswold.wire import COORDINATOR, ReductionSchedule, PortionResult, Shard, Write
+from cotswold.wire import COORDINATOR, PortionResult, ReductionSchedule, Shard, Write
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:

@@ -38,7 +38,9 @@ def cut_parameters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, ...]], list[li
 
 
 def shards_over(shapes: dict[str, tuple[int, ...]], shard_bytes: int) -> tuple[Shard, ...]:
-    return split_into_shards([TensorSlot.of_shape(*each) for each in shapes.items()], 8, shard_bytes, ["a", "b"])
+    return split_into_shards(
+        [TensorSlot.of_shape(*each) for each in shapes.items()], 8, shard_bytes, ["a", "b"]
+    )
 
 
 @given(cut_parameters(), st.integers(8, 400))

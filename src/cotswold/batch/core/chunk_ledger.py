@@ -118,7 +118,9 @@ class PortionLedger:
         others = self._claims.setdefault(portion, {})
         assert portion in self._missing, f"portion {portion} is claimed but not wanted"
         assert session not in others, f"session {session} claims portion {portion} twice"
-        assert grant not in self._session_claims.get(session, {}), f"grant {grant} of session {session} is used twice"
+        assert grant not in self._session_claims.get(session, {}), (
+            f"grant {grant} of session {session} is used twice"
+        )
         claim = Claim(session, portion, grant, is_isolated, now)
         others[session] = claim
         self._session_claims.setdefault(session, {})[grant] = claim

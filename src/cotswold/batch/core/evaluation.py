@@ -146,7 +146,9 @@ class EvaluationRun(PortionGranter):
             self.reductions.delay = now + self.rules.beat_seconds if aborted.unreachable else now
             self._move(EvaluationState.DRAINING)
         elif not member.is_ready and aborted.attempt == member.attempt:
-            self.events.append(Event("aborted", member.name, f"{aborted.unreachable or 'it'} broke the broadcast"))
+            self.events.append(
+                Event("aborted", member.name, f"{aborted.unreachable or 'it'} broke the broadcast")
+            )
             return [*self.distribution.on_disconnect(now), self.distribution.start(member, now)]
         return self.advance(now)
 

@@ -4,7 +4,8 @@ Knows: states, attempts, the task in progress. Does not know: sums and their ack
 (`batch.core.partial_sums`), the computation of a portion, sockets, clocks.
 
 The caller takes a `task`, executes it, and reports the result by `fetched`, `computed`, `computed_not`,
-`reduced` or `on_disconnect`. Meanwhile it passes messages to `receive` and calls `tick`, which sends heartbeats.
+`reduced` or `on_disconnect`. Meanwhile it passes messages to `receive` and calls `tick`, which sends
+heartbeats.
 
     state      event                            next
     OUTSIDE    Welcome                          IDLE

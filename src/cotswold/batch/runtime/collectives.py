@@ -62,8 +62,8 @@ class WorkerCollectives:
     ) -> None:
         """Start a plan with ``vector``, which is not modified; abandon any other plan.
 
-        ``on_done`` receives the result, which is valid on the first member (for a broadcast: on all). ``on_disconnect``
-        receives the name of a lost member, or an empty string.
+        ``on_done`` receives the result, which is valid on the first member (for a broadcast: on all).
+        ``on_disconnect`` receives the name of a lost member, or an empty string.
         """
         steps = reduction_of(plan, vector.size)
         self._present = _Running(on_done, on_disconnect)

@@ -36,10 +36,10 @@ class Reduction:
     """One rank's part in a plan.
 
     ``names`` are the peers of all ranks; ``endpoints`` has one endpoint per lane. Both sides of each message
-    must be connected on these before the start. Start the reduction and pass each of its messages to `receive`
-    until `is_done`; serve the endpoints (`receive`, `flush`) until their data are sent. ``result`` is the sum
-    on the root (for a broadcast: the root's vector on every rank); on other ranks it is partial and of no
-    use.
+    must be connected on these before the start. Start the reduction and pass each of its messages to
+    `receive` until `is_done`; serve the endpoints (`receive`, `flush`) until their data are sent. ``result``
+    is the sum on the root (for a broadcast: the root's vector on every rank); on other ranks it is partial
+    and of no use.
     """
 
     def __init__(

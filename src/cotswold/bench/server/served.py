@@ -125,7 +125,9 @@ class Model:
         if self.cut:
             return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
-        return split_into_shards([TensorSlot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
+        return split_into_shards(
+            [TensorSlot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers
+        )
 
     @property
     def told(self) -> dict[str, object]:

@@ -62,7 +62,9 @@ class ImageWork:
         shard.kept(self._store).unlink(missing_ok=True)
         return chunk, broken
 
-    def estimated(self, shards: list[StoreShard], pool: Looking[Float32]) -> tuple[Transform, dict[str, Broken]]:
+    def estimated(
+        self, shards: list[StoreShard], pool: Looking[Float32]
+    ) -> tuple[Transform, dict[str, Broken]]:
         """Estimate the transform from the first training images; also return the broken images of their
         shards.
         """

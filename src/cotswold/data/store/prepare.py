@@ -42,7 +42,7 @@ from cotswold.data.store.manifest import (
     read_manifest,
     write_json,
 )
-from cotswold.data.store.shard import Broken, NothingReadableError, StoreShard, ShardWork, nothing_readable
+from cotswold.data.store.shard import Broken, NothingReadableError, ShardWork, StoreShard, nothing_readable
 from cotswold.data.store.splits import Request, Splits, assigned, rule
 from cotswold.data.store.store_folder import begin, claimed, differences
 from cotswold.data.store.vector_shards import VectorWork

@@ -59,7 +59,9 @@ class ShardWork(Protocol[SeenT, TransformT]):
     def write(self, shard: StoreShard, transform: TransformT, broken: Broken | None) -> tuple[Chunk, Broken]:
         """Write a shard; ``broken`` is the result of `look`, None without it."""
 
-    def estimated(self, shards: list[StoreShard], pool: Looking[SeenT]) -> tuple[TransformT, dict[str, Broken]]:
+    def estimated(
+        self, shards: list[StoreShard], pool: Looking[SeenT]
+    ) -> tuple[TransformT, dict[str, Broken]]:
         """Estimate the transform from training shards; also return the broken samples of the shards read.
 
         Raises NothingReadableError.

@@ -34,7 +34,9 @@ class VectorWork:
         with np.errstate(over="ignore", invalid="ignore"):  # `estimated` reports it
             return Moments.of(self._source.rows(shard.samples)), {}
 
-    def write(self, shard: StoreShard, transform: VectorTransform, broken: Broken | None) -> tuple[Chunk, Broken]:
+    def write(
+        self, shard: StoreShard, transform: VectorTransform, broken: Broken | None
+    ) -> tuple[Chunk, Broken]:
         """Write a shard. Raises SourceError for a number outside the range of the store's dtype."""
         stored = transform.stored(transform.values(self._source.rows(shard.samples)))
         beyond = np.flatnonzero(~np.isfinite(stored).all((1, 2, 3)))

@@ -25,7 +25,7 @@ from typing import Any, Generic, Self, TypeVar
 from PIL import Image
 
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.shard import Broken, SeenT, StoreShard, ShardWork, TransformT
+from cotswold.data.store.shard import Broken, SeenT, ShardWork, StoreShard, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")

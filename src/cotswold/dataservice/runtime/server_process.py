@@ -129,8 +129,8 @@ class DataServer:
         slow_seconds: float = 0.0,
         receivers: Sequence[str] = (m.POOL,),
     ) -> None:
-        """``receivers``: receivers of each heartbeat, the head and the lender. Either may end the server, which
-        then notifies the other."""
+        """``receivers``: receivers of each heartbeat, the head and the lender. Either may end the server,
+        which then notifies the other."""
         self._receivers = receivers
         self._name, self._work, self._messenger = name, work, messenger
         self._machine = RequestQueue(name)

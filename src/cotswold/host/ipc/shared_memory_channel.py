@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from cotswold.host.ipc.shared_memory import MemoryBlock, BlockPool
+from cotswold.host.ipc.shared_memory import BlockPool, MemoryBlock
 from cotswold.host.ipc.tagged_messages import TaggedChannel
 
 _HEADER = struct.Struct("=qqqqq")

@@ -153,7 +153,8 @@ class DistributedFeatures(DistributedTensor):
         if name == "dropout":
             return first._dropped(*args[1:], **kwargs)
         out = function(
-            *map(first._local_operand, args), **{key: first._local_operand(value) for key, value in kwargs.items()}
+            *map(first._local_operand, args),
+            **{key: first._local_operand(value) for key, value in kwargs.items()},
         )
         return first if out is first.local else cls(out, first.features, first.mesh)
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.errors import UserError
-from cotswold.mesh.modules.parameters import distributed, parameter_of_part, own_part
+from cotswold.mesh.modules.parameters import distributed, own_part, parameter_of_part
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.nn import LocallyConnected2d
 

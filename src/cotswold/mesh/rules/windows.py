@@ -33,7 +33,7 @@ from cotswold.mesh.rules.convolution import (
     is_worth_overlapping,
     overlapped,
 )
-from cotswold.mesh.rules.operands import autocast_operands, refuse_other_maps, pair, compute_part
+from cotswold.mesh.rules.operands import autocast_operands, compute_part, pair, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 
 _Pair = tuple[int, int]

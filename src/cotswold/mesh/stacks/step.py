@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import Smoothing
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.stacks.share import Responses, RankShare
+from cotswold.mesh.stacks.share import RankShare, Responses
 from cotswold.ops import StackObjective, StackReport, StackState, StepRule
 from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward

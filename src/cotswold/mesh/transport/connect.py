@@ -112,7 +112,9 @@ def streams_of(
     return {other: TcpChannel(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
 
 
-def _connect_peers(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:
+def _connect_peers(
+    listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]
+) -> dict[int, socket]:
     """Sockets to those peers that could be reached, or reached this rank."""
     found: dict[int, socket] = {}
     for other in (each for each in peers if each < rank):

@@ -156,7 +156,9 @@ class ClientSession:
     @property
     def is_pushing(self) -> bool:
         """True while the outcome of a requested push is unknown."""
-        return self._pending_push is not None or (self._session is not None and self._session.outcome is not None)
+        return self._pending_push is not None or (
+            self._session is not None and self._session.outcome is not None
+        )
 
     def leave(self, reason: str) -> list[Send]:
         """Ask to leave; `Shutdown` will follow."""

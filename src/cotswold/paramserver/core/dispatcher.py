@@ -28,7 +28,8 @@ every server has acknowledged a coordinator state without it; then its samples a
     checkpoint      event                                      next
     none            begin_checkpoint                           begun
     begun           next state sent; `CheckpointLedger` begins begun
-    begun           every server has kept its state            frozen: the ledger of that state is `frozen_ledger`
+    begun           every server has kept its state            frozen: the ledger of that state is
+    `frozen_ledger`
     frozen          take_checkpoint                            none: servers forget the state
 
 If a server lost its memory and restarts from its disk, its acknowledgement reports a new incarnation. Samples
@@ -183,7 +184,9 @@ class Dispatcher(SessionDispatcher):
                     return [
                         Send(
                             sender,
-                            Shutdown(message.session) if self._is_finished else SessionExpired(message.session),
+                            Shutdown(message.session)
+                            if self._is_finished
+                            else SessionExpired(message.session),
                         )
                     ]
                 member.last_heartbeat = now
@@ -214,7 +217,10 @@ class Dispatcher(SessionDispatcher):
     def silent_servers(self, now: float, seconds: float) -> list[str]:
         """Return the servers that have not acknowledged a coordinator state for this time; nothing is settled
         until they do."""
-        if self._acknowledged_state.number == self._newest_state.number or now - self._last_state_at < seconds:
+        if (
+            self._acknowledged_state.number == self._newest_state.number
+            or now - self._last_state_at < seconds
+        ):
             return []
         return [name for name, _ in self.servers if name not in self._answers]
 
@@ -230,7 +236,13 @@ class Dispatcher(SessionDispatcher):
     def _has_changes(self) -> bool:
         """True if servers lack something of the current state."""
         old = self._newest_state
-        new = replace(self._next_state(), settled_below=old.settled_below, settled_above=old.settled_above, recorded=old.recorded, recorded_at_checkpoint=old.recorded_at_checkpoint)
+        new = replace(
+            self._next_state(),
+            settled_below=old.settled_below,
+            settled_above=old.settled_above,
+            recorded=old.recorded,
+            recorded_at_checkpoint=old.recorded_at_checkpoint,
+        )
         return replace(new, incarnations=old.incarnations) != old
 
     @property
@@ -263,7 +275,9 @@ class Dispatcher(SessionDispatcher):
         self._newest_state = replace(self._next_state(), number=before.number + 1)
         if self._newest_state.checkpoint > before.checkpoint:
             self._checkpoint_ledger = CheckpointLedger(self.ledger)
-            self._newest_state = replace(self._newest_state, recorded_at_checkpoint=self._newest_state.recorded)
+            self._newest_state = replace(
+                self._newest_state, recorded_at_checkpoint=self._newest_state.recorded
+            )
         self._last_state_at = self._sent_at = now
         self._answers = {}
         return [Send(name, self._newest_state) for name, _ in self.servers]
@@ -283,7 +297,10 @@ class Dispatcher(SessionDispatcher):
             [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
         )
         if self._checkpoint_ledger is not None and self.frozen == self._acknowledged_state.checkpoint:
-            cuts = [{session: (applied, missed) for session, applied, missed in each.checkpoint_samples} for each in answers]
+            cuts = [
+                {session: (applied, missed) for session, applied, missed in each.checkpoint_samples}
+                for each in answers
+            ]
             self._finish_checkpoint(self._checkpoint_ledger.finish(cuts))
         on_disks = self._durability.settled
         self._durability.record_acknowledgement(
@@ -335,7 +352,11 @@ class Dispatcher(SessionDispatcher):
         names = {each.server for each in revived}
         self._sessions_with_loss.update(self._voided)
         if self.checkpoint > self.released_checkpoint:  # some servers no longer have a state of it
-            self.frozen_ledger, self._checkpoint_ledger, self.released_checkpoint = None, None, self.checkpoint
+            self.frozen_ledger, self._checkpoint_ledger, self.released_checkpoint = (
+                None,
+                None,
+                self.checkpoint,
+            )
             self.checkpoint += 1
         self.events += [Event("revived", each, "continues from a disk") for each in sorted(names)]
         self._report_lost(union(*places), "that counted")
@@ -356,7 +377,9 @@ class Dispatcher(SessionDispatcher):
             is_bereft = session in self._sessions_with_loss
             self._sessions_with_loss.discard(session)
             back = self.ledger.open_of(session) if is_bereft else ()
-            gone = self.ledger.end_session(session, [each.get(session, EMPTY_REPORT) for each in servers], back)
+            gone = self.ledger.end_session(
+                session, [each.get(session, EMPTY_REPORT) for each in servers], back
+            )
             if is_bereft and gone:
                 self._report_lost(gone, f"assigned to {name}")
             if self._checkpoint_ledger is not None:

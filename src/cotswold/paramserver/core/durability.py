@@ -33,9 +33,11 @@ class LedgerDurability:
         """Reduce the samples settled in memory to ``settled``, because a server lost its memory."""
         self._in_memory = {order: intersection(each, settled) for order, each in self._in_memory.items()}
 
-    def record_acknowledgement(self, state: int, settled: Ranges, durable_states: Sequence[int | None]) -> None:
-        """Record that all servers have acknowledged a coordinator state. ``durable_states``: the newest state on each
-        server's disk, None without a disk."""
+    def record_acknowledgement(
+        self, state: int, settled: Ranges, durable_states: Sequence[int | None]
+    ) -> None:
+        """Record that all servers have acknowledged a coordinator state. ``durable_states``: the newest
+        state on each server's disk, None without a disk."""
         self._in_memory[state] = settled
         oldest = min((state if each is None else each for each in durable_states), default=state)
         for number in [each for each in self._in_memory if each <= oldest]:

@@ -215,7 +215,9 @@ class Replica:
         """True if the next step, if any, belongs to another push."""
         if not session.assignments:
             return True
-        return accumulation.ends_assignment and (accumulation.is_exclusive or session.assignments[0].is_exclusive)
+        return accumulation.ends_assignment and (
+            accumulation.is_exclusive or session.assignments[0].is_exclusive
+        )
 
     def upcoming(self, count: int) -> list[tuple[int, int]]:
         """Return the sample positions of the steps after the current one, at most ``count``, from the current
@@ -271,7 +273,12 @@ class Replica:
 
     def _beat(self, session: ReplicaSession, now: float) -> list[Send]:
         session.last_beat = now
-        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, session.newest_assignment, session.remaining_samples))]
+        return [
+            Send(
+                COORDINATOR,
+                ReplicaHeartbeat(self.session, session.newest_assignment, session.remaining_samples),
+            )
+        ]
 
     def _on_instructions(self, session: ReplicaSession, directions: ReplicaInstructions) -> None:
         before = session.instructions
@@ -359,12 +366,20 @@ class Replica:
     def _pull_if_due(self, session: ReplicaSession, now: float) -> list[Send]:
         is_due = (session.must_pull and session.assignments) or session.steps_since_pull >= self.pace.n_fetch
         # the steps missing from a pull are known once the previous pull is installed
-        is_busy = session.pulling or (self.pace.applies_locally and session.installs and not session.must_pull)
+        is_busy = session.pulling or (
+            self.pace.applies_locally and session.installs and not session.must_pull
+        )
         return self._pull(session, now) if is_due and not is_busy else []
 
     def _release_waiting(self, session: ReplicaSession, now: float) -> list[Send]:
         """Release replicas that wait for an update from its pull, because no samples are assigned."""
-        busy = session.assignments or session.accumulation or session.closed or session.pushing or session.pulling
+        busy = (
+            session.assignments
+            or session.accumulation
+            or session.closed
+            or session.pushing
+            or session.pulling
+        )
         if busy or self._step_session or not session.has_pulled or self.state is not ReplicaState.READY:
             return []
         session.must_pull, session.has_pulled = True, False

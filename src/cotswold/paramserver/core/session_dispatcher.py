@@ -120,7 +120,9 @@ class SessionDispatcher:
         hands = self._assignments[member.session]
         hands.unacknowledged = [each for each in hands.unacknowledged if each[0] > alive.assignment]
         hands.exclusive = {number for number in hands.exclusive if number > alive.assignment}
-        hands.needs_samples = alive.assignment == hands.newest and alive.remaining_samples < self.rules.assignments_ahead
+        hands.needs_samples = (
+            alive.assignment == hands.newest and alive.remaining_samples < self.rules.assignments_ahead
+        )
         self._assign(member, hands)
         return [self._instructions(member, hands)]
 

@@ -265,16 +265,24 @@ class Sessions:
 
     def report_ended_earlier(self, recorded: Ranges) -> tuple[tuple[int, Ranges], ...]:
         """Return (session, applied) of the sessions that ended earlier, without the known positions."""
-        return tuple((number, difference(each.samples, recorded)) for number, each in sorted(self._ended_earlier.items()))
+        return tuple(
+            (number, difference(each.samples, recorded))
+            for number, each in sorted(self._ended_earlier.items())
+        )
 
     def checkpoint_report(self, recorded: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """Return (session, applied, refused) for a checkpoint that is now frozen, of all sessions that were
         live since it began."""
-        found, self._ended_since_checkpoint = _report({**self._ended_since_checkpoint, **self.live}, recorded), {}
+        found, self._ended_since_checkpoint = (
+            _report({**self._ended_since_checkpoint, **self.live}, recorded),
+            {},
+        )
         return found
 
 
-def _report(sessions: Mapping[int, SessionRecord], recorded: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+def _report(
+    sessions: Mapping[int, SessionRecord], recorded: Ranges
+) -> tuple[tuple[int, Ranges, Ranges], ...]:
     return tuple(
         (number, difference(session.samples, recorded), difference(session.refused_samples, recorded))
         for number, session in sorted(sessions.items())

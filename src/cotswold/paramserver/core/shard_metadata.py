@@ -120,7 +120,11 @@ class ShardMetadata(Generic[Values]):
         self.versions = {
             number: version_after_restarts(version, incarnations) for number, version in self.versions.items()
         }
-        self.void_sessions, self.restored, self._changed.coordinator_state = _ANY_SESSION, self.coordinator_state.number, True
+        self.void_sessions, self.restored, self._changed.coordinator_state = (
+            _ANY_SESSION,
+            self.coordinator_state.number,
+            True,
+        )
 
     def void_sessions_until(self, named: Iterable[int]) -> None:
         """Void all sessions that the coordinator knew before it learned of the new incarnation."""
@@ -138,7 +142,11 @@ class ShardMetadata(Generic[Values]):
     def recorded_at(self, checkpoint: int) -> Ranges:
         """Return the positions that the coordinator knew when this checkpoint began; empty for another
         checkpoint."""
-        return self.coordinator_state.recorded_at_checkpoint if self.coordinator_state.checkpoint == checkpoint else ()
+        return (
+            self.coordinator_state.recorded_at_checkpoint
+            if self.coordinator_state.checkpoint == checkpoint
+            else ()
+        )
 
     def freeze(self, frozen: CheckpointState[Values]) -> None:
         """Keep the state of a checkpoint whose markers have all arrived."""

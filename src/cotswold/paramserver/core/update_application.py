@@ -84,7 +84,9 @@ class UpdateApplier(Generic[Values]):
         """Staleness of the updates of each live session, by its name."""
         return {session.name: session.staleness for _, session in self._sessions}
 
-    def _refusal(self, update: Update, code: str, reason: str, *, is_retryable: bool = False) -> UpdateRefused:
+    def _refusal(
+        self, update: Update, code: str, reason: str, *, is_retryable: bool = False
+    ) -> UpdateRefused:
         self.rejections[code] = self.rejections.get(code, 0) + 1
         return UpdateRefused(update.session, self._server.name, update.number, reason, is_retryable, code)
 
@@ -152,7 +154,9 @@ class UpdateApplier(Generic[Values]):
             if some is not None:
                 columns = self.settings.columns[shard.tensor]
                 is_unit = shard.tensor in self._unit_rows
-                passes.append(ShardUpdates(weights[place], [one[place] for one in kept], some, columns, is_unit))
+                passes.append(
+                    ShardUpdates(weights[place], [one[place] for one in kept], some, columns, is_unit)
+                )
         self._updates.apply(self.settings.rule, passes)
         for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
             if shard.tensor in self._unit_filters and shard.number in pushes:

@@ -96,7 +96,9 @@ class UpdateSequence:
         self.record_answer(server, refusal.number)
         return True
 
-    def _send_next(self, parts: Mapping[str, ServerUpdate] | None, origin: UpdateSource, now: float) -> list[Send]:
+    def _send_next(
+        self, parts: Mapping[str, ServerUpdate] | None, origin: UpdateSource, now: float
+    ) -> list[Send]:
         assert not self.unanswered, "one update at a time"
         self.number, self._sent_at = self.number + 1, now
         self.unanswered = {

@@ -311,7 +311,9 @@ class UpdateServer(UpdateApplier[Values]):
         if state.number < self.metadata.coordinator_state.number or not self._can_apply(state):
             return []
         self.metadata.void_sessions_until(number for number, _ in state.sessions)
-        self.metadata.checkpoint = max(self.metadata.checkpoint, state.released_checkpoint)  # of an earlier incarnation
+        self.metadata.checkpoint = max(
+            self.metadata.checkpoint, state.released_checkpoint
+        )  # of an earlier incarnation
         if state.number > self.metadata.coordinator_state.number:
             self.metadata.apply_state(state)
             sends = [*self._set_live_sessions(dict(state.sessions)), *self._freeze()]

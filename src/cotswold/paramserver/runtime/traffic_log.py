@@ -53,7 +53,13 @@ class TrafficLog:
         match message:
             case Update(shards=shards) if shards:
                 samples = sum(stop - start for start, stop in message.samples)
-                told = [message.number, message.kind, samples, self._shard_key(shards), list(message.examples)]
+                told = [
+                    message.number,
+                    message.kind,
+                    samples,
+                    self._shard_key(shards),
+                    list(message.examples),
+                ]
                 self._write([*head, message.session, "push", *told])
             case PullNewer():
                 self._write([*head, message.session, "pull", message.number, self._shard_key(message.shards)])

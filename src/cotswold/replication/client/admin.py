@@ -20,7 +20,7 @@ from cotswold.host.keyring import KeyringFile
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
-from cotswold.replication.client.standalone_cluster import controllers_at, addresses_by_name
+from cotswold.replication.client.standalone_cluster import addresses_by_name, controllers_at
 from cotswold.replication.client.unreachable import no_leader_text, unreachable_text
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, is_restored, restored_on
 from cotswold.transport import Endpoint
@@ -44,7 +44,7 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.wire.lifecycle import ExportRequest, BucketReplicaStatus, ServerReport, ServerReportRequest
+from cotswold.wire.lifecycle import BucketReplicaStatus, ExportRequest, ServerReport, ServerReportRequest
 from cotswold.wire.messenger import AnyMessage, Received
 from cotswold.wire.names import run_of
 
@@ -81,7 +81,11 @@ class AdminClient:
         """``controllers``: HOST or HOST:PORT of each; ``report`` is called with a sentence if a reply takes
         longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
-        self._controller_addresses, self._wait_seconds, self._report = tuple(controllers), wait_seconds, report
+        self._controller_addresses, self._wait_seconds, self._report = (
+            tuple(controllers),
+            wait_seconds,
+            report,
+        )
         self._messenger = RoutedMessenger(
             Endpoint(TokenRotation(tokens).ring, name),
             controllers_at(controllers),
@@ -97,7 +101,9 @@ class AdminClient:
         """Return the leader's status, with the events of one bucket if one is named; raises MachineError
         if no leader replies."""
         number = next(self._numbers)
-        return self._request(StatusRequest(bucket, number), StatusReply, lambda looked: looked.number == number)
+        return self._request(
+            StatusRequest(bucket, number), StatusReply, lambda looked: looked.number == number
+        )
 
     def groups(self) -> dict[str, Group]:
         """Return the group of each bucket; raises MachineError if no controller replies."""
@@ -295,7 +301,9 @@ class AdminClient:
         while bucket in self._groups:
             primary = self._groups[bucket].primary
             servers = {primary: self._addresses.get(primary, "")}
-            self._request_from_servers(servers, lambda name: [ExportRequest(bucket)], heard.on_message, heard.is_received)
+            self._request_from_servers(
+                servers, lambda name: [ExportRequest(bucket)], heard.on_message, heard.is_received
+            )
             if (saved := heard.bucket()) is not None:
                 return saved
             if time.monotonic() > deadline:

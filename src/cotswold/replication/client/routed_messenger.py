@@ -47,7 +47,9 @@ class RoutedMessenger(Messenger):
         super().__init__(endpoint if outgoing is None else outgoing.networks(endpoint))
         self._run = None if outgoing is None else endpoint
         """The run's own endpoint, without servers and controllers."""
-        self._reconnector = Reconnector((lambda address: endpoint) if outgoing is None else outgoing.endpoint_to)
+        self._reconnector = Reconnector(
+            (lambda address: endpoint) if outgoing is None else outgoing.endpoint_to
+        )
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0

@@ -126,7 +126,9 @@ class Router:
                     route.requested_at = float("-inf")  # ask a controller at once
             case LookupReply(groups, addresses):
                 self.addresses.update(addresses)
-                self._lost_servers = {name: None for name in self._lost_servers if name not in dict(addresses)}
+                self._lost_servers = {
+                    name: None for name in self._lost_servers if name not in dict(addresses)
+                }
                 for group in groups:
                     if group.term >= self.groups.get(group.bucket, group).term:
                         self.groups[group.bucket] = group

@@ -160,7 +160,9 @@ class StandaloneCluster:
     def problem_text(self, now: float) -> str:
         """Return a sentence when no controller replies or knows the run, and when one does again; once
         each, and empty otherwise."""
-        if self._unanswered is None and self._was_run_known is not (is_known := self._is_run_known is not False):
+        if self._unanswered is None and self._was_run_known is not (
+            is_known := self._is_run_known is not False
+        ):
             self._was_run_known, self._is_reported = is_known, False
             return (
                 "the cluster knows this run again"

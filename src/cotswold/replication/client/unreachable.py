@@ -67,7 +67,9 @@ def unreachable_text(addresses: Mapping[str, str], lost: Mapping[str, Lost]) -> 
     return "; ".join(said.replace("{}", ", ".join(some), 1) for said, some in found.items() if some)
 
 
-def other_controllers_text(addresses: Mapping[str, str], lost: Mapping[str, Lost], followers: Collection[str]) -> str:
+def other_controllers_text(
+    addresses: Mapping[str, str], lost: Mapping[str, Lost], followers: Collection[str]
+) -> str:
     """Return the same about the controllers that have not replied, as the end of a sentence; empty if there
     are none.
 

@@ -137,7 +137,9 @@ class BucketMap:
     @property
     def is_settled(self) -> bool:
         """True if no bucket has a group pending or in flight."""
-        return not (self._pending or self._new or (self._transaction is not None and self._transaction.groups))
+        return not (
+            self._pending or self._new or (self._transaction is not None and self._transaction.groups)
+        )
 
     @property
     def has_transaction(self) -> bool:
@@ -163,7 +165,9 @@ class BucketMap:
     def has_run(self, run: str) -> bool:
         """True if anything of the run is committed or pending."""
         is_told = (
-            self._transaction is not None and self._transaction.run is not None and self._transaction.run[0] == run
+            self._transaction is not None
+            and self._transaction.run is not None
+            and self._transaction.run[0] == run
         )
         return (
             run in self.runs
@@ -289,7 +293,11 @@ class BucketMap:
             return None
         run = next(iter(self._removed))
         if run in self.runs:
-            return _Transaction(removed=run), [], [(key, None) for key, _ in _description_parts(run, self.runs[run])]
+            return (
+                _Transaction(removed=run),
+                [],
+                [(key, None) for key, _ in _description_parts(run, self.runs[run])],
+            )
         names = tuple(islice(self.buckets(run), _KEYS_PER_TRANSACTION))
         return _Transaction(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
@@ -347,7 +355,10 @@ def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[
 
 def _description_parts(run: str, text: str) -> list[Key]:
     """Return the keys and values of a run's description."""
-    parts = [text[start : start + _DESCRIPTION_PART_CHARS] for start in range(0, max(1, len(text)), _DESCRIPTION_PART_CHARS)]
+    parts = [
+        text[start : start + _DESCRIPTION_PART_CHARS]
+        for start in range(0, max(1, len(text)), _DESCRIPTION_PART_CHARS)
+    ]
     assert len(parts) <= _KEYS_PER_TRANSACTION, f"{len(text)} characters describe a run"
     return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 

@@ -62,7 +62,8 @@ class ClusterView:
             self.servers.set_drained(server, True, self._lease_limit)
 
     def propose(self, group: Group, why: str = "", *, per_bucket: str = "") -> None:
-        """Propose a group for the next transaction; ``why`` and ``per_bucket`` [``why``] make its `Reason`."""
+        """Propose a group for the next transaction; ``why`` and ``per_bucket`` [``why``] make its
+        `Reason`."""
         before = self.map.intended(group.bucket)
         self.map.propose(group)
         self.reasons[group.bucket] = Reason(why, per_bucket or why)

@@ -105,7 +105,9 @@ class ClusterEventLog:
         if bucket:
             own = [(when, each) for when, each in self._changes if each.bucket == bucket]
             return tuple(
-                _Entry(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).to_event(now)
+                _Entry(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).to_event(
+                    now
+                )
                 for when, each in own
             )
         return tuple(each.to_event(now) for each in self._last)

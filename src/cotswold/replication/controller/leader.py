@@ -86,7 +86,13 @@ class LeaderState:
     """State of a controller from the moment when it begins to lead."""
 
     def __init__(
-        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: ClusterEventLog, now: float
+        self,
+        name: str,
+        control: ControllerSettings,
+        epoch: int,
+        cluster: str,
+        events: ClusterEventLog,
+        now: float,
     ) -> None:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events

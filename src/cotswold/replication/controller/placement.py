@@ -106,7 +106,9 @@ def next_step(
         if place is not None:
             return AddReplica(place, len(group.members) < control.copies)
         if avoid and servers.choose_host(group.all_servers, ()) is not None:
-            return Postponement(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
+            return Postponement(
+                f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time"
+            )
     if leaving:
         if is_enough:
             return _without(group, leaving)

@@ -67,7 +67,9 @@ class Rebalancer:
         self._checked_at, control = now, self._view.control
         if now - self._disturbed_at < control.settle_seconds or not self._view.map.is_settled:
             return
-        while len(self._view.learning) < control.max_concurrent_moves and (self._spread_over_hosts() or self._move()):
+        while len(self._view.learning) < control.max_concurrent_moves and (
+            self._spread_over_hosts() or self._move()
+        ):
             self._moved_at = now
         is_calm = now - max(self._disturbed_at, self._moved_at) >= control.rebalance_quiet_seconds
         if is_calm and self._is_balanced and now - self._handed_over_at >= control.handover_seconds:

@@ -148,7 +148,9 @@ class ReplicationRepair:
             ):
                 term, count = group.term + 1, len(group.members)
                 has = f"has {count} {'copy' if count == 1 else 'copies'}"
-                view.propose(replace(group, term=term, learners=(server,)), f"it {has}", per_bucket=f"each {has}")
+                view.propose(
+                    replace(group, term=term, learners=(server,)), f"it {has}", per_bucket=f"each {has}"
+                )
             case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
             case DropReplicas():

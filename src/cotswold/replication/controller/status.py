@@ -48,7 +48,13 @@ def cluster_status(
         tuple(_server(known, now) for known in _listed(view)),
         tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
-            BucketStatus(each.bucket, each.term, each.members, each.learners, _waiting_reason(each.bucket, view, repair))
+            BucketStatus(
+                each.bucket,
+                each.term,
+                each.members,
+                each.learners,
+                _waiting_reason(each.bucket, view, repair),
+            )
             for each in short[:_MAX_SERVERS]
         ),
         len(view.learning),

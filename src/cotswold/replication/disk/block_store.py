@@ -40,12 +40,12 @@ from cotswold.replication.disk.corruption import (
 from cotswold.replication.disk.index import CorruptError, Database
 from cotswold.replication.disk.records import (
     HEADS,
-    StoredBlock,
     BlockKey,
     Bucket,
+    BucketSnapshot,
     Head,
     RecordError,
-    BucketSnapshot,
+    StoredBlock,
     block_key,
     bucket_of,
     head_key,

@@ -16,7 +16,15 @@ import msgpack
 
 from cotswold.errors import DiskFullError, MachineError, UserError
 from cotswold.files.durable import FREE_AND_REPEAT, PARTIAL, disk_errors, is_full, sync_folder
-from cotswold.replication.disk import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, BucketSnapshot
+from cotswold.replication.disk import (
+    CONTENTS,
+    BlockKey,
+    BlockStore,
+    Bucket,
+    BucketSnapshot,
+    Damage,
+    DamagedError,
+)
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.wire import DiskStateReply, Prepare
 from cotswold.wire.codec import Packing, decode

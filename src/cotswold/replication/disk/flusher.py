@@ -63,7 +63,11 @@ class Flusher:
     """
 
     def __init__(
-        self, store: SnapshotStore, report: ReportResult, policy: Policy | None = None, clock: Clock = time.monotonic
+        self,
+        store: SnapshotStore,
+        report: ReportResult,
+        policy: Policy | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._store, self._report, self._clock = store, report, clock
         self._backlog = Backlog(policy or Policy())

@@ -136,7 +136,10 @@ class Database:
                 self._swap(self._sibling_path("new"))
         # a killed process may have left a new database without its first files
         if not any(any(self._folder.glob(each)) for each in _DATA):
-            self._open, self.refusal = self._open_database(AccessType.read_write(), _options(is_new=True)), None
+            self._open, self.refusal = (
+                self._open_database(AccessType.read_write(), _options(is_new=True)),
+                None,
+            )
             return
         try:
             check_manifest(self._folder)

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold.replication.disk.compression import compress
 from cotswold.replication.disk.records import (
-    StoredBlock,
     BlockKey,
+    BucketSnapshot,
     Buffer,
     Head,
-    BucketSnapshot,
+    StoredBlock,
     block_key,
     checksum_of,
     head_key,

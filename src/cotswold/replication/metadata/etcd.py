@@ -18,7 +18,7 @@ from types import TracebackType
 from cotswold.errors import StoreError
 from cotswold.files.untrusted_json import JsonObject, MalformedError, take
 from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RejectedRequestError, strings
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, prefix_end, checked_transaction
+from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, checked_transaction, prefix_end
 
 _TRANSACTION = "/v3/kv/txn"
 _PAGE = 256

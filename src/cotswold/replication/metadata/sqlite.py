@@ -29,7 +29,13 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
 from cotswold.files.untrusted_json import describe_format_error
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, prefix_end, checked_transaction
+from cotswold.replication.metadata.interface import (
+    Item,
+    OutcomeUnknownError,
+    Raw,
+    checked_transaction,
+    prefix_end,
+)
 
 APPLICATION = 0x43_6F_74_53
 """SQLite's identifier for the kind of file: "CotS"."""
@@ -292,7 +298,9 @@ def _make(path: Path) -> None:
         pass
     except OSError as error:
         if is_full(error):
-            raise DiskFullError(f"no room left to write {path} ({error.strerror}); {_RETRY_REMEDY}") from error
+            raise DiskFullError(
+                f"no room left to write {path} ({error.strerror}); {_RETRY_REMEDY}"
+            ) from error
         raise MachineError(
             f"{path} cannot be made: {error.strerror}; name a file in a folder that this user can write to"
         ) from error

@@ -108,7 +108,9 @@ class BucketState(Generic[Values]):
             return self._updates.receive(sender, message)
         if sender != COORDINATOR:
             return []
-        if self._updates.metadata.coordinator_state.number and message.name in self._server.vectors:  # a late repetition
+        if (
+            self._updates.metadata.coordinator_state.number and message.name in self._server.vectors
+        ):  # a late repetition
             return [Send(sender, WriteAck(message.number, self._server.name))]
         sends, vectors = self._server.receive(sender, message), self._server.vectors
         if message.name in vectors:
@@ -315,7 +317,11 @@ class BucketState(Generic[Values]):
             frozen = change.frozen
             books.freeze(CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples))
             self._is_borrowed = frozen.is_current
-        books.checkpoint, books.void_sessions, books.restored = change.checkpoint, change.void_sessions, change.restored
+        books.checkpoint, books.void_sessions, books.restored = (
+            change.checkpoint,
+            change.void_sessions,
+            change.restored,
+        )
         books.take_changed()
         self.index = prepare.index
         self._stamp_all(change)
@@ -359,4 +365,6 @@ class BucketState(Generic[Values]):
         self._is_borrowed = False
         copy = self._arithmetic.combine
         held = {name: [copy([(1.0, each)], None) for each in rows] for name, rows in frozen.vectors.items()}
-        self._updates.metadata.frozen = CheckpointState(frozen.checkpoint, held, frozen.versions, frozen.samples)
+        self._updates.metadata.frozen = CheckpointState(
+            frozen.checkpoint, held, frozen.versions, frozen.samples
+        )

@@ -40,7 +40,9 @@ class FlushSchedule:
             self._dirty_since.setdefault(bucket, self._noted)
         if len(self._dirty_since) > len(different):
             these = set(different)
-            self._dirty_since = {bucket: since for bucket, since in self._dirty_since.items() if bucket in these}
+            self._dirty_since = {
+                bucket: since for bucket, since in self._dirty_since.items() if bucket in these
+            }
         self._noted = now
 
     def due(self, now: float) -> list[str]:

@@ -129,7 +129,9 @@ class ReplicaServer(Generic[Values]):
         if self.settings.min_members == 1:
             return 0, 0
         found = [
-            len(copy.group.members) for name, copy in self.copies.items() if copy.is_under_replicated and belongs(name)
+            len(copy.group.members)
+            for name, copy in self.copies.items()
+            if copy.is_under_replicated and belongs(name)
         ]
         return len(found), min(found, default=0)
 

@@ -271,7 +271,11 @@ class ControllerProcess:
         trouble = self._state.failure
         if trouble and self._failed_since is None:
             self._failed_since = now
-        if trouble and not self._is_failure_reported and now - (self._failed_since or now) > _UNAVAILABLE_SECONDS:
+        if (
+            trouble
+            and not self._is_failure_reported
+            and now - (self._failed_since or now) > _UNAVAILABLE_SECONDS
+        ):
             self._is_failure_reported = True
             said = f"{self._name} cannot read or write its state and does not lead without it: {trouble}"
             self._messenger.send(COORDINATOR, EventReport("state", self._name, said))
@@ -286,7 +290,9 @@ class ControllerProcess:
         address = here.peer_address or here.address
         if here.server not in self._peer_addresses:
             known = self._machine.servers.of
-            self._peer_addresses = {name: each for name, each in self._peer_addresses.items() if name in known}
+            self._peer_addresses = {
+                name: each for name, each in self._peer_addresses.items() if name in known
+            }
         before, self._peer_addresses[here.server] = self._peer_addresses.get(here.server, address), address
         if before != address:
             for each in self._machine.servers.live:

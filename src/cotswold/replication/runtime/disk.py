@@ -3,7 +3,8 @@
 Knows: a block store, a thread that writes and one that reads, events about the disk. Does not know: when
 anything is saved, the use of what is read (`replication.replica`).
 
-No caller waits for the disk: data are copied before they are written, and `run_callbacks` delivers the results.
+No caller waits for the disk: data are copied before they are written, and `run_callbacks` delivers the
+results.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ class Disk:
         report: Callable[[str], None],
     ) -> None:
         """Open the disk in ``folder``, which stores submitted data within ``flush_seconds``
-        (`persistence`). `run_callbacks` calls ``on_saved`` with numbers of `write`, ``on_damaged`` with buckets to write
-        again, and ``report`` with sentences for people. Raises as `BlockStore`."""
+        (`persistence`). `run_callbacks` calls ``on_saved`` with numbers of `write`, ``on_damaged`` with
+        buckets to write again, and ``report`` with sentences for people. Raises as `BlockStore`."""
         self._on_saved, self._on_damaged, self._report = on_saved, on_damaged, report
         self._worker_thread = WorkerThread()
         try:

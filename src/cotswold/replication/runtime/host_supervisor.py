@@ -40,9 +40,9 @@ from cotswold.processes.programs import PROGRAMS
 from cotswold.processes.restart_backoff import RestartBackoff
 from cotswold.replication.client.standalone_cluster import (
     PORT,
+    addresses_by_name,
     controller_name,
     controllers_at,
-    addresses_by_name,
 )
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import disk_of
@@ -352,9 +352,18 @@ class HostSupervisor:
     def _report_exits(self, now: float) -> None:
         """Report exits to all controllers, repeatedly, as a connection may lose a message."""
         self._reported_at = now
-        self._unreported_exits = {name: told for name, told in self._unreported_exits.items() if now - told[1] < _REPORT_EXIT_SECONDS}
-        self._keys = {name: key for name, key in self._keys.items() if name in {*self._names, *self._unreported_exits}}
-        ended = [ServerExited(name, why, self._keys.get(name, "")) for name, (why, _) in self._unreported_exits.items()]
+        self._unreported_exits = {
+            name: told
+            for name, told in self._unreported_exits.items()
+            if now - told[1] < _REPORT_EXIT_SECONDS
+        }
+        self._keys = {
+            name: key for name, key in self._keys.items() if name in {*self._names, *self._unreported_exits}
+        }
+        ended = [
+            ServerExited(name, why, self._keys.get(name, ""))
+            for name, (why, _) in self._unreported_exits.items()
+        ]
         sends = [Send(to, each) for each in ended for to in self._controllers]
         self._messenger.deliver(sends)
 

@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.replication.client.unreachable import ConnectionResults, other_controllers_text, unreachable_text
+from cotswold.replication.client.unreachable import (
+    ConnectionResults,
+    other_controllers_text,
+    unreachable_text,
+)
 from cotswold.transport import Lost
 
 _FIRST_SECONDS, _LATER_SECONDS = 2.0, 5.0
@@ -59,7 +63,12 @@ class LeaderProbe:
     def on_reply(self, now: float) -> str:
         """Record a leader's reply; return a sentence, or an empty text."""
         waited, told = now - self._unanswered_since, self._reported_at
-        self._unanswered_since, self._is_answered, self._reported_at, self._timeout = now, True, 0.0, _LATER_SECONDS
+        self._unanswered_since, self._is_answered, self._reported_at, self._timeout = (
+            now,
+            True,
+            0.0,
+            _LATER_SECONDS,
+        )
         self._calls = ConnectionResults()
         return f"reached a leading controller after {waited:.0f} s" if told else ""
 

@@ -73,7 +73,9 @@ class ServerNames:
         know."""
         before, taken = self.disks, {disk_of(each) for each in known}
         with _RecentNames(self._prefix) as given:
-            self._reserve(each for each in map(self._disk, map(str, count())) if each not in taken | given.disks)
+            self._reserve(
+                each for each in map(self._disk, map(str, count())) if each not in taken | given.disks
+            )
             given.add(self.disks[len(before) :])
         return self.disks[len(before) :]
 

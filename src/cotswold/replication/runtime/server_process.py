@@ -146,7 +146,12 @@ class ReplicaServerProcess:
         key: str = "",
     ) -> None:
         self._key = key
-        self._name, self._messenger, self._controllers, self._endpoints = name, messenger, dict(controllers), endpoints
+        self._name, self._messenger, self._controllers, self._endpoints = (
+            name,
+            messenger,
+            dict(controllers),
+            endpoints,
+        )
         self._runs = KnownRuns(self._report_malformed)
         self._machine: ReplicaServer[Array] = ReplicaServer(
             *(name, host, endpoints.updates.address, self._runs.contents, copying, time.monotonic()),
@@ -344,7 +349,9 @@ class ReplicaServerProcess:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._controller_reconnector.connect({**self._controllers, COORDINATOR: self._supervisor_link.reconnect_address})
+        self._controller_reconnector.connect(
+            {**self._controllers, COORDINATOR: self._supervisor_link.reconnect_address}
+        )
         self._peer_reconnector.connect(self._peers)
         for sentence in self._supervisor_link.tick(self._endpoints.endpoints, now):
             self._messenger.send(COORDINATOR, EventReport("token", self._name, f"{self._name}: {sentence}"))

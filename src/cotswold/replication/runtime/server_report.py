@@ -20,10 +20,10 @@ from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import DiskStateReply, Prepare
 from cotswold.wire.lifecycle import (
+    BucketReplicaStatus,
     BucketRoles,
     FlushBacklog,
     NetworkTraffic,
-    BucketReplicaStatus,
     ServerCounters,
     ServerReport,
 )
@@ -35,7 +35,11 @@ def server_report(
     machine: ReplicaServer[Array], endpoints: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
 ) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
-    named = {"administration": endpoints.administration, "replication": endpoints.replication, "updates": endpoints.updates}
+    named = {
+        "administration": endpoints.administration,
+        "replication": endpoints.replication,
+        "updates": endpoints.updates,
+    }
     networks: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
         networks.setdefault(endpoint, []).append(name)

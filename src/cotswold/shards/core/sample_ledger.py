@@ -179,8 +179,8 @@ class SampleLedger:
     # --- events ---
 
     def assign(self, session: int, max_samples: int, *, only_divided: bool = False) -> tuple[int, int] | None:
-        """Hand out the next free range: at most ``max_samples`` samples of one epoch, all or none of them divided.
-        Return None if nothing is free."""
+        """Hand out the next free range: at most ``max_samples`` samples of one epoch, all or none of them
+        divided. Return None if nothing is free."""
         assert max_samples > 0, f"most must be above 0, got {max_samples}"
         free = intersection(self._free, self._divided) if only_divided else self._free
         if not free:

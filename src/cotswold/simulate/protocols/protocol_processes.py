@@ -25,10 +25,10 @@ from cotswold.wire import (
     FromServer,
     FromWorker,
     Message,
-    ReductionSchedule,
     PortionResult,
     Pull,
     Pulled,
+    ReductionSchedule,
     Send,
     Shard,
     ToServer,
@@ -105,7 +105,12 @@ class Collectives:
     _left: dict[object, Callable[[str], None]] = field(default_factory=dict)
 
     def enter(
-        self, key: object, plan: ReductionSchedule, name: str, values: list[float] | None, done: Callable[[object], None]
+        self,
+        key: object,
+        plan: ReductionSchedule,
+        name: str,
+        values: list[float] | None,
+        done: Callable[[object], None],
     ) -> None:
         """Enter a collective with this member's values.
 

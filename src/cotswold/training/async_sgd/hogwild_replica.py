@@ -30,9 +30,9 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
-    MemoryBlock,
     Call,
     ForkServer,
+    MemoryBlock,
     Process,
     claimed_cores,
     inherited,

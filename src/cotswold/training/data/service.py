@@ -192,7 +192,9 @@ def _started(context: TrainContext, servers: int, cache_bytes: int, varying: str
     token = token_of(os.environ) or Token.new()
     asking = request_settings(WINDOW, _asking(context.recipe))
     logs = _logs_of(context)
-    client = things.enter_context(DataClient(token, store=store.identity, request_settings=asking, pool_text=_where(logs)))
+    client = things.enter_context(
+        DataClient(token, store=store.identity, request_settings=asking, pool_text=_where(logs))
+    )
     opened, _ = head(
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.silence),
         arguments_of(store, cache_bytes, varying),

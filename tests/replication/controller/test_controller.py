@@ -6,7 +6,14 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from tests.support.replication.fake_controller import BUCKET, PATIENCE, WHAT, Cluster, ControllerHarness, State
+from tests.support.replication.fake_controller import (
+    BUCKET,
+    PATIENCE,
+    WHAT,
+    Cluster,
+    ControllerHarness,
+    State,
+)
 
 from cotswold.replication.controller.bucket_map import items_of
 from cotswold.replication.controller.cluster_view import ClusterView
@@ -46,32 +53,34 @@ from cotswold.wire import (
 
 
 def test_whoever_is_silent_and_has_nothing_is_not_shown_once_another_goes_on_from_its_disk() -> None:
-    desk = ControllerHarness()
-    desk.pass_time(1.0, ("a", "b", "c"))
-    desk.pass_time(5.0, "bc")
-    assert shown(desk) == ["a", "b", "c"]
-    desk.pass_time(1.0, ("a.1", "b", "c"))
-    assert shown(desk) == ["a.1", "b", "c"]
+    harness = ControllerHarness()
+    harness.pass_time(1.0, ("a", "b", "c"))
+    harness.pass_time(5.0, "bc")
+    assert shown(harness) == ["a", "b", "c"]
+    harness.pass_time(1.0, ("a.1", "b", "c"))
+    assert shown(harness) == ["a.1", "b", "c"]
 
 
-def shown(desk: ControllerHarness) -> list[str]:
+def shown(harness: ControllerHarness) -> list[str]:
     """The servers that people see."""
-    desk.tell("person", StatusRequest())
-    (looked,) = [each.message for each in desk.take(StatusReply)]
+    harness.tell("person", StatusRequest())
+    (looked,) = [each.message for each in harness.take(StatusReply)]
     assert isinstance(looked, StatusReply)
     return [each.name for each in looked.servers]
 
 
 def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
-    desk = ControllerHarness()
-    desk.pass_time(1.0, "abcd")
+    harness = ControllerHarness()
+    harness.pass_time(1.0, "abcd")
     for name in ("a2", "b2"):
-        desk.beat(name)
+        harness.beat(name)
     buckets = tuple(f"bucket {number}" for number in range(12))
-    assert not desk.controller.create(Create("run", WHAT, buckets, 7), desk.now), "there are six servers"
-    assert desk.controller.create(Create("run", WHAT, buckets, 6), desk.now)
-    desk.pass_time(0.2, "abcd")
-    groups = desk.controller.groups.values()
+    assert not harness.controller.create(Create("run", WHAT, buckets, 7), harness.now), (
+        "there are six servers"
+    )
+    assert harness.controller.create(Create("run", WHAT, buckets, 6), harness.now)
+    harness.pass_time(0.2, "abcd")
+    groups = harness.controller.groups.values()
     assert len(groups) == 12 and all(len({name[0] for name in each.members}) == 3 for each in groups)
     primaries = [each.primary for each in groups]
     assert max(primaries.count(name) for name in set(primaries)) <= 3
@@ -82,103 +91,107 @@ def test_buckets_are_dealt_evenly_and_copies_are_on_different_hosts() -> None:
 
 
 def test_what_servers_must_know_of_a_run_is_written_down_and_told_by_whoever_leads() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    assert [key for key in desk.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
+    harness = ControllerHarness()
+    harness.create("abc")
+    assert [key for key in harness.state.items if key.startswith("run/")] == ["run/run/0", "run/run/1"]
     for _ in range(2):
-        assert [each.message for each in desk.tell("a", RunDescriptionRequest("run"))] == [
+        assert [each.message for each in harness.tell("a", RunDescriptionRequest("run"))] == [
             RunDescription("run", WHAT)
         ]
         asked = [StatusRequest("", 7), LookupRequest((), number=8), RunDescriptionRequest("run", 9)]
-        told = [each.message for question in asked for each in desk.tell("operator", question)]
+        told = [each.message for question in asked for each in harness.tell("operator", question)]
         assert [
             each.number for each in told if isinstance(each, StatusReply | LookupReply | RunDescription)
         ] == [7, 8, 9]
-        assert [each.message for each in desk.tell("a", RunDescriptionRequest("other"))] == [
+        assert [each.message for each in harness.tell("a", RunDescriptionRequest("other"))] == [
             RunDescription("other", "")
         ]
-        desk.controller = Controller("d", ControllerSettings(), desk.now, "d")  # another, that leads next
-        desk.pass_time(3.0, "abc")
+        harness.controller = Controller(
+            "d", ControllerSettings(), harness.now, "d"
+        )  # another, that leads next
+        harness.pass_time(3.0, "abc")
 
 
 def test_a_lease_is_given_to_whoever_claims_nothing_that_is_anothers() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    primary = desk.group.primary
-    (send,) = [each for each in desk.beat(primary) if isinstance(each.message, LeaseGrant)]
+    harness = ControllerHarness()
+    harness.create("abc")
+    primary = harness.group.primary
+    (send,) = [each for each in harness.beat(primary) if isinstance(each.message, LeaseGrant)]
     assert send.to == primary
-    other = desk.group.secondaries[0]
-    answers = [each.message for each in desk.beat(other, leads=((BUCKET, 1),))]
+    other = harness.group.secondaries[0]
+    answers = [each.message for each in harness.beat(other, leads=((BUCKET, 1),))]
     assert not any(isinstance(each, LeaseGrant) for each in answers)
-    assert any(isinstance(each, Assign) and each.group == desk.group for each in answers)
+    assert any(isinstance(each, Assign) and each.group == harness.group for each in answers)
 
 
 def test_the_death_of_a_primary_that_a_supervisor_sees_begins_an_election_at_once() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    before = desk.group
-    desk.tell("supervisor", ServerExited(before.primary, "was killed by SIGKILL"))
-    fences = desk.take(Fence)
+    harness = ControllerHarness()
+    harness.create("abc")
+    before = harness.group
+    harness.tell("supervisor", ServerExited(before.primary, "was killed by SIGKILL"))
+    fences = harness.take(Fence)
     assert sorted(each.to for each in fences) == sorted(before.secondaries)
     one, other = before.secondaries
-    desk.tell(one, FenceReply(BUCKET, 2, one, 1, 7))
-    assert desk.group == before, "one has not answered yet"
-    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 9))
-    desk.pass_time(0.1, one + other)
-    assert desk.group == Group(BUCKET, 2, other, (one,)), "the longest"
+    harness.tell(one, FenceReply(BUCKET, 2, one, 1, 7))
+    assert harness.group == before, "one has not answered yet"
+    harness.tell(other, FenceReply(BUCKET, 2, other, 1, 9))
+    harness.pass_time(0.1, one + other)
+    assert harness.group == Group(BUCKET, 2, other, (one,)), "the longest"
 
 
 def test_a_silent_primary_keeps_its_place_until_no_lease_of_it_can_hold() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    before = desk.group
+    harness = ControllerHarness()
+    harness.create("abc")
+    before = harness.group
     others = "".join(before.secondaries)
-    desk.pass_time(0.9, others)
-    assert desk.take(Fence) == [] and desk.group == before
-    desk.pass_time(0.3, others)
-    assert desk.take(Fence) != []
+    harness.pass_time(0.9, others)
+    assert harness.take(Fence) == [] and harness.group == before
+    harness.pass_time(0.3, others)
+    assert harness.take(Fence) != []
     for name in others:
-        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 7))
-    desk.pass_time(0.1, others)
-    assert desk.group.term == 2 and desk.group.primary in others
-    assert any("took over" in each.sentence for each in desk.controller.take_events())
+        harness.tell(name, FenceReply(BUCKET, 2, name, 1, 7))
+    harness.pass_time(0.1, others)
+    assert harness.group.term == 2 and harness.group.primary in others
+    assert any("took over" in each.sentence for each in harness.controller.take_events())
 
 
 def test_a_primary_that_hears_no_controller_is_followed_though_it_is_heard() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("ab")
-    primary, (other,) = desk.group.primary, desk.group.secondaries
-    began = desk.now
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("ab")
+    primary, (other,) = harness.group.primary, harness.group.secondaries
+    began = harness.now
 
     def beat(answered: int) -> float:
         """The seconds of the lease that it is given."""
-        claims = ((BUCKET, 1),) if desk.group.primary == primary else ()
-        said = desk.tell(primary, Heartbeat(primary, "host", "at it", 1, claims, answered=answered))
+        claims = ((BUCKET, 1),) if harness.group.primary == primary else ()
+        said = harness.tell(primary, Heartbeat(primary, "host", "at it", 1, claims, answered=answered))
         return sum(each.message.seconds for each in said if isinstance(each.message, LeaseGrant))
 
     assert beat(10_000) == 1.0
-    while desk.group.primary == primary and desk.now - began < 5:
-        desk.pass_time(0.1, other + "c")  # others have leases that are over before and after its own
-        for each in desk.take(Fence):
-            desk.tell(other, FenceReply(BUCKET, 2, other, 1, 7))
+    while harness.group.primary == primary and harness.now - began < 5:
+        harness.pass_time(0.1, other + "c")  # others have leases that are over before and after its own
+        for each in harness.take(Fence):
+            harness.tell(other, FenceReply(BUCKET, 2, other, 1, 7))
             assert each.to == other, "the primary hears none"
         lease = beat(10_000)
-        assert lease <= max(0.0, began + 1.5 - desk.now) + 1e-9, "no longer than it may have already"
-    assert desk.group.primary == other and desk.now - began < 1.8
-    assert any("but sends heartbeats" in each.sentence for each in desk.controller.take_events())
-    desk.pass_time(0.5, other)
-    assert not desk.controller.servers.is_alive(primary) and beat(10_000) == 0.0
-    assert beat(10_001) == 1.0 and desk.controller.servers.is_alive(primary), "it hears controllers again"
+        assert lease <= max(0.0, began + 1.5 - harness.now) + 1e-9, "no longer than it may have already"
+    assert harness.group.primary == other and harness.now - began < 1.8
+    assert any("but sends heartbeats" in each.sentence for each in harness.controller.take_events())
+    harness.pass_time(0.5, other)
+    assert not harness.controller.servers.is_alive(primary) and beat(10_000) == 0.0
+    assert beat(10_001) == 1.0 and harness.controller.servers.is_alive(primary), "it hears controllers again"
 
 
 def test_a_lost_answer_or_two_cost_no_lease() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("ab")
-    primary = desk.group.primary
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("ab")
+    primary = harness.group.primary
     for answered in (1, 1, 1, 1, 2, 2, 2, 3):
-        desk.pass_time(0.1, desk.group.secondaries)
-        desk.tell(primary, Heartbeat(primary, "host", "at it", 1, ((BUCKET, 1),), answered=10_000 + answered))
-        (lease,) = desk.take(LeaseGrant)[-1:]
+        harness.pass_time(0.1, harness.group.secondaries)
+        harness.tell(
+            primary, Heartbeat(primary, "host", "at it", 1, ((BUCKET, 1),), answered=10_000 + answered)
+        )
+        (lease,) = harness.take(LeaseGrant)[-1:]
         assert isinstance(lease.message, LeaseGrant) and lease.message.seconds == 1.0
 
 
@@ -196,30 +209,30 @@ def test_an_election_does_without_whoever_says_nothing_and_never_with_nothing() 
 
 
 def test_a_learner_that_has_caught_up_is_a_secondary_in_the_next_term() -> None:
-    desk = ControllerHarness()
-    desk.create("ab")
-    desk.pass_time(0.3, "abd")
-    assert desk.group.learners == ("d",) and desk.group.term == 2
-    primary = desk.group.primary
-    desk.tell(primary, LearnerCaughtUp(BUCKET, 1, primary, "d"))  # of a term that is over
-    desk.tell("d", LearnerCaughtUp(BUCKET, 2, "d", "d"))  # not the primary
-    desk.pass_time(0.1, "abd")
-    assert desk.group.term == 2
-    desk.tell(primary, LearnerCaughtUp(BUCKET, 2, primary, "d"))
-    desk.pass_time(0.1, "abd")
-    assert desk.group.term == 3 and "d" in desk.group.secondaries and not desk.group.learners
+    harness = ControllerHarness()
+    harness.create("ab")
+    harness.pass_time(0.3, "abd")
+    assert harness.group.learners == ("d",) and harness.group.term == 2
+    primary = harness.group.primary
+    harness.tell(primary, LearnerCaughtUp(BUCKET, 1, primary, "d"))  # of a term that is over
+    harness.tell("d", LearnerCaughtUp(BUCKET, 2, "d", "d"))  # not the primary
+    harness.pass_time(0.1, "abd")
+    assert harness.group.term == 2
+    harness.tell(primary, LearnerCaughtUp(BUCKET, 2, primary, "d"))
+    harness.pass_time(0.1, "abd")
+    assert harness.group.term == 3 and "d" in harness.group.secondaries and not harness.group.learners
 
 
 def test_a_copy_that_its_primary_does_not_hear_is_taken_out_and_replaced_by_another() -> None:
-    desk = ControllerHarness()
-    desk.create("abcd")
-    primary, (silent, _) = desk.group.primary, desk.group.secondaries
-    desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
-    desk.pass_time(0.3, "abcd")
-    assert silent in desk.group.all_servers, "nobody else has said that it is there"
-    desk.assure()
-    desk.pass_time(0.2, "abcd")
-    assert silent not in desk.group.all_servers and len(desk.group.all_servers) == 3
+    harness = ControllerHarness()
+    harness.create("abcd")
+    primary, (silent, _) = harness.group.primary, harness.group.secondaries
+    harness.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
+    harness.pass_time(0.3, "abcd")
+    assert silent in harness.group.all_servers, "nobody else has said that it is there"
+    harness.assure()
+    harness.pass_time(0.2, "abcd")
+    assert silent not in harness.group.all_servers and len(harness.group.all_servers) == 3
 
 
 def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame() -> None:
@@ -237,142 +250,142 @@ def test_a_primary_that_hears_one_secondary_after_the_other_no_more_is_to_blame(
 
 
 def test_nobody_is_left_out_on_the_word_of_a_primary_that_has_died_since() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("ab")
-    primary, (silent,) = desk.group.primary, desk.group.secondaries
-    desk.tell(
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("ab")
+    primary, (silent,) = harness.group.primary, harness.group.secondaries
+    harness.tell(
         primary, PeerUnreachable(BUCKET, 1, primary, silent)
     )  # and then its host dies, of which nobody tells
-    desk.pass_time(1.5, silent)
-    for each in desk.take(Fence):
-        desk.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, 7))
-    desk.pass_time(0.1, silent)
-    assert desk.group.members == (silent,), "it has all that was acknowledged"
+    harness.pass_time(1.5, silent)
+    for each in harness.take(Fence):
+        harness.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, 7))
+    harness.pass_time(0.1, silent)
+    assert harness.group.members == (silent,), "it has all that was acknowledged"
 
 
 @pytest.mark.parametrize(("names", "copies", "least"), [("ab", 2, 1), ("ab", 2, 2), ("abc", 3, 3)])
 def test_a_moment_of_silence_stops_no_bucket_that_can_have_no_other_server(
     names: str, copies: int, least: int
 ) -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=copies, min_copies=least))
-    desk.create(names)
-    primary, silent = desk.group.primary, desk.group.secondaries[0]
-    desk.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
+    harness = ControllerHarness(control=ControllerSettings(copies=copies, min_copies=least))
+    harness.create(names)
+    primary, silent = harness.group.primary, harness.group.secondaries[0]
+    harness.tell(primary, PeerUnreachable(BUCKET, 1, primary, silent))
     for _ in range(8):
-        desk.pass_time(0.05, names)
-        desk.assure()
-    assert silent not in desk.group.all_servers
-    desk.pass_time(2.5, names)
-    assert silent in desk.group.learners
+        harness.pass_time(0.05, names)
+        harness.assure()
+    assert silent not in harness.group.all_servers
+    harness.pass_time(2.5, names)
+    assert silent in harness.group.learners
 
 
 def test_a_member_that_had_not_heard_yet_that_it_is_one_is_asked_again() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("ab")
-    primary, (other,) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", ServerExited(primary, "killed"))
-    assert desk.take(Fence)
-    desk.tell(other, FenceReply(BUCKET, 2, other, 0, -1))
-    desk.pass_time(0.3, other)
-    assert desk.group.term == 1
-    fences = desk.take(Fence)
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("ab")
+    primary, (other,) = harness.group.primary, harness.group.secondaries
+    harness.tell("supervisor", ServerExited(primary, "killed"))
+    assert harness.take(Fence)
+    harness.tell(other, FenceReply(BUCKET, 2, other, 0, -1))
+    harness.pass_time(0.3, other)
+    assert harness.group.term == 1
+    fences = harness.take(Fence)
     assert len(fences) > 1 and {each.to for each in fences} == {other}
-    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 0))
-    desk.pass_time(0.1, other)
-    assert desk.group.members == (other,)
+    harness.tell(other, FenceReply(BUCKET, 2, other, 1, 0))
+    harness.pass_time(0.1, other)
+    assert harness.group.members == (other,)
 
 
 def test_disks_are_asked_where_a_member_lives_and_has_nothing() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("ab")
-    primary, (other,) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", ServerExited(primary, "killed"))
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("ab")
+    primary, (other,) = harness.group.primary, harness.group.secondaries
+    harness.tell("supervisor", ServerExited(primary, "killed"))
     for _ in range(80):
-        for each in desk.take(Fence):
-            desk.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, -1))
-        desk.pass_time(0.05, other)
-    assert {each.to for each in desk.take(DiskStateRequest)} == {other}
-    desk.tell(other, DiskStateReply(BUCKET, other, 0, 0, -1))
-    desk.pass_time(1.5, other)
-    assert desk.take(DiskStateRequest), "what it has may come yet"
-    desk.tell(other, DiskStateReply(BUCKET, other, 0, 1, 5))
-    desk.pass_time(31.0, other)
-    assert desk.group == Group(BUCKET, 2, other, incarnation=2)
+        for each in harness.take(Fence):
+            harness.tell(each.to, FenceReply(BUCKET, 2, each.to, 1, -1))
+        harness.pass_time(0.05, other)
+    assert {each.to for each in harness.take(DiskStateRequest)} == {other}
+    harness.tell(other, DiskStateReply(BUCKET, other, 0, 0, -1))
+    harness.pass_time(1.5, other)
+    assert harness.take(DiskStateRequest), "what it has may come yet"
+    harness.tell(other, DiskStateReply(BUCKET, other, 0, 1, 5))
+    harness.pass_time(31.0, other)
+    assert harness.group == Group(BUCKET, 2, other, incarnation=2)
 
 
 def test_a_fence_that_is_lost_costs_no_copy() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=3))
-    desk.create("abc")
-    primary, (one, other) = desk.group.primary, desk.group.secondaries
-    desk.tell("supervisor", ServerExited(primary, "killed"))
-    desk.take(Fence)  # that to the other is lost
-    desk.tell(one, FenceReply(BUCKET, 2, one, 1, 9))
-    desk.pass_time(0.1, (one, other))
-    assert {each.to for each in desk.take(Fence)} == {other}
-    desk.pass_time(0.5, (one, other))
-    assert desk.group.term == 1, "one alone would be left of two that live"
-    desk.tell(other, FenceReply(BUCKET, 2, other, 1, 8))
-    desk.pass_time(0.1, (one, other))
-    assert desk.group.members == (one, other)
+    harness = ControllerHarness(control=ControllerSettings(copies=3))
+    harness.create("abc")
+    primary, (one, other) = harness.group.primary, harness.group.secondaries
+    harness.tell("supervisor", ServerExited(primary, "killed"))
+    harness.take(Fence)  # that to the other is lost
+    harness.tell(one, FenceReply(BUCKET, 2, one, 1, 9))
+    harness.pass_time(0.1, (one, other))
+    assert {each.to for each in harness.take(Fence)} == {other}
+    harness.pass_time(0.5, (one, other))
+    assert harness.group.term == 1, "one alone would be left of two that live"
+    harness.tell(other, FenceReply(BUCKET, 2, other, 1, 8))
+    harness.pass_time(0.1, (one, other))
+    assert harness.group.members == (one, other)
 
 
 def test_a_primary_that_wakes_up_gets_no_lease_while_the_next_is_written_down() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=3))
-    desk.create("abc")
-    primary, others = desk.group.primary, desk.group.secondaries
-    desk.pass_time(1.2, others)  # it stands still
-    desk.take(Fence)
+    harness = ControllerHarness(control=ControllerSettings(copies=3))
+    harness.create("abc")
+    primary, others = harness.group.primary, harness.group.secondaries
+    harness.pass_time(1.2, others)  # it stands still
+    harness.take(Fence)
     for name in others:
-        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 9))
-    while (wish := desk.controller.next_request(desk.now)) is not None:
+        harness.tell(name, FenceReply(BUCKET, 2, name, 1, 9))
+    while (wish := harness.controller.next_request(harness.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
-        desk.answered(wish)
+        harness.answered(wish)
     assert wish is not None, "who is elected is on its way"
-    told = desk.tell(primary, Heartbeat(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
+    told = harness.tell(primary, Heartbeat(primary, f"host {primary}", f"at {primary}", 1, ((BUCKET, 1),)))
     assert not any(isinstance(each.message, LeaseGrant) and each.message.seconds for each in told)
-    desk.sent += desk.answered(wish)
-    assert desk.group.primary in others
-    told = desk.beat(primary)
+    harness.sent += harness.answered(wish)
+    assert harness.group.primary in others
+    told = harness.beat(primary)
     assert any(isinstance(each.message, LeaseGrant) for each in told), "it leads nothing any more"
 
 
 def test_an_election_is_not_over_with_another_group_of_its_term() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=2))
-    desk.create("abc")
-    primary, (ended,) = desk.group.primary, desk.group.secondaries
-    desk.controller.take_events()
-    desk.tell("supervisor", ServerExited(ended, "killed"))
-    desk.now += 0.05
-    desk.sent += desk.controller.tick(desk.now)
-    while (wish := desk.controller.next_request(desk.now)) is not None:
+    harness = ControllerHarness(control=ControllerSettings(copies=2))
+    harness.create("abc")
+    primary, (ended,) = harness.group.primary, harness.group.secondaries
+    harness.controller.take_events()
+    harness.tell("supervisor", ServerExited(ended, "killed"))
+    harness.now += 0.05
+    harness.sent += harness.controller.tick(harness.now)
+    while (wish := harness.controller.next_request(harness.now)) is not None:
         if isinstance(wish, Transact) and any(key.startswith("bucket/") for key, _ in wish.put):
             break
-        desk.answered(wish)
+        harness.answered(wish)
     assert wish is not None, "the group without it is on its way"
-    desk.tell("supervisor", ServerExited(primary, "killed"))
-    desk.answered(wish)
-    sentences = [each.sentence for each in desk.controller.take_events()]
+    harness.tell("supervisor", ServerExited(primary, "killed"))
+    harness.answered(wish)
+    sentences = [each.sentence for each in harness.controller.take_events()]
     assert not any("remains its primary" in each for each in sentences), sentences
-    desk.pass_time(0.1, "abc")
-    assert BUCKET in desk.controller._state.elections.of, "nobody is there who has anything"
+    harness.pass_time(0.1, "abc")
+    assert BUCKET in harness.controller._state.elections.of, "nobody is there who has anything"
 
 
 def test_a_primary_that_all_its_secondaries_do_not_hear_is_fenced_though_it_lives() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    primary, secondaries = desk.group.primary, desk.group.secondaries
+    harness = ControllerHarness()
+    harness.create("abc")
+    primary, secondaries = harness.group.primary, harness.group.secondaries
     for name in secondaries:
-        desk.tell(name, PrimaryUnreachable(BUCKET, 1, name, primary))
-    desk.pass_time(0.3, "abc")
-    assert {each.to for each in desk.take(Fence)} == {"a", "b", "c"}
-    desk.take(LeaseGrant)
-    desk.beat(primary)
-    assert not any(each.to == primary for each in desk.take(LeaseGrant)), "no lease before it has answered"
+        harness.tell(name, PrimaryUnreachable(BUCKET, 1, name, primary))
+    harness.pass_time(0.3, "abc")
+    assert {each.to for each in harness.take(Fence)} == {"a", "b", "c"}
+    harness.take(LeaseGrant)
+    harness.beat(primary)
+    assert not any(each.to == primary for each in harness.take(LeaseGrant)), "no lease before it has answered"
     for name in (*secondaries, primary):
-        desk.tell(name, FenceReply(BUCKET, 2, name, 1, 5 if name == primary else 4))
-    desk.pass_time(0.1, "abc")
-    assert desk.group.primary in secondaries and primary not in desk.group.members
+        harness.tell(name, FenceReply(BUCKET, 2, name, 1, 5 if name == primary else 4))
+    harness.pass_time(0.1, "abc")
+    assert harness.group.primary in secondaries and primary not in harness.group.members
 
 
 def test_only_one_of_two_controllers_leads_and_a_standby_reads_what_was_written() -> None:
@@ -433,63 +446,63 @@ def test_a_beat_of_which_nobody_knows_the_outcome_does_not_prolong_a_leadership(
     assert not leading.leads(1.7) and leading.state is LeadershipState.FOLLOWING
 
 
-def stand_still(desk: ControllerHarness, seconds: float) -> None:
+def stand_still(harness: ControllerHarness, seconds: float) -> None:
     """Neither time nor messages reach the controller, nor does the state answer it."""
-    desk.now += seconds
+    harness.now += seconds
 
 
 def test_silence_while_the_leader_stood_still_is_nobodys() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    before, primary = desk.group, desk.group.primary
-    stand_still(desk, 2.5)
-    desk.pass_time(0.5)  # it leads again when its beat is in, and hears them afterwards
-    assert not [each for each in desk.controller.take_events() if each.kind == "lost"]
-    desk.pass_time(1.0, "abc")
-    assert desk.group == before and desk.controller.servers.is_alive(primary)
+    harness = ControllerHarness()
+    harness.create("abc")
+    before, primary = harness.group, harness.group.primary
+    stand_still(harness, 2.5)
+    harness.pass_time(0.5)  # it leads again when its beat is in, and hears them afterwards
+    assert not [each for each in harness.controller.take_events() if each.kind == "lost"]
+    harness.pass_time(1.0, "abc")
+    assert harness.group == before and harness.controller.servers.is_alive(primary)
 
 
 def test_whoever_is_silent_after_the_leader_stood_still_is_gone_a_lease_later() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    primary = desk.group.primary
-    stand_still(desk, 2.5)
-    desk.pass_time(1.5, "abc".replace(primary, ""))
-    assert not desk.controller.servers.is_alive(primary)
+    harness = ControllerHarness()
+    harness.create("abc")
+    primary = harness.group.primary
+    stand_still(harness, 2.5)
+    harness.pass_time(1.5, "abc".replace(primary, ""))
+    assert not harness.controller.servers.is_alive(primary)
 
 
 def test_a_primary_that_another_leader_gives_its_first_lease_late_keeps_its_place() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    before = desk.group
+    harness = ControllerHarness()
+    harness.create("abc")
+    before = harness.group
     others = "".join(before.secondaries)
-    desk.controller = Controller("d", ControllerSettings(), desk.now, "d")
-    while not desk.controller.leads(desk.now):
-        desk.pass_time(0.05)
-    desk.pass_time(0.85, others)  # the primary says first what it leads, or its beats are on their way
+    harness.controller = Controller("d", ControllerSettings(), harness.now, "d")
+    while not harness.controller.leads(harness.now):
+        harness.pass_time(0.05)
+    harness.pass_time(0.85, others)  # the primary says first what it leads, or its beats are on their way
     for _ in range(2):
-        desk.pass_time(0.1, "abc")
+        harness.pass_time(0.1, "abc")
         for name in others:
-            desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
-    desk.pass_time(0.5, "abc")
-    assert desk.group == before and not desk.take(Fence)
+            harness.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
+    harness.pass_time(0.5, "abc")
+    assert harness.group == before and not harness.take(Fence)
 
 
 def test_complaints_about_a_time_without_leases_are_not_heard() -> None:
-    desk = ControllerHarness()
-    desk.create("abc")
-    before = desk.group
-    stand_still(desk, 2.5)
+    harness = ControllerHarness()
+    harness.create("abc")
+    before = harness.group
+    stand_still(harness, 2.5)
     for _ in range(2):
-        desk.pass_time(0.2, "abc")
+        harness.pass_time(0.2, "abc")
         for name in before.secondaries:
-            desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
-    desk.pass_time(0.5, "abc")
-    assert desk.group == before and not desk.take(Fence)
+            harness.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
+    harness.pass_time(0.5, "abc")
+    assert harness.group == before and not harness.take(Fence)
     for name in before.secondaries:
-        desk.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
-    desk.pass_time(0.3, "abc")
-    assert desk.take(Fence), "now they are"
+        harness.tell(name, PrimaryUnreachable(BUCKET, before.term, name, before.primary))
+    harness.pass_time(0.3, "abc")
+    assert harness.take(Fence), "now they are"
 
 
 def test_servers_are_gone_when_no_lease_can_hold_and_whoever_ended_stays_so() -> None:
@@ -509,15 +522,17 @@ def test_a_bucket_has_one_to_five_copies() -> None:
             ControllerSettings(copies=copies)
 
 
-def restored(desk: ControllerHarness, seconds: float, there: Sequence[str], having: str = "a") -> list[str]:
+def restored(
+    harness: ControllerHarness, seconds: float, there: Sequence[str], having: str = "a"
+) -> list[str]:
     """What people are told meanwhile; whoever is asked what a disk has says so: ``having`` has something."""
     said = []
     for _ in range(round(seconds / 0.05)):
-        desk.pass_time(0.05, there)
-        for each in desk.take(DiskStateRequest):
+        harness.pass_time(0.05, there)
+        for each in harness.take(DiskStateRequest):
             has = disk_of(each.to) == having
-            desk.tell(each.to, DiskStateReply(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
-        said += [each.sentence for each in desk.controller.take_events()]
+            harness.tell(each.to, DiskStateReply(BUCKET, each.to, 0, 5 if has else 0, 9 if has else -1))
+        said += [each.sentence for each in harness.controller.take_events()]
     return said
 
 
@@ -530,25 +545,25 @@ def begun_with_a_backup() -> ControllerHarness:
 
 
 def test_what_was_restored_is_begun_with_and_nothing_is_called_lost_or_silent() -> None:
-    desk = begun_with_a_backup()
-    said = restored(desk, 40.0, ["b"])
+    harness = begun_with_a_backup()
+    said = restored(harness, 40.0, ["b"])
     assert [each for each in said if "restored" in each] == [
         f"{BUCKET}: it was restored, and a is not available yet: start the host with that folder"
     ]
-    said += restored(desk, 4.0, ["a.1", "b"])
-    assert desk.group.primary == "a.1" and desk.group.incarnation
+    said += restored(harness, 4.0, ["a.1", "b"])
+    assert harness.group.primary == "a.1" and harness.group.incarnation
     assert f"{BUCKET}: restored; a.1 starts from its disk, term 1005" in " ".join(said)
     assert not any(each in " ".join(said) for each in ("lost", "sent no heartbeat", "copies were", "ended"))
-    desk.tell("operator", StatusRequest())
-    (looked,) = [each.message for each in desk.take(StatusReply)]
+    harness.tell("operator", StatusRequest())
+    (looked,) = [each.message for each in harness.take(StatusReply)]
     assert isinstance(looked, StatusReply) and [each.name for each in looked.servers] == ["a.1", "b"]
 
 
 def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_not_there() -> None:
     empty = "a is available and has no such data: restore again into an empty folder, or delete the run"
     for before in (0.0, 40.0):
-        desk = begun_with_a_backup()
-        said = [restored(desk, before, ["b"], having=""), restored(desk, 80.0, ["a", "b"], having="")]
+        harness = begun_with_a_backup()
+        said = [restored(harness, before, ["b"], having=""), restored(harness, 80.0, ["a", "b"], having="")]
         first, second = ([each for each in sentences if "restored" in each] for sentences in said)
         assert len(first) == bool(before) and all("a is not available yet" in each for each in first)
         (told,) = second
@@ -558,17 +573,17 @@ def test_a_restored_disk_that_is_there_and_has_nothing_is_told_from_one_that_is_
 
 
 def test_one_of_anything_is_one_in_sentences() -> None:
-    desk = Cluster("ab", ControllerSettings(copies=2))
-    assert [each.sentence for each in desk.controller.take_events() if each.kind == "created"] == [
+    harness = Cluster("ab", ControllerSettings(copies=2))
+    assert [each.sentence for each in harness.controller.take_events() if each.kind == "created"] == [
         "run has 1 bucket"
     ]
-    desk.there = {"b": None} if desk.controller.groups["run/0000"].primary == "a" else {"a": None}
-    desk.live(3.0)
-    left = next(iter(desk.there))
-    desk.tell("operator", Drain(left, 5.0))
-    (answer,) = [each.message for each in desk.take(DrainStatus)]
+    harness.there = {"b": None} if harness.controller.groups["run/0000"].primary == "a" else {"a": None}
+    harness.live(3.0)
+    left = next(iter(harness.there))
+    harness.tell("operator", Drain(left, 5.0))
+    (answer,) = [each.message for each in harness.take(DrainStatus)]
     assert isinstance(answer, DrainStatus) and answer.left == 1 and "1 copies" not in answer.why
-    told = " ".join(each.sentence for each in desk.controller.take_events())
+    told = " ".join(each.sentence for each in harness.controller.take_events())
     assert re.search(r"missed ([2-9]|\d\d) heartbeats|missed 1 heartbeat;", told), told
 
 
@@ -582,22 +597,24 @@ def test_one_copy_that_is_left_and_one_bucket_more_are_one() -> None:
 
 
 def test_keys_of_servers_are_written_down_before_groups_and_deleted_with_what_is_known_of_them() -> None:
-    desk = ControllerHarness(control=ControllerSettings(copies=1, forget_seconds=20.0))
-    desk.pass_time(1.0)
+    harness = ControllerHarness(control=ControllerSettings(copies=1, forget_seconds=20.0))
+    harness.pass_time(1.0)
     for name in "ab":
-        desk.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
-    assert desk.controller.create(Create("run", "what it is", (BUCKET,), 2), desk.now)
-    first = desk.controller.next_request(desk.now)
+        harness.tell(name, Heartbeat(name, f"host {name}", f"at {name}", 1, (), key=f"digest of {name}"))
+    assert harness.controller.create(Create("run", "what it is", (BUCKET,), 2), harness.now)
+    first = harness.controller.next_request(harness.now)
     assert isinstance(first, Transact)
     assert dict(first.put) == {"server/a": "digest of a", "server/b": "digest of b"}
-    desk.sent += desk.answered(first)
-    desk.answer()
-    other = next(name for name in "ab" if name != desk.group.primary)
-    standby = ControllerHarness(desk.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0))
+    harness.sent += harness.answered(first)
+    harness.answer()
+    other = next(name for name in "ab" if name != harness.group.primary)
+    standby = ControllerHarness(
+        harness.state, "two", control=ControllerSettings(copies=1, forget_seconds=20.0)
+    )
     standby.pass_time(2.0)
     assert standby.controller.keys == {name: f"digest of {name}" for name in "ab"}
     standby.pass_time(35.0)
-    assert standby.controller.keys == {desk.group.primary: f"digest of {desk.group.primary}"}
+    assert standby.controller.keys == {harness.group.primary: f"digest of {harness.group.primary}"}
     assert f"server/{other}" not in standby.state.items
 
 

@@ -56,7 +56,7 @@ TRAVELS = ("pushed", "along the tree", "reduced", "to a deadline")
 
 
 @pytest.mark.parametrize("travel", TRAVELS)
-def test_every_pattern_counts_once_in_the_first_lives(travel: str) -> None:
+def test_every_pattern_counts_once_in_the_first_simulations(travel: str) -> None:
     judge_lives(travel, range(FEW))
 
 
@@ -77,7 +77,7 @@ def judge_lives(travel: str, seeds: Iterable[int]) -> None:
 
 
 @pytest.mark.parametrize("travel", TRAVELS)
-def test_a_life_is_a_function_of_its_seed(travel: str) -> None:
+def test_a_simulation_is_a_function_of_its_seed(travel: str) -> None:
     first, second = (live(3, worlds(travel, 3, **CHAOS)) for _ in range(2))
     assert (first.loop.now, first.network.messages) == (second.loop.now, second.network.messages)
 

@@ -11,16 +11,16 @@ from dataclasses import replace
 from random import Random
 from typing import cast
 
-from tests.chaos.aims import FaultTargets, FaultEffects
-from tests.chaos.cast import SHARD, SimulatedCluster, Roles
-from tests.chaos.installs import InstalledShards
-from tests.chaos.judge import BrokenError, InvariantChecker
-from tests.chaos.recording import RecordedLedger
-from tests.chaos.sums import SampleSums
+from tests.chaos.cluster_setup import SHARD, Roles, SimulatedCluster
+from tests.chaos.fault_schedule import FaultSchedule
+from tests.chaos.fault_targets import FaultEffects, FaultTargets
+from tests.chaos.installed_shards import InstalledShards
+from tests.chaos.invariants import BrokenError, InvariantChecker
+from tests.chaos.loss_window import LossWindow
+from tests.chaos.recorded_ledger import RecordedLedger
+from tests.chaos.sample_sums import SampleSums
 from tests.chaos.training import Training
-from tests.chaos.troubles import FaultSchedule
-from tests.chaos.waits import WaitLimits
-from tests.chaos.window import LossWindow
+from tests.chaos.wait_limits import WaitLimits
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.dispatcher_state import DispatcherState
@@ -146,7 +146,10 @@ class Simulation:
             if self.network.on_send is None and self.world.aims:
                 self.network.on_send = self._aiming.sent
             self.troubles.chance()
-            if self.training.dispatcher.frozen_ledger is not None and self.random.random() < self.world.taking / 10:
+            if (
+                self.training.dispatcher.frozen_ledger is not None
+                and self.random.random() < self.world.taking / 10
+            ):
                 self._take()
         elif self._is_quiet and (self.world.drains or self.world.runs):
             self.troubles.undo()

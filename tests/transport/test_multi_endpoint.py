@@ -126,7 +126,7 @@ def test_who_waits_for_nothing_hears_nothing_and_does_not_spin() -> None:
         assert time.thread_time() - before < 0.1
 
 
-def test_a_road_that_is_flooded_does_not_hide_another() -> None:
+def test_a_flooded_network_does_not_hide_another() -> None:
     with (
         Endpoint(TOKEN, "one") as one,
         Endpoint(TOKEN, "other") as other,

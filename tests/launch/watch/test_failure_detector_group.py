@@ -122,7 +122,7 @@ offsets = st.lists(st.floats(0, 0.99), min_size=4, max_size=4)
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.lists(st.floats(0, 60), min_size=4, max_size=4))
-def test_ranks_that_finish_at_any_times_all_leave_and_the_keeper_last(
+def test_ranks_that_finish_at_any_times_all_exit_and_the_host_of_the_store_last(
     size: int, offsets: list[float], done_at: list[float]
 ) -> None:
     ranks = players(size, offsets[:size])
@@ -181,7 +181,7 @@ def test_ranks_that_were_all_suspended_and_wake_up_one_by_one_all_live(
 
 @settings(max_examples=60, deadline=None)
 @given(sizes, offsets, st.data())
-def test_when_the_keeper_of_the_store_is_killed_all_others_name_it_at_once(
+def test_when_the_host_of_the_store_is_killed_all_others_name_it_at_once(
     size: int, offsets: list[float], data: st.DataObject
 ) -> None:
     ranks = players(size, offsets[:size])

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.chaos.cast import SimulatedCluster
+from tests.chaos.cluster_setup import SimulatedCluster
+from tests.chaos.fault_schedule import FaultSchedule, links
 from tests.chaos.training import Training
-from tests.chaos.troubles import FaultSchedule, links
 from tests.chaos.world import Aim
 
 from cotswold.wire import (
@@ -168,7 +168,9 @@ _THEN_SECONDS = 6.0
 class FaultTargets:
     """The aims of one life."""
 
-    def __init__(self, aims: tuple[Aim, ...], most: int, fates: FaultEffects, troubles: FaultSchedule) -> None:
+    def __init__(
+        self, aims: tuple[Aim, ...], most: int, fates: FaultEffects, troubles: FaultSchedule
+    ) -> None:
         self._aims = [(MOMENTS[each.moment], each) for each in aims]
         self._then: Aim | None = None
         self._until = 0.0

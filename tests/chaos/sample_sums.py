@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
-from tests.chaos.judge import BrokenError, InvariantChecker
-from tests.chaos.recording import RecordedLedger
+from tests.chaos.invariants import BrokenError, InvariantChecker
+from tests.chaos.recorded_ledger import RecordedLedger
 from tests.chaos.training import SAMPLES, Training
 
 from cotswold.wire import Ranges

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tests.chaos.judge import BrokenError
+from tests.chaos.invariants import BrokenError
 
 from cotswold.wire import Applied, BucketEnvelope, Send, Update, UpdateRefused
 

@@ -65,7 +65,7 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_update_is_applied_once_in_the_first_lives_of_each_world(world: str) -> None:
+def test_every_update_is_applied_once_in_the_first_simulations_of_each_world(world: str) -> None:
     judge_lives(world, range(FEW))
 
 
@@ -85,7 +85,7 @@ def judge_lives(world: str, seeds: Iterable[int]) -> None:
             raise AssertionError(f"seed {seed}, {world}: {error}") from error
 
 
-def test_a_life_is_a_function_of_its_seed() -> None:
+def test_a_simulation_is_a_function_of_its_seed() -> None:
     lives = [Trial(3, CHAOS) for _ in range(2)]
     for life in lives:
         life.live()

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.faults import FAULTS
-from tests.chaos.judge import BrokenError
-from tests.chaos.life import Simulation
-from tests.chaos.lives import transcript
+from tests.chaos.invariants import BrokenError
 from tests.chaos.run import live_copies
+from tests.chaos.runs import transcript
+from tests.chaos.simulation import Simulation
 from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ
 
@@ -136,7 +136,7 @@ FOUND = {
 """In which world, and within which seeds, a planted mistake is found: the first of them finds it today."""
 
 
-def test_a_thousand_lives_are_judged_and_some_in_every_world() -> None:
+def test_a_thousand_simulations_pass_the_checks_and_some_in_every_world() -> None:
     assert LIVES.keys() == WORLDS.keys() and min(LIVES.values()) >= PARTS
     assert sum(PARTS * (each // PARTS) for each in LIVES.values()) >= 1000
 
@@ -153,7 +153,7 @@ def test_nothing_that_was_acknowledged_is_lost_or_counted_twice(world: str, part
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_nothing_is_lost_or_counted_twice_in_the_first_life_of_each_world(world: str) -> None:
+def test_nothing_is_lost_or_counted_twice_in_the_first_simulation_of_each_world(world: str) -> None:
     judge_lives(world, count(), FUZZ)
 
 
@@ -192,9 +192,9 @@ def test_a_planted_mistake_is_found(name: str) -> None:
     Simulation(lives.broken.seed, WORLDS[world]).live()  # which is fine without it
 
 
-def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
+def test_a_simulation_is_a_function_of_its_seed_for_any_order_of_sets() -> None:
     words = (
-        "from tests.chaos.life import Life; from tests.chaos.worlds import WORLDS; "
+        "from tests.chaos.simulation import Life; from tests.chaos.worlds import WORLDS; "
         "life = Life(7, WORLDS['everything']); life.live(); "
         "print(life.loop.now, life.loop.events, life.network.messages, *life.transcript, sep='\\n')"
     )
@@ -213,14 +213,14 @@ def test_a_life_is_a_function_of_its_seed_whatever_the_order_of_sets() -> None:
     assert len(told) == 1 and len(next(iter(told)).splitlines()) > 10
 
 
-def test_a_life_without_trouble_is_over_soon_and_has_judged_every_answer() -> None:
+def test_a_simulation_without_faults_ends_soon_and_has_checked_every_answer() -> None:
     life = Simulation(1, WORLDS["quiet"])
     life.live()
     assert life.loop.now < 30 and life.judge.said > 100
     assert not any("took over" in each for each in life.transcript)
 
 
-def test_a_life_that_breaks_is_told_step_for_step_and_is_the_same_when_it_is_told() -> None:
+def test_a_failed_simulation_is_printed_step_by_step_and_repeats_exactly() -> None:
     (lives,) = live_copies(["everything"], range(20), fault="at-once")
     assert lives.broken is not None and lives.broken.sentence
     told = transcript("everything", lives.broken.seed, "at-once")
@@ -231,7 +231,7 @@ def test_a_life_that_breaks_is_told_step_for_step_and_is_the_same_when_it_is_tol
 
 
 @pytest.mark.soak
-def test_lives_are_the_same_by_several_processes_and_are_gone_on_with(tmp_path: Path) -> None:
+def test_simulations_are_the_same_in_several_processes_and_can_be_resumed(tmp_path: Path) -> None:
     worlds = ["momentum", "few servers"]
     alone = live_copies(worlds, range(30))
     said: list[str] = []

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.chaos.life import Simulation
+from tests.chaos.simulation import Simulation
 from tests.chaos.world import World
 from tests.chaos.worlds import WORLDS
 from tests.conftest import FUZZ

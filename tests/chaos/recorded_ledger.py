@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
-from tests.chaos.judge import BrokenError
+from tests.chaos.invariants import BrokenError
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.chaos.life import Simulation
+from tests.chaos.simulation import Simulation
 from tests.chaos.world import World
 
 from cotswold.replication.controller.bucket_map import read_group

@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.judge import BrokenError
-from tests.chaos.life import Simulation
-from tests.chaos.telling import Trace
+from tests.chaos.invariants import BrokenError
+from tests.chaos.simulation import Simulation
+from tests.chaos.trace import Trace
 from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError

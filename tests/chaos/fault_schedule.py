@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from random import Random
 
-from tests.chaos.cast import SimulatedCluster
+from tests.chaos.cluster_setup import SimulatedCluster
+from tests.chaos.loss_window import LossWindow
 from tests.chaos.training import Training
-from tests.chaos.window import LossWindow
 from tests.chaos.world import World
 
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of
@@ -32,7 +32,9 @@ _UNDONE_SECONDS = 0.2
 class FaultSchedule:
     """Those of one life."""
 
-    def __init__(self, world: World, cast: SimulatedCluster, training: Training, window: LossWindow, random: Random) -> None:
+    def __init__(
+        self, world: World, cast: SimulatedCluster, training: Training, window: LossWindow, random: Random
+    ) -> None:
         self.world, self.cast, self.training, self.random = world, cast, training, random
         self._window = window
         self.complained: dict[str, float] = {}

@@ -335,7 +335,7 @@ def contents(bucket: str) -> BucketState[list[float]]:
     )
 
 
-def test_a_keeper_drops_what_it_has_of_a_run_in_memory_and_on_its_disk() -> None:
+def test_a_replica_server_drops_its_data_of_a_run_in_memory_and_on_disk() -> None:
     keeper = ReplicaServer("a", "host", "at a", contents, ReplicationSettings(saves=True), 0.0)
     keeper.found_on_disk(["was/0000", "run/0001"])
     for bucket in ("run/0000", "other/0000"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.ports import free_ports
 from tests.replicas.test_disks_of_servers import Events, check_after_losses, told
-from tests.replicas.test_kept_copies import check_tallies, tallied
+from tests.replicas.test_replicated_servers import check_tallies, tallied
 from tests.support.replicas.opened_replicas import Opener, check_account
 from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replication.scripted_controllers import controllers
@@ -157,7 +157,7 @@ def test_a_run_without_the_clusters_token_is_told_so(opened: Opener, monkeypatch
         opened(**at("127.0.0.1:7400"))
 
 
-def test_a_station_that_ends_takes_its_processes_with_it(
+def test_a_host_supervisor_that_ends_takes_its_processes_with_it(
     tmp_path: Path, fork_server: ForkServer, token: Token
 ) -> None:
     with standing(tmp_path, fork_server, token) as ((host,), _):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tests.chaos.judge import BrokenError, InvariantChecker
+from tests.chaos.invariants import BrokenError, InvariantChecker
 
 from cotswold.paramserver.core.replica_session import StepTask
 

@@ -74,13 +74,13 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_batch_is_handed_out_once_and_in_order_in_the_first_lives_of_each_world(world: str) -> None:
+def test_every_batch_is_delivered_once_and_in_order_in_the_first_simulations_of_each_world(world: str) -> None:
     judge_lives(world, range(FEW))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_batch_is_handed_out_once_and_in_order_whoever_dies_and_whatever_is_lost(world: str) -> None:
+def test_every_batch_is_delivered_once_and_in_order_for_any_exits_and_losses(world: str) -> None:
     judge_lives(world, range(FEW, LIVES))
 
 
@@ -93,7 +93,7 @@ def judge_lives(world: str, seeds: Iterable[int]) -> None:
             raise AssertionError(f"seed {seed}, {world}: {error}") from error
 
 
-def test_a_life_is_a_function_of_its_seed() -> None:
+def test_a_simulation_is_a_function_of_its_seed() -> None:
     lives = [Trial(3, SHARED) for _ in range(2)]
     for life in lives:
         life.live()

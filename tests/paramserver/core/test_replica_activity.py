@@ -108,7 +108,7 @@ def test_a_pull_beside_a_marker_names_the_update_that_is_computed_from_it() -> N
     assert {each.message.number for each in sends if isinstance(each.message, PullNewer)} == {1}
 
 
-def test_a_replica_knows_the_steps_to_come_of_what_it_has_in_hand() -> None:
+def test_a_replica_knows_the_next_steps_of_its_assignments() -> None:
     replica = admitted()
     assert replica.upcoming(4) == []
     answer(replica, pulls(replica))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 
-from tests.chaos.judge import BrokenError
+from tests.chaos.invariants import BrokenError
 
 from cotswold.wire import Group, Ranges
 from cotswold.wire.ranges import difference, union

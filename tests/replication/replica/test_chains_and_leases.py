@@ -40,68 +40,68 @@ CHAIN = ReplicationSettings(topology="chain")
 
 
 def test_a_chain_hands_on_what_is_different_and_each_tells_the_primary() -> None:
-    house = ReplicaGroup("abcd", CHAIN)
-    house.begin(Group(BUCKET, 1, "a", ("b", "c", "d")))
-    house.prepares.clear()
-    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
-    house.drain("a")
-    assert len(said(house.carry(), Applied)) == 1
-    assert house.prepares == [("a", "b"), ("b", "c"), ("c", "d")]
-    house.settle()
-    assert house.weights("a") == house.weights("b") == house.weights("c") == house.weights("d")
+    servers = ReplicaGroup("abcd", CHAIN)
+    servers.begin(Group(BUCKET, 1, "a", ("b", "c", "d")))
+    servers.prepares.clear()
+    servers.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    servers.drain("a")
+    assert len(said(servers.carry(), Applied)) == 1
+    assert servers.prepares == [("a", "b"), ("b", "c"), ("c", "d")]
+    servers.settle()
+    assert servers.weights("a") == servers.weights("b") == servers.weights("c") == servers.weights("d")
 
 
 def test_nothing_is_acknowledged_that_the_end_of_a_chain_lacks_and_a_broken_one_is_gone_round() -> None:
-    house = ReplicaGroup("abc", CHAIN)
-    house.begin(GROUP)
-    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
-    house.drain("a")
-    assert said(house.carry(cut="bc"), Applied) == []
+    servers = ReplicaGroup("abc", CHAIN)
+    servers.begin(GROUP)
+    servers.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    servers.drain("a")
+    assert said(servers.carry(cut="bc"), Applied) == []
     for _ in range(6):
-        house.now += 0.1
-        house.say("a", house.of["a"].tick(house.now))
-        answers = said(house.carry(cut="bc"), Applied)
+        servers.now += 0.1
+        servers.say("a", servers.of["a"].tick(servers.now))
+        answers = said(servers.carry(cut="bc"), Applied)
     assert len(answers) == 1, "the primary itself has sent it, half a second later"
-    house.prepares.clear()
-    house.ask("a", "client", push(2, 1.0, 0.0, 0.0, 0.0))
-    house.drain("a")
-    assert len(said(house.carry(cut="bc"), Applied)) == 1
-    assert house.prepares == [("a", "b"), ("a", "c")], "who was late is told directly for a while"
-    house.now += CHAIN.chain_bypass_seconds
-    house.lease("a")
-    house.settle()
-    house.prepares.clear()
-    house.ask("a", "client", push(3, 1.0, 0.0, 0.0, 0.0))
-    house.drain("a")
-    assert len(said(house.carry(), Applied)) == 1
-    assert house.prepares == [("a", "b"), ("b", "c")]
+    servers.prepares.clear()
+    servers.ask("a", "client", push(2, 1.0, 0.0, 0.0, 0.0))
+    servers.drain("a")
+    assert len(said(servers.carry(cut="bc"), Applied)) == 1
+    assert servers.prepares == [("a", "b"), ("a", "c")], "who was late is told directly for a while"
+    servers.now += CHAIN.chain_bypass_seconds
+    servers.lease("a")
+    servers.settle()
+    servers.prepares.clear()
+    servers.ask("a", "client", push(3, 1.0, 0.0, 0.0, 0.0))
+    servers.drain("a")
+    assert len(said(servers.carry(), Applied)) == 1
+    assert servers.prepares == [("a", "b"), ("b", "c")]
 
 
 def test_a_secondary_takes_nothing_from_whoever_does_not_come_before_it() -> None:
-    house = ReplicaGroup("abcd", CHAIN)
-    house.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
-    primary, copy = house.of["a"].copies[BUCKET], house.of["b"].copies[BUCKET]
+    servers = ReplicaGroup("abcd", CHAIN)
+    servers.begin(Group(BUCKET, 1, "a", ("b", "c"), ("d",)))
+    primary, copy = servers.of["a"].copies[BUCKET], servers.of["b"].copies[BUCKET]
     told = primary.state.changes_since(-1)
     index = copy.index
     words = (BUCKET, 1, -1, index + 1, index, told.change, told.names, told.buffers)
     for name, sender in (("b", "c"), ("b", "d"), ("b", "x"), ("d", "b"), ("d", "c")):
-        house.tell(name, sender, Prepare(*words))
-        assert house.waiting == [], f"{name} hears {sender}"
-    house.tell("c", "b", Prepare(*words, onward=("b",)))
-    assert [(each.to, type(each.message).__name__) for _, each in house.waiting] == [("a", "Prepared")], (
+        servers.tell(name, sender, Prepare(*words))
+        assert servers.waiting == [], f"{name} hears {sender}"
+    servers.tell("c", "b", Prepare(*words, onward=("b",)))
+    assert [(each.to, type(each.message).__name__) for _, each in servers.waiting] == [("a", "Prepared")], (
         "it answers the primary, and hands nothing back"
     )
 
 
 def test_a_learner_hears_from_the_primary_alone() -> None:
-    house = ReplicaGroup("abcd", CHAIN)
-    house.begin(GROUP)
-    house.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
-    house.prepares.clear()
-    house.carry()
-    house.settle()
-    assert {sender for sender, to in house.prepares if to == "d"} == {"a"}
-    assert house.weights("d") == house.weights("a")
+    servers = ReplicaGroup("abcd", CHAIN)
+    servers.begin(GROUP)
+    servers.assign(Group(BUCKET, 2, "a", ("b", "c"), ("d",)))
+    servers.prepares.clear()
+    servers.carry()
+    servers.settle()
+    assert {sender for sender, to in servers.prepares if to == "d"} == {"a"}
+    assert servers.weights("d") == servers.weights("a")
 
 
 # --- slow links ---
@@ -249,10 +249,10 @@ def test_another_that_leads_is_asked_at_once_where_a_bucket_is() -> None:
 
 
 def test_a_server_says_what_it_leads_with_each_beat() -> None:
-    house = ReplicaGroup("a")
-    house.begin(Group(BUCKET, 1, "a"))
-    house.now += 1
-    (here,) = [each.message for each in house.of["a"].tick(house.now) if isinstance(each.message, Heartbeat)]
+    servers = ReplicaGroup("a")
+    servers.begin(Group(BUCKET, 1, "a"))
+    servers.now += 1
+    (here,) = [each.message for each in servers.of["a"].tick(servers.now) if isinstance(each.message, Heartbeat)]
     assert here.leads == ((BUCKET, 1),) and here.host == "host a"
 
 
