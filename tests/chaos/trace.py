@@ -78,7 +78,8 @@ def _sentence(send: Send) -> str:
         case FenceReply() as message:
             return f"{message.bucket}: fenced for term {message.term}, with index {message.index}"
         case Prepare() as message if message.change is not None:
-            what = "everything" if message.base_index < 0 else f"what is different since index {message.base_index}"
+            since = message.base_index
+            what = "everything" if since < 0 else f"what is different since index {since}"
             return f"{message.bucket}, term {message.term}: prepare {what}, to index {message.index}"
         case Prepared() as message:
             lacks = ", and lacks what came before" if message.is_behind else ""

@@ -203,8 +203,8 @@ class ParameterClient:
         """Raise UserError while another thread of the program pulls or pushes."""
         if not self._call_lock.acquire(blocking=False):
             raise UserError(
-                f"another thread pulls or pushes on this connection to {self._address_text}; use one connection per "
-                "thread"
+                f"another thread pulls or pushes on this connection to {self._address_text}; use one "
+                "connection per thread"
             )
         try:
             yield

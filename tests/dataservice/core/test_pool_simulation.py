@@ -74,7 +74,7 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_batch_is_delivered_once_and_in_order_in_the_first_simulations_of_each_world(world: str) -> None:
+def test_every_batch_is_delivered_once_and_in_order_in_the_first_simulations(world: str) -> None:
     judge_lives(world, range(FEW))
 
 

@@ -36,7 +36,9 @@ WORLDS = {
     "in accumulations": replace(CHAOS, pace=Pace(2, n_fetch=3, n_push=2)),
     "stretched": replace(CHAOS, pace=Pace(2, n_push=2, stretch=3), checkpoints=1.0),
     "deltas": replace(CHAOS, rule=AddUpdate(), kind="delta", pace=Pace(3, n_push=2)),
-    "moves": replace(CHAOS, rule=AddUpdate(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, applies_locally=True)),
+    "moves": replace(
+        CHAOS, rule=AddUpdate(), kind="delta", pace=Pace(3, n_fetch=2, n_push=2, applies_locally=True)
+    ),
     "without overlap": replace(CHAOS, pace=Pace(2, overlap=False)),
     "in little room": replace(CHAOS, room_bytes=40, drain_seconds=0.5),
     "dropped": replace(CHAOS, staleness=Staleness("drop", 1)),

@@ -228,7 +228,8 @@ def test_with_fewer_members_than_wanted_updates_wait_and_pulls_do_not() -> None:
     outside = servers.carry()
     assert said(outside, Applied) == [] and len(said(outside, PulledNewer)) == 1
     assert servers.of["a"].copies[BUCKET].is_waiting
-    assert servers.of["a"].under_replicated() == (1, 1) and servers.of["a"].under_replicated(lambda name: name != BUCKET) == (0, 0)
+    assert servers.of["a"].under_replicated() == (1, 1)
+    assert servers.of["a"].under_replicated(lambda name: name != BUCKET) == (0, 0)
     servers.assign(Group(BUCKET, 3, "a", (), ("b",)))
     servers.settle()
     servers.assign(Group(BUCKET, 4, "a", ("b",)))
@@ -252,7 +253,8 @@ def test_an_answer_that_is_asked_for_again_and_again_is_held_once() -> None:
     servers.assign(Group(BUCKET, 4, "a", ("c",)))
     told = servers.carry()
     servers.settle()
-    assert len(said([*told, *servers.kept], PulledNewer)) == 1 and not servers.of["a"].copies[BUCKET]._pending_replies
+    assert len(said([*told, *servers.kept], PulledNewer)) == 1
+    assert not servers.of["a"].copies[BUCKET]._pending_replies
 
 
 def test_silence_is_told_to_the_controllers_by_whoever_hears_it() -> None:

@@ -252,7 +252,8 @@ def test_a_server_says_what_it_leads_with_each_beat() -> None:
     servers = ReplicaGroup("a")
     servers.begin(Group(BUCKET, 1, "a"))
     servers.now += 1
-    (here,) = [each.message for each in servers.of["a"].tick(servers.now) if isinstance(each.message, Heartbeat)]
+    sent = [each.message for each in servers.of["a"].tick(servers.now)]
+    (here,) = [each for each in sent if isinstance(each, Heartbeat)]
     assert here.leads == ((BUCKET, 1),) and here.host == "host a"
 
 

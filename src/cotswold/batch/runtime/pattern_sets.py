@@ -75,8 +75,8 @@ class PatternSets:
                 raise UserError(f"the recorded set {text[:60]!r} cannot be read: {error}") from error
             if not portions or portions[-1] >= self.permutation.portions:
                 raise UserError(
-                    f"the recorded set {text[:60]!r} has portions beyond the {self.permutation.portions} of this "
-                    "run; replay with the same data and the same size of portions"
+                    f"the recorded set {text[:60]!r} has portions beyond the {self.permutation.portions} of "
+                    "this run; replay with the same data and the same size of portions"
                 )
             found.append(portions)
         self._recorded.extend(found)

@@ -261,8 +261,8 @@ class Startup:
             self.process_group.tick(now)
             if now > self._deadline:
                 raise MachineError(
-                    f"the cluster waited {self._settings.start_seconds:g} s for {subject}; read the output of "
-                    "the processes, or increase the time"
+                    f"the cluster waited {self._settings.start_seconds:g} s for {subject}; read the output "
+                    "of the processes, or increase the time"
                 )
 
     def _on_message(self, received: Received) -> None:

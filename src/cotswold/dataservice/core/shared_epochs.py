@@ -309,7 +309,10 @@ class SharedEpochs:
             or not 0 < draw.max_batches <= _MAX_BATCHES
             or draw.epoch < -1
         ):
-            return f"{draw.max_batches} batches of {draw.batch_samples} of {draw.samples} samples do not fit epoch {draw.epoch}"
+            return (
+                f"{draw.max_batches} batches of {draw.batch_samples} of {draw.samples} samples do not fit "
+                f"epoch {draw.epoch}"
+            )
         stream = self._streams.setdefault(
             draw.stream, _Stream(draw.stream, draw.description, draw.samples, draw.at_least_once)
         )

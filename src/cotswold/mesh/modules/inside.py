@@ -81,13 +81,13 @@ def check_root(partitioned: nn.Module) -> None:
             continue
         if part._compiled_call_impl is not None or "_orig_mod" in part._modules:
             raise UserError(
-                f"{_module_name(part, partitioned)} is compiled inside of a partitioned module: torch.compile "
-                "does not support messages between ranks; remove torch.compile"
+                f"{_module_name(part, partitioned)} is compiled inside of a partitioned module: "
+                "torch.compile does not support messages between ranks; remove torch.compile"
             )
         if part._backward_hooks or part._backward_pre_hooks:
             raise UserError(
-                f"{_module_name(part, partitioned)} has a backward hook inside of a partitioned module, where no "
-                "rank has a whole gradient; register it on the partitioned module or on a parameter"
+                f"{_module_name(part, partitioned)} has a backward hook inside of a partitioned module, "
+                "where no rank has a whole gradient; register it on the partitioned module or on a parameter"
             )
 
 

@@ -176,7 +176,8 @@ class UpdateServer(UpdateApplier[Values]):
                 sends = self.drain()
                 busy = self._retry_reason(known, session, numbers)
             if busy is not None:
-                session.record_full_queue()  # other sessions need not wait for it: it may wait for their markers
+                # other sessions need not wait for it: it may wait for their markers
+                session.record_full_queue()
                 return [*sends, Send(session.name, self._refusal(update, "busy", busy, is_retryable=True))]
             if not update.ranks:
                 values = self._admission.read(update, self._weights)

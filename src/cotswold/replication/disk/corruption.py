@@ -63,7 +63,8 @@ class RebuiltIndex:
         )
         return (
             f"the index of {self.store} was damaged ({self.reason:.300}), and was rebuilt with the heads of "
-            f"{self.bucket_count} bucket{'' if self.bucket_count == 1 else 's'}; {damaged}{old}; check the disk"
+            f"{self.bucket_count} bucket{'' if self.bucket_count == 1 else 's'}; {damaged}{old}; check the "
+            "disk"
         )
 
 
