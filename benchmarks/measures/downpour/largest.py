@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.bench.server.recorded import Event, Recorded, read
+from cotswold.bench.server.recorded import Recorded, RecordedMessage, read
 from cotswold.recipe import parse
 from cotswold.training import open_store
 from measures.downpour.road import opened, proceed_until
@@ -115,7 +115,7 @@ def bytes_of(traffic: Recorded) -> tuple[float, float]:
     return FLOAT_BYTES * pushed, FLOAT_BYTES * pulled
 
 
-def _pushed(event: Event, traffic: Recorded, sizes: dict[int, int]) -> int:
+def _pushed(event: RecordedMessage, traffic: Recorded, sizes: dict[int, int]) -> int:
     """Numbers of a push: of factors the activations once a tensor, and the error terms of its rows."""
     of = {shard.number: shard for shard in traffic.shards}
     total, seen = 0, set[str]()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import OURS, Comparison, Row, RowKey, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
@@ -53,7 +53,7 @@ class Windows:
         return StackPartition(self.fields.stack(self.fields.own, self.fields.own), Grid.parse(self.grid))
 
 
-def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
+def hold_exchanges(rank: PoolRank, subject: Windows) -> dict[str, int]:
     """Bursts of exchanges and of raw messages become actions; gives the bytes of a burst, both ways."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
 from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
@@ -64,7 +64,7 @@ class Link:
         return points * self.fields.images * _FLOAT_BYTES
 
 
-def hold_step(rank: Rank, subject: Link) -> None:
+def hold_step(rank: PoolRank, subject: Link) -> None:
     """The step of this rank's share, its exchanges, and both without messages become actions."""
     fields, whole = subject.fields, random_images(subject.geometry, subject.fields.images)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # messages by torch are those that can be left out and timed
@@ -98,13 +98,13 @@ def hold_step(rank: Rank, subject: Link) -> None:
     )
 
 
-def waited(rank: Rank) -> float:
+def waited(rank: PoolRank) -> float:
     """Seconds that this rank was blocked in its last step."""
     waits: Waits = rank.kept[WAITED]
     return waits.seconds
 
 
-def busy(rank: Rank) -> float:
+def busy(rank: PoolRank) -> float:
     """Seconds that all threads of this rank have computed so far, the kernel's work for them included."""
     return time.process_time()
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 from cotswold.mesh import Mesh, TrainedStack
 
@@ -32,7 +32,7 @@ def random_images(geometry: StackGeometry, images: int, dtype: torch.dtype = tor
     return x.permute(3, 2, 0, 1)
 
 
-def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> None:
+def hold_plain(rank: PoolRank, by: str, geometry: StackGeometry, images: int) -> None:
     """The plain module in this process: its step and its forward pass become actions."""
     from cotswold.nn import SparseAutoencoderStack
 
@@ -45,7 +45,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
     rank.actions[named(by, FORWARD)] = _forward(stack, x)
 
 
-def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
+def hold_share(rank: PoolRank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
     """This rank's share of the stack on a grid of the pool: its step and forward pass become actions."""
     stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
     rank.kept[by] = stack
@@ -53,7 +53,7 @@ def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: 
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
 
 
-def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
+def hold_layers(rank: PoolRank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
     """The forward passes of a local layer and of it partitioned over a 1x1 grid become actions."""
     from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
@@ -77,7 +77,7 @@ def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None
 
 
 def share_of(
-    rank: Rank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
+    rank: PoolRank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
 ) -> tuple[TrainedStack, Tensor]:
     """A rank's share, calibrated and at rest, and what it sees of the images.
 
@@ -93,7 +93,7 @@ def share_of(
     return stack, x
 
 
-def is_finite(rank: Rank, by: str) -> bool:
+def is_finite(rank: PoolRank, by: str) -> bool:
     """Whether a share still has numbers after all that was done to it."""
     stack: TrainedStack = rank.kept[by]
     return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotswold.dataservice.runtime.remote_servers import RemoteServers
     from cotswold.host import Token
     from cotswold.recipe import Recipe
-    from cotswold.run.prometheus.exposition import Family
+    from cotswold.run.prometheus.exposition import MetricFamily
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
@@ -260,7 +260,7 @@ class ServedData(BackgroundService):
                 self._address = pool.port_address
                 self._proceed(pool, lambda: False)
 
-    def _families(self) -> Iterable[Family]:
+    def _families(self) -> Iterable[MetricFamily]:
         """Return the metrics for Prometheus."""
         from cotswold.api.servers.data_server_metrics import families
 

@@ -37,7 +37,7 @@ MESSAGES, PLACED = "without the arithmetic", "with the copy into place"
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TransportCase:
     """A transport, and a vector of ``vector_bytes`` in shards of ``shard_bytes``."""
 
     verb: str
@@ -59,7 +59,7 @@ class Exchange:
         return Model((("weight", rows, columns),), self.shard_bytes)
 
 
-def measured(what: Exchange, effort: Effort) -> list[Row]:
+def measured(what: TransportCase, effort: Effort) -> list[Row]:
     """One row: a push or a pull, and its references."""
     memory = what.road == "shared memory"
     with ExitStack() as held:
@@ -118,10 +118,10 @@ def install(client: Client, served: Served, place: Array) -> None:
             place[shard.start : shard.stop] = np.frombuffer(buffer, place.dtype)
 
 
-def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Road]) -> list[Exchange]:
+def exchanges(shards: Sequence[int], vector_bytes: int, roads: Sequence[Road]) -> list[TransportCase]:
     """Every transport with every length of shard."""
     return [
-        Exchange(verb, road, shard, vector_bytes)
+        TransportCase(verb, road, shard, vector_bytes)
         for verb in ("push", "pull")
         for road in roads
         for shard in shards

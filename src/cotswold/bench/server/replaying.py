@@ -26,8 +26,8 @@ from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import OURS, Comparison, Row, RowKey
-from cotswold.bench.server.crowd import ASKED, Peer, call_of, gathered, name_of
-from cotswold.bench.server.recorded import Event, Recorded, read
+from cotswold.bench.server.crowd import ASKED, ClientIdentity, call_of, gathered, name_of
+from cotswold.bench.server.recorded import Recorded, RecordedMessage, read
 from cotswold.bench.server.served import Model, Road, Served, forked
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.server_rules import AddUpdate
@@ -168,7 +168,7 @@ def _row(
     )
 
 
-def _planned(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
+def _planned(event: RecordedMessage, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
     """An event for the process: seconds, its shards, and examples of each pushed shard (None for a pull).
     None if none of its shards is served here."""
     here = {one.number: one for one in shards}
@@ -207,7 +207,7 @@ def live(
 ) -> int:
     """Replay a session for at most ``seconds``; at full speed repeatedly."""
     keep_freed_bytes()
-    me = Peer(**peer)
+    me = ClientIdentity(**peer)
     client = me.client(kind)
     here = {one[0]: Shard(*one) for one in me.shards}
     plan = json.loads(Path(events).read_text())

@@ -51,7 +51,7 @@ class Crowd:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecipeStep:
     """A recipe's step: its tensors, and its seconds on one thread."""
 
     layout: tuple[tuple[str, int, int], ...]
@@ -65,7 +65,7 @@ def measured(what: Crowd, effort: Effort) -> list[Row]:
     return [_row(model, one.seconds, count, what.seconds) for count in what.counts]
 
 
-def step_of(name: str) -> Step:
+def step_of(name: str) -> RecipeStep:
     """The step of a shipped recipe on zero images, on one thread: the median of several."""
     recipe = recipes.load(name)
     maps, batch = recipe.input, recipe.training.batch_size
@@ -88,7 +88,7 @@ def step_of(name: str) -> Step:
     finally:
         torch.set_num_threads(threads)
     slots = [TensorSlot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
-    return Step(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
+    return RecipeStep(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
 
 
 def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:

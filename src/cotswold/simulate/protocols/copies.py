@@ -20,7 +20,7 @@ from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
-from cotswold.simulate.protocols.network import Endpoint, SimulatedNetwork
+from cotswold.simulate.protocols.network import SimulatedNetwork, SimulatedNode
 from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import CONTROLLERS, Message, Send, ServerExited
 
@@ -275,7 +275,7 @@ class _Gate:
         name: str,
         network: SimulatedNetwork,
         router: Router,
-        clients: dict[str, Endpoint],
+        clients: dict[str, SimulatedNode],
     ) -> None:
         self.name, self._network, self._router, self._clients = name, network, router, clients
         network.endpoints[name] = self
