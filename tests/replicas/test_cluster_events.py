@@ -42,7 +42,7 @@ class Unheard:
         self.sent.append(message)
         return True
 
-    def seek(self) -> None:
+    def find_primaries(self) -> None:
         pass
 
 

@@ -34,15 +34,15 @@ class Learning:
 def test_a_replica_deals_what_comes_next_only_where_data_servers_make_it(is_fed: bool) -> None:
     work, asked = Learning(is_fed), list[int]()
 
-    def coming(most: int) -> list[tuple[int, int]]:
-        asked.append(most)
+    def upcoming(count: int) -> list[tuple[int, int]]:
+        asked.append(count)
         return [(2, 4), (4, 6)]
 
     role = SimpleNamespace(
         _work=work,
         _seed=0,
         _lock=Lock(),
-        _machine=SimpleNamespace(coming=coming),
+        _machine=SimpleNamespace(upcoming=upcoming),
         _schedule=SimpleNamespace(rate=lambda rate, at: rate),
         _accumulation=SimpleNamespace(
             begin=lambda task: None,

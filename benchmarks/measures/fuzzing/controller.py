@@ -63,7 +63,7 @@ class StillState:
             return
         self.items[key] = text
 
-    def take(self) -> None:
+    def run_callbacks(self) -> None:
         """Answer."""
         answers, self._answers = self._answers, []
         for each in answers:
@@ -199,7 +199,7 @@ class ControllerVictim(Victim):
 
     def counts(self) -> Counter[str]:
         """By kind."""
-        return self.refused + self._endpoint.refused
+        return self.refused + self._endpoint.rejections
 
     def close(self) -> None:
         """It has nothing that is to be given back."""

@@ -225,7 +225,7 @@ class KeeperVictim(Victim):
 
     def counts(self) -> Counter[str]:
         """By kind."""
-        found = self.refused + self._endpoint.refused
+        found = self.refused + self._endpoint.rejections
         for copy in self._machine.copies.values():
             found.update({f"update: {kind}": count for kind, count in copy.state.updates.rejections.items()})
         return found

@@ -32,7 +32,7 @@ class StillEndpoint:
 
     def __init__(self, address: str) -> None:
         self.address, self.key = address, ""
-        self.refused: Counter[str] = Counter()
+        self.rejections: Counter[str] = Counter()
         self.traffic = EndpointTraffic()
         self.connected: set[str] = set()
 
@@ -45,19 +45,19 @@ class StillEndpoint:
         """Whether somebody was connected."""
         return peer in self.connected
 
-    def keep(self, peer: str) -> None:
+    def reserve_name(self, peer: str) -> None:
         """Its name is its own."""
 
-    def keep_answers_of(self, peer: str) -> None:
+    def accept_only_answers_of(self, peer: str) -> None:
         """It calls nobody first."""
 
-    def vouch(self, peer: str, pair: str) -> None:
+    def require_proof(self, peer: str, pair: str) -> None:
         """Nobody comes in who could prove anything."""
 
     def watch(self, descriptor: int) -> None:
         """Nothing comes."""
 
-    def waiting_bytes(self, peer: str) -> int:
+    def unread_bytes(self, peer: str) -> int:
         """Everybody reads."""
         return 0
 
@@ -84,7 +84,7 @@ class StillPost:
         for each in sends:
             self.send(each.to, each.message)
 
-    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+    def connect(self, peers: Iterable[tuple[str, str]]) -> None:
         """Connect to them."""
         for name, address in peers:
             self.endpoint.connect(name, address)

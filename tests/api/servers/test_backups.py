@@ -50,7 +50,7 @@ class Standing:
     def description(self, run: str) -> str:
         return self._description.text
 
-    def saved(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
+    def export(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
         for bucket in buckets:
             shards = [each for each in self._description.shards if each.server == bucket]
             numbers = {("x", each.number): _numbers(each.start, each.stop) for each in shards}
@@ -262,17 +262,17 @@ def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standing, folder = Standing(), tmp_path / "backup"
-    whole = standing.saved
+    whole = standing.export
 
     def fails(buckets: Sequence[str]) -> Iterator[SavedBucket]:
         yield from whole(buckets[:2])
         raise MachineError("server-a-0 was killed")
 
-    monkeypatch.setattr(standing, "saved", fails)
+    monkeypatch.setattr(standing, "export", fails)
     with pytest.raises(MachineError, match="was killed"):
         write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(standing, "saved", whole)
+    monkeypatch.setattr(standing, "export", whole)
     write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert verify(folder, progress=False).sound
 

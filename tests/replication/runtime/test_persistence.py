@@ -203,18 +203,18 @@ class Taking:
         self.taken, self.said, self.window_seconds = list[str](), list[str](), 0.0
         self.slowest_seconds = slowest_seconds
 
-    def together(self) -> AbstractContextManager[object]:
+    def batch(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def write(self, number: int, saved: SavedBucket, since: float) -> bool:
         self.taken.append(saved.bucket)
         return True
 
-    def belong(self, cluster: str, now: float) -> None: ...
+    def set_cluster(self, cluster: str, now: float) -> None: ...
 
     def scrub(self, now: float) -> None: ...
 
-    def say(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         self.said.append(sentence)
 
 
