@@ -194,8 +194,8 @@ def test_a_planted_mistake_is_found(name: str) -> None:
 
 def test_a_simulation_is_a_function_of_its_seed_for_any_order_of_sets() -> None:
     words = (
-        "from tests.chaos.simulation import Life; from tests.chaos.worlds import WORLDS; "
-        "life = Life(7, WORLDS['everything']); life.live(); "
+        "from tests.chaos.simulation import Simulation; from tests.chaos.worlds import WORLDS; "
+        "life = Simulation(7, WORLDS['everything']); life.live(); "
         "print(life.loop.now, life.loop.events, life.network.messages, *life.transcript, sep='\\n')"
     )
     told = {

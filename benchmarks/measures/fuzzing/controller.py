@@ -113,7 +113,7 @@ class ControllerVictim(Victim):
         wish = role._machine.next_request(now)
         if wish is not None:
             self._state.submit(wish, role._on_result)
-        self._state.take()
+        self._state.run_callbacks()
 
     def _begin(self) -> None:
         deadline = time.monotonic() + 60

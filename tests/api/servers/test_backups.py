@@ -173,7 +173,7 @@ class Etcd:
         self.of: dict[str, str] = {}
         self.most = most
 
-    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+    def read(self, prefix: str, start: str = "", limit: int | None = None) -> dict[str, str]:
         return dict(self.of)
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:

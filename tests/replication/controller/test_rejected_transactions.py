@@ -37,6 +37,6 @@ def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     wish = victim._machine._state.view.map.transaction(victim._machine.election.key)
     victim._machine._asking = wish
     told = victim._post.sent["EventReport"]
-    role._answered(wish, ValueError("a key is too long"))
+    role._on_result(wish, ValueError("a key is too long"))
     assert victim._post.sent["EventReport"] == told + 1
     assert not victim._machine._state.view.map.has_transaction, "or it waits for its answer for ever"

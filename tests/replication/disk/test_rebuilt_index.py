@@ -202,7 +202,7 @@ def test_an_index_of_which_nothing_can_be_opened_is_a_damaged_store(
     """So that a server moves it aside, and begins with an empty one."""
     folder = tmp_path / "store"
     shutil.copytree(sound, folder)
-    monkeypatch.setattr(Database, "_open", _unreadable)
+    monkeypatch.setattr(Database, "_open_database", _unreadable)
     with pytest.raises(StoreError, match="move it away"):
         BlockStore(folder)
 

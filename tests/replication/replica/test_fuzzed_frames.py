@@ -44,7 +44,7 @@ def _leased_by_anybody(patch: pytest.MonkeyPatch) -> None:
 
     def hear(self: Any, sender: str, message: Any) -> None:
         if isinstance(message, LeaseGrant):
-            self._do(sender, message)
+            self._process(sender, message)
         else:
             right(self, sender, message)
 

@@ -65,7 +65,7 @@ class Machine:
     def cluster(self) -> str:
         return "cluster"
 
-    def take_recalls(self) -> list[str]:
+    def take_reads(self) -> list[str]:
         return []
 
     def take_forgotten(self) -> list[str]:
