@@ -47,7 +47,7 @@ def make_endpoint(name: str, setting: str) -> Endpoint:
     """Return an endpoint forced to this transport."""
     os.environ["COTSWOLD_SHARED_MEMORY"] = "1" if setting == SHARED else "0"
     if setting in (PLAIN, CURVE):
-        address.Address.is_here = property(lambda _: False)  # type: ignore[method-assign,assignment]  # as between hosts
+        address.Address.is_local = property(lambda _: False)  # type: ignore[method-assign,assignment]  # as between hosts
         endpoint._loops = _never
     return Endpoint(TOKEN, name, host="127.0.0.1", encrypt=setting == CURVE)
 
@@ -77,7 +77,7 @@ def endpoint_seconds(setting: str, tasks: list[Task], address_there: str) -> lis
             data = bytearray(task.length)
             for number in range(task.count):
                 last = task.echoes or number == task.count - 1
-                while here.waiting_bytes("there") > 64 << 20:
+                while here.unread_bytes("there") > 64 << 20:
                     here.receive(0.001)
                 here.send("there", {"answer": last}, [data] if task.length else [])
                 if last:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cotswold.bench.measure import Document, rates, ratios
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 
 LEAST_WANTED = 0.6
 
@@ -87,7 +87,7 @@ def _write_store(place: Path, groups: Groups, buckets: int) -> None:
     with BlockStore(place / "store") as store:
         for number, group in enumerate(groups):
             blocks = {BlockKey("weights", shard): block for shard, block in enumerate(group)}
-            store.write(Snapshot(f"bucket {number % buckets}", number + 1, b"", blocks))
+            store.write(BucketSnapshot(f"bucket {number % buckets}", number + 1, b"", blocks))
 
 
 def _turned(names: list[str], number: int) -> Iterator[str]:

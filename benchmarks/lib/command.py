@@ -18,7 +18,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cotswold.bench.measure import Document
 from cotswold.cli.support.tables import table
 from cotswold.errors import CotswoldError, UserError
-from cotswold.host import waiting_settings
+from cotswold.host import wait_settings
 from cotswold.recipe import Recipe
 from cotswold.ui.terminal import write_message
 
@@ -36,7 +36,7 @@ def main(script: Callable[..., None], words: Sequence[str] | None = None) -> Non
     app = App(name=Path(sys.argv[0]).name, help_format="plaintext")
     app.default(script)
     before = dict(os.environ)
-    os.environ.update(waiting_settings(os.environ))
+    os.environ.update(wait_settings(os.environ))
     try:
         sys.exit(_run(app, words))
     finally:

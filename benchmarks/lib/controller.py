@@ -22,7 +22,7 @@ from cotswold.replication.controller.controller import Controller
 from cotswold.replication.controller.leader_election import Read, StateRequest, Transact
 from cotswold.replication.controller.messages import FromServers
 from cotswold.replication.controller.settings import ControllerSettings
-from cotswold.replication.replica.claims import SentClaims as KeeperClaims
+from cotswold.replication.replica.claims import ClaimsSender as KeeperClaims
 from cotswold.wire import (
     Assign,
     Assigned,
@@ -152,7 +152,7 @@ class ControllerBench:
         found = (self.controller.groups.get(each) for each in known.leads) if known is not None else ()
         leads = tuple((each.bucket, each.term) for each in found if each is not None and each.primary == name)
         number, claims = self._numbers[name], self._claims.setdefault(name, KeeperClaims())
-        said, heard = claims.say(leads, number), self._answered[name]
+        said, heard = claims.claims_to_send(leads, number), self._answered[name]
         address = f"tcp://{name}:1"
         return Heartbeat(name, name, address, number, said, runs=(RUN,), claims=claims.number, answered=heard)
 
@@ -211,7 +211,7 @@ class ControllerBench:
 def lives(servers: int, seconds: float) -> Document:
     """Return the cost of each phase with a number of servers, each the primary of a hundred buckets."""
     rig = ControllerBench(servers)
-    rig.go_on(lambda: len(rig.controller.servers.living) == servers)
+    rig.go_on(lambda: len(rig.controller.servers.live) == servers)
     found: dict[str, object] = {"servers": servers, "buckets": BUCKETS_A_SERVER * servers}
     found["create"] = _create(rig, BUCKETS_A_SERVER * servers)
     rig.live(2.0)  # every server has received and confirmed the map
@@ -257,7 +257,9 @@ def _death(rig: ControllerBench) -> Document:
     had = {"copies": len(known.copies), "leads": len(known.leads)}
     began, spent = rig.now, rig.begin()
     rig.tell("supervisor", ServerExited(victim, "killed by signal 9"))
-    rig.go_on(lambda: not (known.copies or rig.controller.unsettled or rig.controller.short))
+    rig.go_on(
+        lambda: not (known.copies or rig.controller.unsettled_buckets or rig.controller.under_replicated)
+    )
     return {**spent.as_dict, **had, "virtual_seconds": rounded(rig.now - began)}
 
 

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.data import Store
-from cotswold.host import Call, ForkServer, dealt_cores, keep_freed_bytes, stay_on
+from cotswold.host import Call, ForkServer, assign_cores, keep_freed_bytes, pin_to
 from cotswold.recipe import Recipe, dump
 from cotswold.training.async_sgd.shared_memory import SharedMemoryLocation, SharedParameters
 from cotswold.training.data.indexed import StoreSamples, write_rows
@@ -107,7 +107,7 @@ class Bench:
                         {**words, "place": asdict(shared.location), "number": number, "core": core},
                     )
                 )
-                for number, core in enumerate(dealt_cores(self.processes))
+                for number, core in enumerate(assign_cores(self.processes))
             ]
             wait_for(started, board.ready)
             board.go()
@@ -129,7 +129,7 @@ class Bench:
         words = (learner.module, inputs, batch.targets, self.recipe, self.steps, self.processes, ready, told)
         started = [
             context.Process(target=as_in_torch, args=(number, core, *words))
-            for number, core in enumerate(dealt_cores(self.processes))
+            for number, core in enumerate(assign_cores(self.processes))
         ]
         for process in started:
             process.start()
@@ -148,7 +148,7 @@ def compute(
     core: int | None,
 ) -> None:
     """Compute loss and gradient of the same batches on separate, constant weights."""
-    stay_on([core])
+    pin_to([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(FACTORY, arguments)
@@ -178,7 +178,7 @@ def as_in_torch(
     told: object,
 ) -> None:
     """Run one process of PyTorch's example."""
-    stay_on([core])
+    pin_to([core])
     torch.set_num_threads(1)
     torch.manual_seed(steps.seed + number)
     loader = DataLoader(TensorDataset(inputs, targets), batch_size=steps.batch, shuffle=True, drop_last=True)

@@ -32,11 +32,11 @@ from cotswold.host import (
     Call,
     ForkServer,
     Process,
-    dealt_cores,
-    how,
+    assign_cores,
+    exit_text,
     keep_freed_bytes,
-    stay_on,
-    staying_on,
+    pin_to,
+    pinned_to,
 )
 from cotswold.host.processes import import_function
 from cotswold.optim.schedule import Schedule, rate_at
@@ -136,12 +136,12 @@ def train(
     core, and end with this one, even if it is killed. Raises MachineError if a process exits before its end.
     """
     count = steps.count(processes)
-    cores = dealt_cores(processes)
+    cores = assign_cores(processes)
     learner = learner_of(factory, arguments)
     if learner.samples < steps.batch:
         raise UserError(f"{learner.samples} samples give no batch of {steps.batch}; use a smaller batch")
     module = learner.module
-    with staying_on(cores):
+    with pinned_to(cores):
         shared = SharedParameters(module, extra_bytes=board_bytes(processes))
     board = SharedProgress(shared, processes)
     with closing(shared), closing(ForkServer(("torch._dynamo", "lib.hogwild_training"))) as server:
@@ -180,7 +180,7 @@ def learn(
     core: int | None,
 ) -> None:
     """Run in each process, started by `train`."""
-    stay_on([core])
+    pin_to([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     learner = learner_of(factory, arguments)
@@ -271,7 +271,7 @@ def _await_ends(processes: Sequence[Process]) -> None:
     wait_for(processes, lambda: all(process.code() is not None for process in processes))
     for process in processes:
         if code := process.code():
-            raise MachineError(f"{process.name} {how(code)} after its last step")
+            raise MachineError(f"{process.name} {exit_text(code)} after its last step")
 
 
 def learner_of(factory: str, arguments: Mapping[str, object]) -> Learner:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cotswold.bench.measure import Document, Spread, rounded, rounded_all
 from cotswold.bench.ranks.pool import RankPool
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import Grid
 from cotswold.testing import Hosts
 from cotswold.training.model_parallel.microbatches import ConcurrentMicrobatches, parts_of
@@ -51,7 +51,7 @@ def network() -> nn.Sequential:
     )
 
 
-def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
+def prepare(rank: PoolRank, subject: Subject, counts: Sequence[int]) -> None:
     """Partition the network, once for each number of micro-batches."""
     rank.cache.update(
         {str(each): ConcurrentMicrobatches(network(), Grid.parse(subject.grid), each) for each in counts}
@@ -61,7 +61,7 @@ def prepare(rank: Rank, subject: Subject, counts: Sequence[int]) -> None:
     rank.cache["classes"] = torch.randint(10, (subject.images,), generator=numbers)
 
 
-def batch(rank: Rank, count: int) -> tuple[float, float]:
+def batch(rank: PoolRank, count: int) -> tuple[float, float]:
     """Compute value and gradient of a batch in ``count`` micro-batches.
 
     Return the seconds, and the processor seconds of this rank, including system time.

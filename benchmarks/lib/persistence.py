@@ -54,7 +54,7 @@ class PersistencePair:
         rates: dict[str, list[float]] = {"with": [], "without": []}
         used: dict[str, Document] = {}
         for name, replicas in (("with", saving), ("without", plain), ("without", plain), ("with", saving)):
-            replicas.go_on()
+            replicas.resume()
             replicas.proceed(SETTLING_SECONDS)
             rate, used[name] = stretch(replicas, seconds)
             rates[name].append(rate)

@@ -27,7 +27,7 @@ from cotswold.optim.server_rules import Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import StalenessHistogram
 from cotswold.replicas.work import ReplicaWork
-from cotswold.shards.core.admission import ShardPass
+from cotswold.shards.core.admission import ShardUpdates
 from cotswold.shards.runtime.arithmetic import NumpyArithmetic
 from cotswold.shards.runtime.work import samples_of
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
@@ -164,7 +164,7 @@ class SimulatedReplicas:
         learning = self._learning
         rate = learning.schedule.rate(learning.rate, push.place)
         self._arithmetic.apply(
-            learning.rule, [ShardPass(self._weights, self._kept, [(rate, push.gradient)], columns=1)]
+            learning.rule, [ShardUpdates(self._weights, self._kept, [(rate, push.gradient)], columns=1)]
         )
         self.staleness.add(self._version - push.version)
         self._version += 1

@@ -13,7 +13,7 @@ from cotswold.bench.server import push_pull, replicas
 from cotswold.bench.server.client import Client
 from cotswold.bench.server.plots import draw_replicas
 from cotswold.bench.server.processes import REQUESTED_RATE
-from cotswold.bench.server.push_pull import COPY, COPY_LABELS, MESSAGES, RAW, REPLICA, Exchange, install
+from cotswold.bench.server.push_pull import COPY, COPY_LABELS, MESSAGES, RAW, REPLICA, TransportCase, install
 from cotswold.bench.server.replicas import ReplicaCounts
 from cotswold.bench.server.unreplicated_servers import (
     TRANSPORTS,
@@ -44,10 +44,10 @@ def test_pulled_values_are_the_pushed_ones_on_any_transport(road: Transport) -> 
 
 
 def test_a_push_has_a_bar_for_its_messages_and_a_pull_for_the_whole() -> None:
-    (push,) = push_pull.measured(Exchange("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
+    (push,) = push_pull.measured(TransportCase("push", "Unix socket", 1 << 13, 1 << 15), SMALLEST)
     assert set(push.figures) == {COTSWOLD, MESSAGES, RAW, COPY}
     assert push.facts["applying_seconds"] > 0  # type: ignore[operator]  # a number
-    (pull,) = push_pull.measured(Exchange("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
+    (pull,) = push_pull.measured(TransportCase("pull", "shared memory", 1 << 13, 1 << 15), SMALLEST)
     assert set(pull.figures) == {COTSWOLD, COPY_LABELS, RAW, COPY}
     assert [(one.against, one.bar) for row in (push, pull) for one in row.verdicts] == [
         (RAW, 0.8),

@@ -10,25 +10,25 @@ import pytest
 import torch.distributed as dist
 
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.errors import MachineError
 
 
-def place(rank: Rank) -> tuple[int, int]:
+def place(rank: PoolRank) -> tuple[int, int]:
     return rank.number, rank.count
 
 
-def fail_beside_one_that_waits(rank: Rank) -> None:
+def fail_beside_one_that_waits(rank: PoolRank) -> None:
     if rank.number == 1:
         raise ValueError("the second is at fault")
     dist.barrier()
 
 
-def die(rank: Rank) -> None:
+def die(rank: PoolRank) -> None:
     os._exit(3)
 
 
-def hold_clock(rank: Rank) -> None:
+def hold_clock(rank: PoolRank) -> None:
     rank.actions["wait"] = lambda: time.sleep(0.05 * rank.number)
 
 

@@ -13,7 +13,7 @@ from tests.support.bench.small_cases import SMALLEST
 from cotswold.bench.case import Case, select_cases
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.errors import UserError
 from cotswold.geometry import Grid, StackPartition
@@ -30,7 +30,7 @@ LITTLE = Fields("little", field=6, channels=2, depth=2, weak=2, strong=4, far=2,
 MEMORY_MOST = 6 << 30
 
 
-def sent_bytes(rank: Rank, grid: str, first: bool) -> tuple[int, int]:
+def sent_bytes(rank: PoolRank, grid: str, first: bool) -> tuple[int, int]:
     """Return the bytes that a step sends, and those that it sends without messages."""
     geometry = LITTLE.stack(4, 4)
     stack, x = share_of(rank, grid, geometry, random_images(geometry, LITTLE.images), first)

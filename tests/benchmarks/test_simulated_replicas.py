@@ -14,7 +14,7 @@ from cotswold.optim.schedule import SampleSchedule
 from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.shards.core.permutation import samples_at
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from lib.simulated_replicas import Learning, Machines, Moment, SimulatedReplicas
 
 PATTERNS, SIZE = 60, 5
@@ -34,8 +34,8 @@ class Regression:
         self.computed = 0
 
     @property
-    def layout(self) -> Sequence[Slot]:
-        return [Slot("line", 1, SIZE)]
+    def layout(self) -> Sequence[TensorSlot]:
+        return [TensorSlot("line", 1, SIZE)]
 
     patterns = PATTERNS
 

@@ -10,7 +10,7 @@ import torch
 from tests.support.mesh.ranks import on_ranks
 from torch import nn
 
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, Window
 from cotswold.mesh import Mesh, partition
 from cotswold.simulate import Cluster, LayerWork, StackWork, predict
@@ -28,7 +28,7 @@ def uneven() -> StackWork:
 
 def sent_bytes(work: StackWork, grid: Grid) -> int:
     """Return the bytes that all ranks send in an update, as counted by the mesh."""
-    rank, mesh = Rank(), Mesh.of(grid)
+    rank, mesh = PoolRank(), Mesh.of(grid)
     updates.prepare(rank, work, grid)
     mesh.take_bytes_sent()
     rank.actions["update"]()

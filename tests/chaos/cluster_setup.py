@@ -73,7 +73,7 @@ class _Sum(Momentum):
         """Skip the check: no learning happens, so nothing may decay."""
 
 
-class Cast:
+class SimulatedCluster:
     """All processes of a life."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Cast:
         self.buckets = tuple(dict.fromkeys(each.server for each in roles.shards))
         rule = _Sum() if roles.has_momentum else Sgd()
         self._settings = AsyncSettings(
-            "run", "weights", rule, {"": SHARD}, 8, room=QueueLimits(1000, 1000), deals=True
+            "run", "weights", rule, {"": SHARD}, 8, room=QueueLimits(1000, 1000), may_repeat_samples=True
         )
         self.controllers: list[SimulatedController] = []
         for name in roles.controllers:

@@ -70,7 +70,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def receive(self: ReplicaServer[_Any], sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         sends: list[Send] = right(self, sender, message, now)
         if isinstance(message, LeaseGrant):
-            self.lease.until = max(self.lease.until, now + message.seconds)
+            self.lease.end = max(self.lease.end, now + message.seconds)
         return sends
 
     return receive
@@ -79,7 +79,7 @@ def _from_answer(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _without_members(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def look(self: ReplicationRepair, bucket: str, now: float) -> None:
         """Remove a drained server before another server has its copy."""
-        group, of = self._board.groups.get(bucket), self._board.servers.of
+        group, of = self._view.groups.get(bucket), self._view.servers.of
         drained = [each for each in (group.secondaries if group else ()) if of[each].is_drained]
         if group is not None and drained and self._elections.is_settled(bucket):
             self.drop(group, drained, "it is drained")
@@ -106,7 +106,7 @@ def _held_back(right: Callable[..., _Any]) -> Callable[..., _Any]:
         self: Election, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
     ) -> Group | None:
         found: Group | None = right(self, living, may_act, now, patience)
-        return found if now - self.began >= 10 else None
+        return found if now - self.started_at >= 10 else None
 
     return decided
 
@@ -116,8 +116,8 @@ def _always_hears(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 CONTROL_FAULTS: Mapping[str, Fault] = {
-    "long-lease": Fault("a server counts its lease too long", Lease, "given", _long_lease),
-    "wrong-way": Fault("a server counts more of a lease, not less", Lease, "given", _wrong_way),
+    "long-lease": Fault("a server counts its lease too long", Lease, "grant", _long_lease),
+    "wrong-way": Fault("a server counts more of a lease, not less", Lease, "grant", _wrong_way),
     "from-answer": Fault("a lease counts from when it was had", ReplicaServer, "receive", _from_answer),
     "no-lease": Fault("a primary acts without a lease", Lease, "holds", _no_lease),
     "claims-unchecked": Fault("a lease is given to whoever was primary", PrimaryClaims, "may_lead", always),
@@ -134,13 +134,13 @@ CONTROL_FAULTS: Mapping[str, Fault] = {
     "no-complaints": Fault(  # harmless alone: cuts are mostly symmetric
         "a secondary tells nobody that its primary is silent, nor it that they are",
         *(BucketReplica, "_watch_primary", _nobody_complains),
-        also=Fault("a primary complains of nobody", Followers, "silent", _nobody_complains),
+        also=Fault("a primary complains of nobody", Followers, "silent_members", _nobody_complains),
     ),
     "never-cut-off": Fault("a primary that hears nobody stays so", FailureReports, "is_partitioned", never),
     "deaf-leads": Fault(
         "who hears no controller has a lease for ever", ServerRecord, "record_acknowledged", _always_hears
     ),
     "held-back": Fault("an election takes ten seconds", Election, "result", _held_back),
-    "remembers": Fault("servers are not told to forget a run", RunDeletion, "due_deletions", _tells_nobody),
+    "remembers": Fault("servers are not told to forget a run", RunDeletion, "deletions_for", _tells_nobody),
 }
 """Faults by name."""

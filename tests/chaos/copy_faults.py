@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.chaos.fault_injection import Fault, never
 
-from cotswold.paramserver.core.sessions import Session, Sessions
+from cotswold.paramserver.core.sessions import SessionRecord, Sessions
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState, Delta
 from cotswold.replication.replica.follower_progress import Followers
@@ -73,7 +73,7 @@ def _caught_early(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _frozen_is_now(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def since(self: BucketState[_Any], after: int) -> Delta:
-        self._froze_then = True
+        self._froze_with_change = True
         found: Delta = right(self, after)
         return found
 
@@ -136,7 +136,9 @@ def _without_prepared(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _gaps(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def prepare(self: BucketReplica[_Any], sender: str, message: Prepare, now: float) -> list[Send]:
-        return list(right(self, sender, replace(message, after=min(message.after, self._prepared)), now))
+        return list(
+            right(self, sender, replace(message, base_index=min(message.base_index, self._prepared)), now)
+        )
 
     return prepare
 
@@ -172,7 +174,7 @@ def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
 def _without_orders(right: Callable[..., _Any]) -> Callable[..., _Any]:
     def since(self: BucketState[_Any], after: int) -> Delta:
         told: Delta = right(self, after)
-        return replace(told, change=replace(told.change, order=None))
+        return replace(told, change=replace(told.change, coordinator_state=None))
 
     return since
 
@@ -217,34 +219,38 @@ COPY_FAULTS: Mapping[str, Fault] = {
     ),
     "at-once": Fault("a primary says what nobody else has prepared", BucketReplica, "_commit", _at_once),
     "one-is-enough": Fault("a primary waits for one member alone", BucketReplica, "_commit", _one_is_enough),
-    "chain-head": Fault("a chain is waited for at its head alone", Followers, "least", _first_alone),
+    "chain-head": Fault("a chain is waited for at its head alone", Followers, "min_match", _first_alone),
     "however-few": Fault(
         "a primary commits with fewer members than there must be",
         *(BucketReplica, "_commit", _however_few),
     ),
-    "unheld": Fault("a primary answers before it replicates", BucketReplica, "_hold", _unheld),
+    "unheld": Fault("a primary answers before it replicates", BucketReplica, "_hold_replies", _unheld),
     "gaps": Fault("a secondary prepares what it lacks the beginning of", BucketReplica, "prepare", _gaps),
     "without-prepared": Fault(
         "the elected forgets what it prepared", GroupMember, "_lead", _without_prepared
     ),
-    "counts-removed": Fault("a primary waits for whoever was left out", Followers, "regroup", _with_removed),
+    "counts-removed": Fault(
+        "a primary waits for whoever was left out", Followers, "set_group", _with_removed
+    ),
     "old-groups": Fault("a copy acts by a group that is over", BucketReplica, "assign", _old_groups),
     "no-numbers": Fault(
         "senders' numbers are not replicated", BucketState, "changes_since", _without_sessions
     ),
-    "waiting-numbers": Fault("the number of an update that waits counts", Session, "state", _what_waits_too),
+    "waiting-numbers": Fault(
+        "the number of an update that waits counts", SessionRecord, "state", _what_waits_too
+    ),
     "weights-alone": Fault("what rules keep is not replicated", BucketState, "changes_since", _weights_alone),
     "no-orders": Fault("orders are not replicated", BucketState, "changes_since", _without_orders),
     "no-frozen": Fault("what was frozen is not replicated", BucketState, "changes_since", _without_frozen),
     "frozen-is-now": Fault(
         "what is now is taken for what was frozen", BucketState, "changes_since", _frozen_is_now
     ),
-    "torn": Fault("shards freeze before all markers are in", Sessions, "owing", _nobody_owes),
+    "torn": Fault("shards freeze before all markers are in", Sessions, "without_marker", _nobody_owes),
     "unpromoted": Fault("the elected changes numbers of messages", BucketState, "make_writable", _nothing),
     "unstamped": Fault("the elected knows not what is different", BucketState, "_stamp_all", _nothing),
     "says-all": Fault("what was held is said after the lease", BucketReplica, "_commit", _says_all),
     "unfenced": Fault("who was fenced goes on", GroupMember, "fenced", _unfenced),
-    "keeps-all": Fault("a copy keeps what may be of another history", GroupMember, "_is_foreign", never),
+    "keeps-all": Fault("a copy keeps what may be of another history", GroupMember, "_is_unrelated", never),
     "caught-early": Fault(
         "a learner is a member before it is waited for", BucketReplica, "prepared", _caught_early
     ),

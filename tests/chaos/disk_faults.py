@@ -12,7 +12,7 @@ from typing import Any
 from tests.chaos.fault_injection import Fault, never
 
 from cotswold.paramserver.core.dispatcher import Dispatcher
-from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.paramserver.core.shard_metadata import ShardMetadata
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.replication.controller.disk_recovery import DiskRecovery
@@ -24,7 +24,7 @@ from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.simulate.protocols.disks import SimulatedDisk
-from cotswold.wire import Change, DiskStateReply, Group, Ranges, Send
+from cotswold.wire import BucketChange, DiskStateReply, Group, Ranges, Send
 
 _Any = Any
 """Stands for number types: patched machines accept any."""
@@ -36,7 +36,7 @@ def _same_life(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 def _nobody_is_void(_: Callable[..., _Any]) -> Callable[..., _Any]:
     def void_all(self: ShardMetadata[_Any], named: Collection[int]) -> None:
-        self.void = 0
+        self.void_sessions = 0
 
     return void_all
 
@@ -55,7 +55,7 @@ def _unnoticed(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _in_memory(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def answered(self: Durability, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
+    def answered(self: LedgerDurability, order: int, settled: Ranges, saved: Sequence[int | None]) -> None:
         right(self, order, settled, [])
 
     return answered
@@ -115,7 +115,7 @@ def _own_disk(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _weights_alone(right: Callable[..., _Any]) -> Callable[..., _Any]:
-    def save(self: BucketState[_Any], after: int) -> tuple[Change, dict[tuple[str, int], object]]:
+    def save(self: BucketState[_Any], after: int) -> tuple[BucketChange, dict[tuple[str, int], object]]:
         change, numbers = right(self, after)
         return change, {key: each for key, each in numbers.items() if key[0] == "weights"}
 
@@ -147,20 +147,22 @@ DISK_FAULTS: Mapping[str, Fault] = {
         "a revived bucket counts on where its disk was", ShardMetadata, "mark_restored", _same_life
     ),
     "sessions-go-on": Fault(
-        "sessions push on after a window was lost", ShardMetadata, "void_all", _nobody_is_void
+        "sessions push on after a window was lost", ShardMetadata, "void_sessions_until", _nobody_is_void
     ),
     "saved-at-once": Fault(
         "what is to be written is said to be on the disk", ReplicaServer, "saves", _at_once
     ),
-    "settled-in-memory": Fault("what no disk has is settled", Durability, "answered", _in_memory),
+    "settled-in-memory": Fault(
+        "what no disk has is settled", LedgerDurability, "record_acknowledgement", _in_memory
+    ),
     "nothing-lost": Fault(
-        "what a disk has not is not handed out again", SampleLedger, "revoked", _nothing_is_lost
+        "what a disk has not is not handed out again", SampleLedger, "revoke", _nothing_is_lost
     ),
     "applied-again": Fault("a bucket applies again what another one lost", UpdateServer, "_is_repeat", never),
     "no-seams": Fault(
         "a hand has samples that a bucket has and others that it lacks",
         SampleLedger,
-        "_end_of_hand",
+        "_end_of_assignment",
         _to_the_end,
     ),
     "pushed-together": Fault(

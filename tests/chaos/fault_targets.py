@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tests.chaos.cluster_setup import Cast
-from tests.chaos.random_faults import Troubles, links
+from tests.chaos.cluster_setup import SimulatedCluster
+from tests.chaos.fault_schedule import FaultSchedule, links
 from tests.chaos.training import Training
 from tests.chaos.world import Aim
 
@@ -44,7 +44,7 @@ def _is_frozen(send: Send) -> bool:
 
 def _is_everything(send: Send) -> bool:
     message = send.message
-    return isinstance(message, Prepare) and message.change is not None and message.after < 0
+    return isinstance(message, Prepare) and message.change is not None and message.base_index < 0
 
 
 def _has_joined(send: Send) -> bool:
@@ -83,10 +83,10 @@ MOMENTS: Mapping[str, Callable[[Send], bool]] = {
 """Predicates by name: True if a message marks the moment."""
 
 
-class Fates:
+class FaultEffects:
     """Faults of a sender or a receiver."""
 
-    def __init__(self, cast: Cast, training: Training, troubles: Troubles) -> None:
+    def __init__(self, cast: SimulatedCluster, training: Training, troubles: FaultSchedule) -> None:
         self._cast, self._training, self._troubles = cast, training, troubles
         self._random = troubles.random
 
@@ -148,16 +148,16 @@ class Fates:
         self._cast.cut(links, self._random.uniform(0.5, 3), sentence)
 
 
-FATES: Mapping[str, Callable[[Fates, str, str], None]] = {
-    "killed": Fates.kill,
-    "left": Fates.left,
-    "all": Fates.all,
-    "stopped": Fates.stop,
-    "unheard": Fates.unheard,
-    "uncontrolled": Fates.uncontrolled,
-    "alone": Fates.alone,
-    "apart": Fates.apart,
-    "astray": Fates.astray,
+FATES: Mapping[str, Callable[[FaultEffects, str, str], None]] = {
+    "killed": FaultEffects.kill,
+    "left": FaultEffects.left,
+    "all": FaultEffects.all,
+    "stopped": FaultEffects.stop,
+    "unheard": FaultEffects.unheard,
+    "uncontrolled": FaultEffects.uncontrolled,
+    "alone": FaultEffects.alone,
+    "apart": FaultEffects.apart,
+    "astray": FaultEffects.astray,
 }
 """Faults by name, applied to the sender or the receiver: ``sender killed``, ``receiver stopped``, and so on.
 """
@@ -167,10 +167,12 @@ _THEN_SECONDS = 6.0
 """Seconds during which the next aim applies."""
 
 
-class Aiming:
+class FaultTargets:
     """The aims of one life."""
 
-    def __init__(self, aims: tuple[Aim, ...], most: int, fates: Fates, troubles: Troubles) -> None:
+    def __init__(
+        self, aims: tuple[Aim, ...], most: int, fates: FaultEffects, troubles: FaultSchedule
+    ) -> None:
         self._aims = [(MOMENTS[each.moment], each) for each in aims]
         self._then: Aim | None = None
         self._until = 0.0

@@ -41,7 +41,7 @@ class BrokenError(AssertionError):
     """A violated requirement."""
 
 
-class Judge:
+class InvariantChecker:
     """A judge that receives all messages from the start."""
 
     def __init__(self, least: int = 1, *, is_calm: bool = False) -> None:
@@ -109,7 +109,7 @@ class Judge:
         match said.message:
             case Applied() as message:
                 self._acknowledged(bucket, term, message)
-            case UpdateRefused() as message if not message.again:
+            case UpdateRefused() as message if not message.is_retryable:
                 self._refused(bucket, server, message)
             case PulledNewer() as message:
                 self._pulled(bucket, server, message)
@@ -124,7 +124,7 @@ class Judge:
         key = bucket, message.session, message.number
         before = self._applied.get(key)
         if before is not None:
-            if replace(message, waiting=before.waiting) != before:
+            if replace(message, queued_bytes=before.queued_bytes) != before:
                 raise BrokenError(
                     f"{bucket}: update {message.number} is answered by {message} after {before}"
                 )

@@ -21,7 +21,7 @@ _HEARD_SECONDS = 1.0
 """Seconds after which a primary knows its role."""
 
 
-class Window:
+class LossWindow:
     """Loss windows of the buckets."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:

@@ -37,7 +37,7 @@ def _never_again(_: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 REPLICA_FAULTS: Mapping[str, Fault] = {
-    "any-answer": Fault("a replica takes any answer, however late", Replica, "_pulled", _whatever_comes),
+    "any-answer": Fault("a replica takes any answer, however late", Replica, "_on_pulled", _whatever_comes),
     "pulls-once": Fault("a replica pulls at its beginning alone", Replica, "_pull_if_due", _never_again),
 }
 """Faults by name."""

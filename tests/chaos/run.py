@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.faults import FAULTS
-from tests.chaos.runs import Broken, Lives, lived
+from tests.chaos.runs import Broken, SimulationRuns, lived
 from tests.chaos.worlds import WORLDS
 
 import cotswold
@@ -46,7 +46,7 @@ def live_copies(
     processes: int = 1,
     out: Path | None = None,
     say: Callable[[str], None] = lambda sentence: None,
-) -> list[Lives]:
+) -> list[SimulationRuns]:
     """Run every seed in every world until one breaks there, with a planted fault if one is named.
 
     ``out``: a directory whose chaos.json keeps results. Lives in it with the same program, fault and first
@@ -54,8 +54,8 @@ def live_copies(
     """
     if fault is not None and fault not in FAULTS:
         raise UserError(f"no fault {fault!r}; there are: {', '.join(FAULTS)}")
-    kept = _Kept(None if out is None else out / "chaos.json", seeds.start, fault, say)
-    found = {name: kept.of.get(name, Lives(name)) for name in chosen(worlds)}
+    kept = _ResultFile(None if out is None else out / "chaos.json", seeds.start, fault, say)
+    found = {name: kept.of.get(name, SimulationRuns(name)) for name in chosen(worlds)}
     kept.of |= found
     try:
         _live(found, seeds, fault, processes, kept, say)
@@ -65,11 +65,11 @@ def live_copies(
 
 
 def _live(
-    found: dict[str, Lives],
+    found: dict[str, SimulationRuns],
     seeds: range,
     fault: str | None,
     processes: int,
-    kept: _Kept,
+    kept: _ResultFile,
     say: Callable[[str], None],
 ) -> None:
     said = began = time.monotonic()
@@ -89,7 +89,7 @@ def _live(
             say(f"{name}: {so_far}, {state}")
 
 
-def _chunks(found: dict[str, Lives], seeds: range) -> Iterator[tuple[str, range]]:
+def _chunks(found: dict[str, SimulationRuns], seeds: range) -> Iterator[tuple[str, range]]:
     """Yield the tasks, world by world, until a life of the world breaks."""
     for name, lives in found.items():
         for start in range(lives.lives, len(seeds), _TOGETHER):
@@ -100,7 +100,7 @@ def _chunks(found: dict[str, Lives], seeds: range) -> Iterator[tuple[str, range]
 
 def _outcomes(
     chunks: Iterator[tuple[str, range]], fault: str | None, processes: int
-) -> Iterator[tuple[str, Lives]]:
+) -> Iterator[tuple[str, SimulationRuns]]:
     """Yield the results in the same order."""
     if processes == 1:
         yield from ((name, lived(name, seeds, fault)) for name, seeds in chunks)
@@ -108,7 +108,7 @@ def _outcomes(
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(processes, context)
     try:
-        waiting: deque[tuple[str, Future[Lives]]] = deque()
+        waiting: deque[tuple[str, Future[SimulationRuns]]] = deque()
         while True:
             for name, seeds in islice(chunks, _AHEAD * processes - len(waiting)):
                 waiting.append((name, pool.submit(lived, name, seeds, fault)))
@@ -120,12 +120,12 @@ def _outcomes(
         pool.shutdown(cancel_futures=True)
 
 
-class _Kept:
+class _ResultFile:
     """Results so far, in a file if there is one."""
 
     def __init__(self, path: Path | None, first: int, fault: str | None, say: Callable[[str], None]) -> None:
         self._path, self._key = path, {"program": _program(), "first": first, "fault": fault}
-        self.of: dict[str, Lives] = {}
+        self.of: dict[str, SimulationRuns] = {}
         """Results by world."""
         if path is None or not path.exists():
             return
@@ -145,9 +145,9 @@ class _Kept:
         new.replace(self._path)
 
 
-def _lives(told: dict[str, Any]) -> Lives:
+def _lives(told: dict[str, Any]) -> SimulationRuns:
     broken = told.pop("broken")
-    return Lives(**told, broken=None if broken is None else Broken(**broken))
+    return SimulationRuns(**told, broken=None if broken is None else Broken(**broken))
 
 
 def _program() -> int:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 
 from tests.chaos.faults import FAULTS
 from tests.chaos.invariants import BrokenError
-from tests.chaos.seeded_run import Life
-from tests.chaos.trace import Told
+from tests.chaos.simulation import Simulation
+from tests.chaos.trace import Trace
 from tests.chaos.worlds import WORLDS
 
 _ESCAPED = AssertionError, LookupError, TypeError, ValueError
@@ -30,7 +30,7 @@ class Broken:
 
 
 @dataclass
-class Lives:
+class SimulationRuns:
     """Results of the lives in a world."""
 
     world: str
@@ -47,7 +47,7 @@ class Lives:
     broken: Broken | None = None
     """The first broken life; later ones do not run."""
 
-    def add(self, more: Lives) -> None:
+    def add(self, more: SimulationRuns) -> None:
         """Add the results of later lives."""
         for name in ("lives", "judged", "seconds", "lived_seconds", "messages", "said"):
             setattr(self, name, getattr(self, name) + getattr(more, name))
@@ -58,12 +58,12 @@ class Lives:
         return asdict(self)
 
 
-def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
+def lived(world: str, seeds: range, fault: str | None = None) -> SimulationRuns:
     """Run these seeds until one breaks, with a planted fault if one is named."""
-    lives, began = Lives(world), time.process_time()
+    lives, began = SimulationRuns(world), time.process_time()
     with nullcontext() if fault is None else FAULTS[fault].planted():
         for seed in seeds:
-            life = Life(seed, WORLDS[world])
+            life = Simulation(seed, WORLDS[world])
             lives.broken = _broken(world, seed, life.live, fault)
             lives.lives += 1
             lives.judged += not life.is_lost
@@ -79,7 +79,7 @@ def lived(world: str, seeds: range, fault: str | None = None) -> Lives:
 def transcript(world: str, seed: int, fault: str | None = None) -> list[str]:
     """Run the same life again and return its readable transcript, with the failure as last line."""
     with nullcontext() if fault is None else FAULTS[fault].planted():
-        told = Told(seed, WORLDS[world])
+        told = Trace(seed, WORLDS[world])
         broken = _broken(world, seed, told.life.live, fault)
     last = "nothing is broken" if broken is None else f"broken: {broken.sentence}"
     return [*told.transcript, f"{told.life.loop.now:8.3f} s  {last}"]

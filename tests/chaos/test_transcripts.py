@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.chaos.trace import Told
+from tests.chaos.trace import Trace
 from tests.chaos.worlds import WORLDS
 
 from cotswold.wire import BucketEnvelope, Prepare, Send, Update
@@ -22,7 +22,7 @@ def failover() -> str:
     """Return the transcript: one bucket on three servers, one replica; the primary dies after sending an
     update."""
     one = replace(WORLDS["quiet"], servers=3, buckets=1, replicas=1, speeds=(0.2,), epochs=2)
-    told = Told(1, replace(one, waits_seconds=3.5))
+    told = Trace(1, replace(one, waits_seconds=3.5))
     cast = told.life.cast
     pushed: list[Send] = []
 

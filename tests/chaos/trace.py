@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.chaos.seeded_run import Life
+from tests.chaos.simulation import Simulation
 from tests.chaos.world import World
 
 from cotswold.replication.controller.bucket_map import read_group
@@ -30,11 +30,11 @@ from cotswold.wire import (
 )
 
 
-class Told:
+class Trace:
     """A life with these messages, deterministic step by step."""
 
     def __init__(self, seed: int, world: World) -> None:
-        self.life = Life(seed, world)
+        self.life = Simulation(seed, world)
         self._said: dict[tuple[str, str], str] = {}
         self._life_put, self.life.cast.state.watch = self.life.cast.state.watch, self._put
         self.life.cast.network.on_transmit = self._carried
@@ -78,15 +78,16 @@ def _sentence(send: Send) -> str:
         case FenceReply() as message:
             return f"{message.bucket}: fenced for term {message.term}, with index {message.index}"
         case Prepare() as message if message.change is not None:
-            what = "everything" if message.after < 0 else f"what is different since index {message.after}"
+            since = message.base_index
+            what = "everything" if since < 0 else f"what is different since index {since}"
             return f"{message.bucket}, term {message.term}: prepare {what}, to index {message.index}"
         case Prepared() as message:
-            lacks = ", and lacks what came before" if message.is_lacking else ""
+            lacks = ", and lacks what came before" if message.is_behind else ""
             return f"{message.bucket}, term {message.term}: has index {message.index}{lacks}"
         case LearnerCaughtUp() as message:
             return f"{message.bucket}, term {message.term}: {message.learner} has caught up"
         case PeerUnreachable() as message:
-            return f"{message.bucket}, term {message.term}: {message.copy} is silent"
+            return f"{message.bucket}, term {message.term}: {message.replica} is silent"
         case PrimaryUnreachable() as message:
             return f"{message.bucket}, term {message.term}: its primary is silent"
         case DiskStateReply() as message:

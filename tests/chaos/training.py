@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.chaos.cluster_setup import SHARD
-from tests.chaos.recording import PlayedCoordinator, Recorded, RecordedDispatcher
+from tests.chaos.recorded_ledger import RecordedDispatcher, RecordedLedger, SimulatedCoordinator
 from tests.chaos.world import World
 
 from cotswold.paramserver.core.replica_session import StepTask
@@ -74,17 +74,17 @@ class Training:
         """Number of parameters."""
         buckets = tuple(dict.fromkeys(each.server for each in shards))
         self.clients = RoutedNetwork(network, buckets, controllers, hear)
-        self.ledger = Recorded(SAMPLES, len(buckets))
+        self.ledger = RecordedLedger(SAMPLES, len(buckets))
         rules = DispatcherSettings(
             *("run", SAMPLES, self.size, world.epochs, 1.0, world.hand, world.hand // 2),
-            order_seconds=world.order_seconds,
+            state_seconds=world.order_seconds,
             beat_seconds=0.25,
             silent_seconds=3.0,
             retry_seconds=0.5,
         )
         servers = [(name, name) for name in buckets]
         self.dispatcher = RecordedDispatcher(rules, shards, servers, 0.0, self.ledger)
-        self.coordinator = PlayedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
+        self.coordinator = SimulatedCoordinator(self.clients, self.dispatcher, buckets, SHARD)
         self.replicas: list[SimulatedReplica] = []
         """All replicas, including dead ones."""
         self.readers: list[Reader] = []

@@ -16,7 +16,7 @@ from tests.warm import PYTHON
 from cotswold.data import Preparation, Store, Transform, open_source, prepare
 from cotswold.data.store.image_shards import ImageWork
 from cotswold.data.store.layout import ShardSize
-from cotswold.data.store.shard import Shard
+from cotswold.data.store.shard import StoreShard
 from cotswold.data.store.worker_pool import WorkerPool
 from cotswold.errors import BusyError, MachineError
 
@@ -27,7 +27,7 @@ def test_a_process_that_dies_is_told_whenever_it_does(photographs: Path, tmp_pat
     plain = Preparation((16, 20), whiten=False)
     one, work = ShardSize(1, 1), ImageWork(open_source(photographs), tmp_path, plain)
     with WorkerPool(work, 2) as pool:
-        shards = [Shard("train", n, n, one, np.array([n])) for n in range(300)]
+        shards = [StoreShard("train", n, n, one, np.array([n])) for n in range(300)]
         written = pool.write(shards, Transform(plain), {})
         next(written)
         for worker in multiprocessing.active_children():

@@ -49,7 +49,7 @@ def _noise(seed: int, box: Box) -> np.ndarray:
 
 def _exchanged(plan: ExchangePlan, written: list[np.ndarray]) -> list[np.ndarray]:
     """Return the contents that every rank reads if all messages of the plan are sent."""
-    post = {
+    messenger = {
         (transfer.source, transfer.target): written[rank][_within(transfer.box, plan.writes[rank])]
         for rank in range(plan.ranks)
         for transfer in plan.sends(rank)
@@ -61,9 +61,9 @@ def _exchanged(plan: ExchangePlan, written: list[np.ndarray]) -> list[np.ndarray
         if kept.size:
             window[_within(kept, box)] += written[rank][_within(kept, plan.writes[rank])]
         for transfer in plan.receives(rank):
-            window[_within(transfer.box, box)] += post.pop((transfer.source, transfer.target))
+            window[_within(transfer.box, box)] += messenger.pop((transfer.source, transfer.target))
         windows.append(window)
-    assert not post, "something was sent that nobody receives"
+    assert not messenger, "something was sent that nobody receives"
     return windows
 
 

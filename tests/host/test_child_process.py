@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.host.child_process import Child
-from cotswold.host.processes import how
+from cotswold.host.processes import exit_text
 
 
 def start(body: str, folder: Path) -> Child:
@@ -70,7 +70,7 @@ def test_a_child_whose_number_was_given_back_gets_no_signal(tmp_path: Path) -> N
     [(0, "ended with exit code 0"), (-9, "was killed by SIGKILL"), (-63, "was killed by signal 63")],
 )
 def test_how_a_process_ended_is_said_in_words(code: int, words: str) -> None:
-    assert how(code) == words
+    assert exit_text(code) == words
 
 
 def lives(pid: int) -> bool:

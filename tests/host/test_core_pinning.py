@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host.core_pinning import claimed_cores, dealt_cores, stay_on, staying_on
+from cotswold.host.core_pinning import assign_cores, claimed_cores, pin_to, pinned_to
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no masks on this system")
 
@@ -29,18 +29,18 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_node_is_filled_first_and_whole_cores_before_second_threads(machine: Path) -> None:
-    assert dealt_cores(2, machine) == [2, 3]  # the node of which all cores are granted
-    assert dealt_cores(4, machine) == [2, 3, 6, 7]
-    assert dealt_cores(7, machine) == [2, 3, 6, 7, 1, 4, 5]
+    assert assign_cores(2, machine) == [2, 3]  # the node of which all cores are granted
+    assert assign_cores(4, machine) == [2, 3, 6, 7]
+    assert assign_cores(7, machine) == [2, 3, 6, 7, 1, 4, 5]
 
 
 def test_more_processes_than_cores_are_left_to_the_system(machine: Path) -> None:
-    assert dealt_cores(8, machine) == [None] * 8
+    assert assign_cores(8, machine) == [None] * 8
 
 
 def test_what_others_have_taken_is_left_to_them(machine: Path) -> None:
-    assert dealt_cores(2, machine, {2, 3, 6}) == [1, 4]  # the node of which more cores are free
-    assert dealt_cores(3, machine, {2, 3, 6, 7, 1}) == [None] * 3
+    assert assign_cores(2, machine, {2, 3, 6}) == [1, 4]  # the node of which more cores are free
+    assert assign_cores(3, machine, {2, 3, 6, 7, 1}) == [None] * 3
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="cores are claimed on Linux alone")
@@ -59,19 +59,19 @@ def test_a_claimed_core_is_claimed_once_and_free_afterwards(monkeypatch: pytest.
 
 
 def test_a_system_that_names_no_nodes_has_one(machine: Path) -> None:
-    assert dealt_cores(3, machine / "nowhere") == [1, 2, 3]
+    assert assign_cores(3, machine / "nowhere") == [1, 2, 3]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="masks are set on Linux alone")
 def test_a_thread_stays_where_it_is_told_and_none_changes_nothing() -> None:
     before = os.sched_getaffinity(0)
-    with staying_on([max(before)]):
+    with pinned_to([max(before)]):
         assert os.sched_getaffinity(0) == {max(before)}
     assert os.sched_getaffinity(0) == before
     try:
-        stay_on([None])
+        pin_to([None])
         assert os.sched_getaffinity(0) == before
-        stay_on([min(before)])
+        pin_to([min(before)])
         assert os.sched_getaffinity(0) == {min(before)}
     finally:
         os.sched_setaffinity(0, before)

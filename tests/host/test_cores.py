@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cotswold.host import granted_cores, waiting_settings
+from cotswold.host import granted_cores, wait_settings
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +64,7 @@ def test_quotas_of_version_1_count_where_the_container_sees_its_own_root(
 
 
 def test_threads_that_wait_go_to_sleep_after_a_moment_unless_the_user_says_how_they_wait() -> None:
-    ours = waiting_settings({"OMP_NUM_THREADS": "2"})
+    ours = wait_settings({"OMP_NUM_THREADS": "2"})
     assert 0 < int(ours["GOMP_SPINCOUNT"]) <= 10_000 and int(ours["KMP_BLOCKTIME"]) <= 1
     for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
-        assert waiting_settings({name: "anything"}) == {}
+        assert wait_settings({name: "anything"}) == {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.host import Keyring, KeyringFile, Token, token_in
+from cotswold.host import Keyring, KeyringFile, Token, read_token
 
 OLD, NEW = Token.new(), Token.new()
 
@@ -42,10 +42,10 @@ def test_fingerprints_tell_tokens_apart_and_are_none_of_the_keys() -> None:
 def test_a_file_has_a_token_a_line_and_is_made_with_one(tmp_path: Path) -> None:
     path = tmp_path / "token"
     made = KeyringFile.create(path).refresh()
-    assert len(made.tokens) == 1 and made.first == token_in(path)
+    assert len(made.tokens) == 1 and made.first == read_token(path)
     write(path, text=f"\n{NEW.text}\n\n  {OLD.text}\n")
     assert KeyringFile(path).refresh() == Keyring((NEW, OLD))
-    assert token_in(path) == NEW
+    assert read_token(path) == NEW
 
 
 def test_a_file_that_is_not_there_is_said_not_to_be_and_is_not_made(tmp_path: Path) -> None:

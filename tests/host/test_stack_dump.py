@@ -81,7 +81,7 @@ def test_every_process_that_listens_answers_and_no_other_is_harmed(
 
 
 def test_a_process_that_was_never_asked_leaves_no_file(tmp_path: Path) -> None:
-    with stacks.dump_stacks_into(tmp_path / "logs" / "main.log"):
+    with stacks.stack_dumps_to(tmp_path / "logs" / "main.log"):
         assert (tmp_path / "logs" / "main.log").exists()
         assert stacks._handles_signal(os.getpid())
     assert list(tmp_path.iterdir()) == []
@@ -92,7 +92,7 @@ def test_a_process_that_handles_the_signal_itself_keeps_its_handler(tmp_path: Pa
     heard: list[int] = []
     before = signal.signal(stacks.SIGNAL, lambda number, _: heard.append(number))
     try:
-        with stacks.dump_stacks_into(tmp_path / "logs" / "main.log"):
+        with stacks.stack_dumps_to(tmp_path / "logs" / "main.log"):
             os.kill(os.getpid(), stacks.SIGNAL)
         assert heard == [stacks.SIGNAL] and not (tmp_path / "logs").exists()
     finally:

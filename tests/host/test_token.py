@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.host import Token, is_signed, sign, token_in, token_of
+from cotswold.host import Token, is_signed, read_token, sign, token_of
 
 TOKEN = Token("0123456789abcdef" * 4)
 KEY = TOKEN.derive("a test")
@@ -62,11 +62,11 @@ def test_whoever_asks_first_makes_the_file_and_all_find_the_same_token(tmp_path:
     path = tmp_path / "runs" / "token"
     before = os.umask(0)
     try:
-        token = token_in(path)
+        token = read_token(path)
     finally:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert token_in(path) == token
+    assert read_token(path) == token
     assert [each.name for each in path.parent.iterdir()] == ["token"]
 
 
@@ -78,53 +78,53 @@ def test_of_two_that_make_the_file_at_once_both_use_the_firsts(
 
     def late(*names: Path) -> None:  # between our look and our link another one makes it
         monkeypatch.setattr(os, "link", link)
-        firsts.append(token_in(path))
+        firsts.append(read_token(path))
         link(*names)
 
     monkeypatch.setattr(os, "link", late)
-    assert token_in(path) == firsts[0]
+    assert read_token(path) == firsts[0]
     assert [each.name for each in tmp_path.iterdir()] == ["token"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "token"
-    token_in(path)
+    read_token(path)
     path.chmod(mode)
     with pytest.raises(UserError, match=f"other users.*chmod 600 {path}"):
-        token_in(path)
+        read_token(path)
 
 
 def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    token_in(tmp_path / "token")
+    read_token(tmp_path / "token")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(UserError, match="belongs to another user"):
-        token_in(tmp_path / "token")
+        read_token(tmp_path / "token")
 
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_is_never_followed(tmp_path: Path, there: bool) -> None:
     if there:
-        token_in(tmp_path / "elsewhere")
+        read_token(tmp_path / "elsewhere")
     (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UserError, match="symbolic link"):
-        token_in(tmp_path / "token")
+        read_token(tmp_path / "token")
     assert (tmp_path / "elsewhere").exists() is there
 
 
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "token").touch(0o600)
     with pytest.raises(UserError, match=r"holds no token.*openssl rand -hex 32 > .*token"):
-        token_in(tmp_path / "token")
+        read_token(tmp_path / "token")
 
 
 def test_where_no_file_can_be_made_the_variable_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
     with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the same secret"):
-        token_in(tmp_path / "runs" / "token")
+        read_token(tmp_path / "runs" / "token")
 
 
 def test_a_folder_that_is_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
     (tmp_path / "runs").symlink_to("a disk that is not there")
     with pytest.raises(UserError, match=r"token file .*runs/token \(File exists\); set COTSWOLD_TOKEN"):
-        token_in(tmp_path / "runs" / "token")
+        read_token(tmp_path / "runs" / "token")

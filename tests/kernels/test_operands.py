@@ -19,7 +19,7 @@ from cotswold.kernels.available import backend
 from cotswold.kernels.cuda.launch import TunedKernel
 from cotswold.kernels.operands import check_cuda_tensor, pointer_of
 from cotswold.ops import products
-from cotswold.ops.updates import Update, apply_pushes
+from cotswold.ops.updates import UpdateRule, apply_pushes
 
 
 class _Wrapper(Tensor):
@@ -95,7 +95,7 @@ def test_filters_without_memory_are_refused_by_a_product() -> None:
 @pytest.mark.skipif(backend() != "llvm", reason="kernels of this package are not used here")
 def test_weights_without_memory_are_refused_by_an_update() -> None:
     with pytest.raises(UserError, match="DTensor"):
-        apply_pushes(Update("add"), _dtensor(torch.ones(8)), None, [(1.0, torch.ones(8))])
+        apply_pushes(UpdateRule("add"), _dtensor(torch.ones(8)), None, [(1.0, torch.ones(8))])
 
 
 def test_layers_name_a_way_out_for_the_dtensors_of_tensor_parallelism() -> None:

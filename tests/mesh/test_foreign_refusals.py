@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from cotswold.errors import UserError
 from cotswold.mesh import partition
-from cotswold.mesh.modules.parameters import CutParameter
+from cotswold.mesh.modules.parameters import ShardedParameter
 from cotswold.nn import LocallyConnected2d
 
 
@@ -198,6 +198,6 @@ def test_what_cannot_work_on_ranks_is_refused_by_name_on_all_of_them(name: str) 
 
 
 def test_the_part_of_a_parameter_says_where_the_whole_is_to_be_had() -> None:
-    part = CutParameter(torch.ones(2, 3), torch.Size((4, 3)))
+    part = ShardedParameter(torch.ones(2, 3), torch.Size((4, 3)))
     with pytest.raises(UserError, match="outside of the forward"):
         part.full_tensor()

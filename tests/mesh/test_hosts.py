@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cotswold.bench.ranks.pool import RankPool
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.mesh import Mesh, partition
 from cotswold.testing import Hosts, why_not
 from cotswold.testing.hosts import HEADER_BYTES
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 SUMMED, GATHERED, CALLS = 300_000, 100_000, 5
 
 
-def _work(rank: Rank) -> tuple[int, int]:
+def _work(rank: PoolRank) -> tuple[int, int]:
     """Return the bytes counted by the mesh for sums, maxima, gathering, and a module's calls and
     gradients.
     """

@@ -22,7 +22,7 @@ from cotswold.geometry import (
 )
 from cotswold.mesh import Mesh
 from cotswold.mesh.stacks import step as steps
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 
 OBJECTIVE, RULE, STEPS = ops.StackObjective(sparsity=0.1), ops.StepRule(rate=2.0), 10
 GRIDS = ["1x1", "1x2", "2x1", "2x2", "1x3", "3x2"]
@@ -94,7 +94,7 @@ def alone(geometry: StackGeometry) -> dict[str, Tensor]:
 
 def together(grid: str, geometry: StackGeometry) -> dict[str, Tensor]:
     mesh, partition = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
-    share, own = Share(mesh, partition), partition.output.box(mesh.rank)
+    share, own = RankShare(mesh, partition), partition.output.box(mesh.rank)
     state = start(geometry, partition.blocks.box(mesh.rank))
 
     def seen(index: int) -> Tensor:
@@ -147,7 +147,7 @@ def test_ten_steps_agree_with_those_of_one_process(name: str, grid: str) -> None
 
 def forward(grid: str, geometry: StackGeometry) -> tuple[Tensor, Tensor]:
     mesh, partition = Mesh.of(grid), StackPartition(geometry, Grid.parse(grid))
-    share, state = Share(mesh, partition), start(geometry, partition.blocks.box(mesh.rank))
+    share, state = RankShare(mesh, partition), start(geometry, partition.blocks.box(mesh.rank))
     state = replace(state, filters=state.filters.float(), norms=torch.ones_like(state.norms).float())
     x = images(geometry, 0)[:, :, *partition.windows[mesh.rank].slices].float()
     z, _ = steps.responses(share, state, x)

@@ -9,12 +9,12 @@ from tests.support.kernels.shard_updates import KINDS, Operands, alike, shard_of
 
 from cotswold.kernels.updates import CHAINS, Kind
 from cotswold.ops import updates
-from cotswold.ops.updates import Update, apply_factors, apply_pushes
+from cotswold.ops.updates import UpdateRule, apply_factors, apply_pushes
 
 
 def _apply(given_: Operands) -> None:
     shard = given_.shard
-    update = Update(shard.kind, shard.constant, shard.columns, shard.unit_norm)
+    update = UpdateRule(shard.kind, shard.constant, shard.columns, shard.unit_norm)
     apply_pushes(update, given_.weights, given_.kept, given_.pushes)
 
 
@@ -46,7 +46,7 @@ def test_steps_have_the_bits_of_torchs_sgd(dtype: torch.dtype) -> None:
     ours, optimiser = weights.detach().clone(), torch.optim.SGD([weights], lr=0.3)
     for seed in range(3):
         weights.grad = torch.randn(10_007, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-        apply_pushes(Update("add"), ours, None, [(-0.3, weights.grad)])
+        apply_pushes(UpdateRule("add"), ours, None, [(-0.3, weights.grad)])
         optimiser.step()
     assert alike([ours], [weights.detach()])
 
@@ -57,19 +57,19 @@ def test_steps_are_those_of_torchs_adagrad() -> None:
     optimiser = torch.optim.Adagrad([weights], lr=0.3, eps=1e-10)
     for seed in range(5):
         weights.grad = torch.randn(1000, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-        apply_pushes(Update("adagrad", 1e-10), ours, squares, [(0.3, weights.grad)])
+        apply_pushes(UpdateRule("adagrad", 1e-10), ours, squares, [(0.3, weights.grad)])
         optimiser.step()
     torch.testing.assert_close(ours, weights.detach(), rtol=1e-14, atol=1e-14)
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_changed() -> None:
     weights = torch.ones(6)
-    refused: list[tuple[Update, torch.Tensor | None, torch.Tensor]] = [
-        (Update("add"), None, torch.ones(5)),
-        (Update("add"), None, torch.ones(6, dtype=torch.float64)),
-        (Update("add"), torch.ones(6), torch.ones(6)),
-        (Update("momentum", 0.5), None, torch.ones(6)),
-        (Update("add", columns=4, unit_norm=True), None, torch.ones(6)),
+    refused: list[tuple[UpdateRule, torch.Tensor | None, torch.Tensor]] = [
+        (UpdateRule("add"), None, torch.ones(5)),
+        (UpdateRule("add"), None, torch.ones(6, dtype=torch.float64)),
+        (UpdateRule("add"), torch.ones(6), torch.ones(6)),
+        (UpdateRule("momentum", 0.5), None, torch.ones(6)),
+        (UpdateRule("add", columns=4, unit_norm=True), None, torch.ones(6)),
     ]
     for update, kept, push in refused:
         with pytest.raises(ValueError, match=r"optimizer state|divide into rows"):
@@ -86,7 +86,7 @@ def test_factors_are_applied_as_their_products_are(
     monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
     for unit_norm in (False, True):
         for rows, columns in ((1, 1), (17, 130)):
-            update = Update(kind, 0.5 if kind != "add" else 0.0, columns, unit_norm)
+            update = UpdateRule(kind, 0.5 if kind != "add" else 0.0, columns, unit_norm)
             weights, beside = (
                 torch.randn(rows * columns, dtype=dtype),
                 torch.rand(rows * columns, dtype=dtype),
@@ -116,7 +116,7 @@ def test_factors_that_do_not_fit_are_refused_before_anything_is_changed() -> Non
         (1.0, torch.ones(4, 2, dtype=torch.float64), torch.ones(4, 3)),
     ):
         with pytest.raises(ValueError, match="do not fit 2 rows of 3 weights"):
-            apply_factors(Update("add", columns=3), weights, None, [good, bad])
+            apply_factors(UpdateRule("add", columns=3), weights, None, [good, bad])
     with pytest.raises(ValueError, match="do not divide into rows"):
-        apply_factors(Update("add", columns=4), weights, None, [good])
+        apply_factors(UpdateRule("add", columns=4), weights, None, [good])
     assert alike([weights], [torch.ones(6)])

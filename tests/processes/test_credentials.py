@@ -14,7 +14,7 @@ import pytest
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
-from cotswold.processes.credentials import has_any_token, inherited_credentials, token_fingerprints
+from cotswold.processes.credentials import has_token_option, inherited_credentials, token_fingerprints
 from cotswold.processes.ray.agent import Agent, StartRefusal
 from cotswold.processes.ray.processes import RayProcesses
 from cotswold.testing.processes import play
@@ -44,7 +44,7 @@ def test_neither_the_runs_token_nor_the_clusters_is_sent_to_a_machine(
     processes._keys = itertools.count()
     monkeypatch.setattr(processes, "machines", dict)
     monkeypatch.setattr(processes, "_choose", lambda call, name: machine)
-    monkeypatch.setattr(processes, "_ask", lambda name, chosen, answer: answer)
+    monkeypatch.setattr(processes, "_call_agent", lambda name, chosen, answer: answer)
     path = file_of(tmp_path, CLUSTER)
     for more in ({CLUSTER_VARIABLE: CLUSTER.text}, {FILE_VARIABLE: path}, {}):
         call = Call("replica-1", play("wait"), {}, {VARIABLE: OWN.text, "A": "b", **more})
@@ -73,7 +73,7 @@ def test_a_machine_starts_only_what_knows_the_clusters_token(
         monkeypatch.setenv(name, text)
     agent = Agent(["json"])
     monkeypatch.setattr(agent._server, "start", lambda call: SimpleNamespace(pid=7, fileno=lambda: 0))
-    monkeypatch.setattr(agent, "_tell", lambda key: None)
+    monkeypatch.setattr(agent, "_set_exit", lambda key: None)
 
     async def started(tokens: tuple[str, ...]) -> int | StartRefusal:
         monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", lambda *given: None)
@@ -91,7 +91,7 @@ def test_a_machine_starts_only_what_knows_the_clusters_token(
 
 
 def test_a_run_with_the_clusters_own_token_needs_no_other() -> None:
-    assert has_any_token(token_fingerprints({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
+    assert has_token_option(token_fingerprints({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
 
 
 def test_the_file_with_tokens_is_named_for_processes_in_other_folders(

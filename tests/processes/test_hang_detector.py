@@ -35,15 +35,15 @@ class Thread:
     """A thread that computes, observed by a test once per second."""
 
     def __init__(self) -> None:
-        self.working, self.over, self.now = WorkerThread(), threading.Event(), 0.0
+        self.worker_thread, self.over, self.now = WorkerThread(), threading.Event(), 0.0
 
     def do(self, job: Callable[[], object]) -> None:
         """Run a job to its end."""
         done = threading.Event()
-        self.working.submit(job)
-        self.working.submit(done.set)
+        self.worker_thread.submit(job)
+        self.worker_thread.submit(done.set)
         assert done.wait(20)
-        wait_until(lambda: self.working.step is None)
+        wait_until(lambda: self.worker_thread.step is None)
 
     def hang(self) -> None:
         """Wait from now on until the end of the test."""
@@ -53,16 +53,18 @@ class Thread:
             begun.set()
             self.over.wait(60)
 
-        self.working.submit(wait)
+        self.worker_thread.submit(wait)
         assert begun.wait(20)
-        wait_until(lambda: (seen := thread_activity(self.working.number)) is not None and seen.state == "S")
+        wait_until(
+            lambda: (seen := thread_activity(self.worker_thread.number)) is not None and seen.state == "S"
+        )
 
     def ends(self, watch: WorkerHangDetector, seconds: int) -> tuple[int, str] | None:
         """Return the number of seconds until the hang is detected, and the message; None if it is not."""
         for second in range(seconds):
             self.now += 1.0
             try:
-                watch.look(self.now)
+                watch.check(self.now)
             except MachineError as error:
                 return second, str(error)
         return None
@@ -73,13 +75,13 @@ def thread() -> Iterator[Thread]:
     made = Thread()
     yield made
     made.over.set()
-    made.working.close()
+    made.worker_thread.close()
 
 
 def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_first_step(
     thread: Thread,
 ) -> None:
-    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("worker-1", thread.worker_thread, object(), BOUND)
     thread.do(lambda: None)
     thread.hang()
     found = thread.ends(watch, 200)
@@ -88,25 +90,25 @@ def test_who_has_set_parameters_and_computed_nothing_has_the_patience_of_the_fir
 
 
 def test_whoever_has_computed_a_portion_has_that_of_every_other(thread: Thread) -> None:
-    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
-    thread.do(thread.working.step_finished)
+    watch = WorkerHangDetector("worker-1", thread.worker_thread, object(), BOUND)
+    thread.do(thread.worker_thread.step_finished)
     thread.hang()
     found = thread.ends(watch, 200)
     assert found is not None and 30 <= found[0] <= 35
 
 
 def test_a_job_of_many_steps_is_not_one_long_step(thread: Thread) -> None:
-    watch = WorkerHangDetector("worker-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("worker-1", thread.worker_thread, object(), BOUND)
     asked, done = threading.Semaphore(0), threading.Semaphore(0)
 
     def measure() -> None:
         for _ in range(6):
             assert asked.acquire(timeout=20)
-            thread.working.step_finished()
+            thread.worker_thread.step_finished()
             done.release()
 
-    thread.working.submit(measure)
-    wait_until(lambda: thread.working.step is not None)
+    thread.worker_thread.submit(measure)
+    wait_until(lambda: thread.worker_thread.step is not None)
     for _ in range(6):
         assert thread.ends(watch, 20) is None
         asked.release()
@@ -120,15 +122,15 @@ def test_a_step_in_which_the_whole_process_was_stopped_is_not_a_long_one(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(thread_module, "time", SimpleNamespace(monotonic=lambda: thread.now))
-    watch = WorkerHangDetector("replica-1", thread.working, object(), BOUND)
+    watch = WorkerHangDetector("replica-1", thread.worker_thread, object(), BOUND)
     goes_on = threading.Event()
 
     def step() -> None:
         assert goes_on.wait(20)
-        thread.working.step_finished()
+        thread.worker_thread.step_finished()
 
-    thread.working.submit(step)
-    wait_until(lambda: thread.working.step is not None)
+    thread.worker_thread.submit(step)
+    wait_until(lambda: thread.worker_thread.step is not None)
     assert thread.ends(watch, 5) is None
     thread.now += 3600.0  # of which nobody sees anything
     assert thread.ends(watch, 5) is None
@@ -142,12 +144,12 @@ def test_nobody_is_said_to_hang_where_a_process_that_computes_is_not_seen(
     thread: Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "descendant_activity", dict)
-    runs = WorkerHangDetector("replica-1", thread.working, Leading(os.getpid()), BOUND)
+    runs = WorkerHangDetector("replica-1", thread.worker_thread, Leading(os.getpid()), BOUND)
     thread.hang()
     assert thread.ends(runs, 200) is None
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         pass
-    ended = WorkerHangDetector("replica-1", thread.working, Leading(process.pid), BOUND)
+    ended = WorkerHangDetector("replica-1", thread.worker_thread, Leading(process.pid), BOUND)
     assert thread.ends(ended, 200) is not None, "it is no more"
 
 
@@ -163,7 +165,7 @@ class Feeding:
 
 def test_who_waits_for_samples_of_data_servers_does_not_hang(thread: Thread) -> None:
     fed = Feeding()
-    watch = WorkerHangDetector("replica-1", thread.working, fed, BOUND)
+    watch = WorkerHangDetector("replica-1", thread.worker_thread, fed, BOUND)
     thread.hang()
     fed.is_starved = True
     assert thread.ends(watch, 300) is None

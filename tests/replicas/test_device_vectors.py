@@ -28,8 +28,8 @@ from cotswold.processes.device import compute_on, device_of_this_thread, select_
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replicas.accumulation import Accumulation, OwnSteps
 from cotswold.replicas.evaluator_process import EvaluatorProcess
-from cotswold.replicas.vectors import DeviceVectors, HostVectors, Vectors, vectors_like
-from cotswold.replicas.work import JudgeWork
+from cotswold.replicas.vectors import DeviceVectors, HostVectors, VectorMemory, vectors_like
+from cotswold.replicas.work import EvaluationWork
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.permutation import samples_at
 from cotswold.shards.runtime.arithmetic import is_finite, raw
@@ -68,7 +68,7 @@ CASES = [
 class Steps:
     """The steps of one replica with fake servers, whose pulls are random."""
 
-    def __init__(self, case: Case, device: torch.device | None, of: Callable[[Tensor], Vectors]) -> None:
+    def __init__(self, case: Case, device: torch.device | None, of: Callable[[Tensor], VectorMemory]) -> None:
         self.case, self.work = case, work(way=case.way, decay=case.decay, clip=case.clip)
         if device is not None:
             self.work.move_to(device)
@@ -257,7 +257,7 @@ def test_a_thread_that_computes_takes_the_device_of_the_one_that_began(current: 
     assert [each.index for each in found] == [0, 1]
 
 
-def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.local) -> None:
+def test_an_evaluator_computes_on_the_device_on_which_it_began(current: threading.local) -> None:
     class Judging:
         def means(self, vector: Tensor) -> Mapping[str, float]:
             return {"index": float(device_of_this_thread().index)}
@@ -265,13 +265,13 @@ def test_an_evaluator_judges_on_the_device_on_which_it_began(current: threading.
     coordinator, posts = Mock(), list[object]()
     coordinator.send.side_effect = lambda to, message: posts.append(message)
     compute_on(torch.device("cuda", 1))
-    role = EvaluatorProcess(cast(JudgeWork, Judging()), coordinator, "evaluator-1", 10.0)
+    role = EvaluatorProcess(cast(EvaluationWork, Judging()), coordinator, "evaluator-1", 10.0)
     shard = Shard(number=0, start=0, stop=2, server="server-0", tensor="w", block=0)
     buffer = np.zeros(2, np.float32).tobytes()
-    role._hear(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
+    role._on_message(COORDINATOR, Evaluate(1, "run", (shard,), (), "float32", (buffer,)))
     with selectors.DefaultSelector() as selector:
-        selector.register(role._working.fileno(), selectors.EVENT_READ)
+        selector.register(role._worker_thread.fileno(), selectors.EVENT_READ)
         assert selector.select(10)
-    role._working.run_callbacks()
-    role._working.close()
+    role._worker_thread.run_callbacks()
+    role._worker_thread.close()
     assert [each.means for each in posts if isinstance(each, EvaluateReply)] == [(("index", 1.0),)]

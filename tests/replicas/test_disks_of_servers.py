@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from tests.replicas.test_kept_copies import EPOCHS, check_tallies, controller, tallied
+from tests.replicas.test_replicated_servers import EPOCHS, check_tallies, controller, tallied
 from tests.support.replicas.opened_replicas import PATTERNS, Opener, check_account, checkpoint, finish
 from tests.support.replicas.opened_replicas import opened as opened
 
@@ -47,7 +47,7 @@ def until(replicas: Replicas, is_so: Callable[[], bool], seconds: float = 60.0) 
 
 def begin(replicas: Replicas) -> None:
     """Run replicas until the disks have contents of all buckets, on a machine of any speed."""
-    until(replicas, lambda: replicas._machine._durability.order > 0 and replicas.ledger.total.counted > 500)
+    until(replicas, lambda: replicas._machine._durability.state > 0 and replicas.ledger.total.counted > 500)
 
 
 def revived(events: Events) -> int:
@@ -254,7 +254,7 @@ def test_flipped_bits_on_the_disk_of_a_server_that_lives_are_named_and_healed_fr
         def healed() -> list[str]:
             return [each for each in told(events, "disk") if "written again from memory" in each]
 
-        buckets = {shard.server for shard in replicas._begun.shards}
+        buckets = {shard.server for shard in replicas._processes.shards}
         until(
             replicas,
             lambda: all(any(f"; {each} is written" in line for line in healed()) for each in buckets),
@@ -264,7 +264,7 @@ def test_flipped_bits_on_the_disk_of_a_server_that_lives_are_named_and_healed_fr
         kill_all(replicas)
         until(replicas, lambda: revived(events) >= 4)
         assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
-        replicas.go_on()
+        replicas.resume()
         check_tallies(replicas)
 
 
@@ -285,7 +285,7 @@ def test_what_is_damaged_on_one_disk_comes_from_anothers_after_all_are_killed(
         assert {str(more["name"]) for kind, more in events if kind == "restored"} <= {"server-1.1"}
         assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
         assert any("from its disk: " in each for each in told(events, "disk"))
-        replicas.go_on()
+        replicas.resume()
         check_tallies(replicas)
 
 
@@ -314,7 +314,7 @@ def test_an_index_with_flipped_bits_is_begun_anew_and_the_disk_has_all_copies_ag
             kill_all(replicas)
             until(replicas, lambda times=times: revived(events) >= 4 * times)  # type: ignore[misc]  # mypy and defaults
             assert (replicas.ledger.total.counted, replicas.ledger.total.lost) == (counted, 0)
-            replicas.go_on()
+            replicas.resume()
             anew = [each for each in told(events, "disk") if "was rebuilt with the heads" in each]
             assert len(anew) == len({*damaged, *(("server-1",) if times == 2 else ())}), anew
             until(replicas, lambda counted=counted: replicas.ledger.total.counted > counted + 200)  # type: ignore[misc]  # mypy and defaults

@@ -32,10 +32,10 @@ def judged(replicas: Replicas) -> EvaluateReply:
 
 def pid_of(replicas: Replicas) -> int:
     assert replicas.evaluator is not None
-    return replicas._conversation.staff.pid_of(replicas.evaluator._name)
+    return replicas._coordinator.process_group.pid_of(replicas.evaluator._name)
 
 
-def test_what_was_judged_is_what_is_handed_out_while_replicas_go_on(opened: Opener) -> None:
+def test_the_evaluated_parameters_are_returned_while_replicas_continue(opened: Opener) -> None:
     with opened(arguments={"seconds": 0.002}, servers=2, epochs=8, evaluator=task(0.2)) as replicas:
         evaluator = replicas.evaluator
         assert evaluator is not None
@@ -106,11 +106,11 @@ def test_an_evaluator_is_not_blamed_for_time_in_which_nobody_listened(opened: Op
         judged(replicas)
         before = pid_of(replicas)
         time.sleep(2.0)  # what is tested
-        assert evaluator.take() is None
+        assert evaluator.take_result() is None
         assert pid_of(replicas) == before
 
 
-def test_an_evaluator_that_cannot_judge_is_an_error_with_its_words(opened: Opener) -> None:
+def test_an_evaluator_that_fails_is_an_error_with_its_message(opened: Opener) -> None:
     bad = EvaluatorTask("tests.support.replicas.works:evaluation", {"minutes": 1})
     with opened(arguments={"seconds": 0.002}, epochs=50, evaluator=bad) as replicas:
         assert replicas.evaluator is not None

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from tests.ports import free_ports
 from tests.replicas.test_disks_of_servers import check_after_losses
-from tests.replicas.test_kept_copies import check_tallies
-from tests.replicas.test_stations import at
-from tests.replicas.test_stations import token as token
+from tests.replicas.test_replicated_servers import check_tallies
+from tests.replicas.test_standalone_clusters import at
+from tests.replicas.test_standalone_clusters import token as token
 from tests.support.processes.supervisors import Supervisor
 from tests.support.replicas.opened_replicas import Opener
 from tests.support.replicas.opened_replicas import opened as opened

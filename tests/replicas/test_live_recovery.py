@@ -17,8 +17,8 @@ import pytest
 from tests.ports import free_ports
 from tests.replicas.test_disks_of_servers import check_after_losses
 from tests.replicas.test_live_drains import hosts, learn_until
-from tests.replicas.test_stations import at
-from tests.replicas.test_stations import token as token
+from tests.replicas.test_standalone_clusters import at
+from tests.replicas.test_standalone_clusters import token as token
 from tests.replication.test_metadata_recovery import delete, truncate
 from tests.support.processes.supervisors import Supervisor
 from tests.support.replicas.opened_replicas import Opener

@@ -62,7 +62,7 @@ def test_replicas_learn_together_by_each_rule(opened: Opener, rule: Rule) -> Non
 def test_pushes_and_pulls_may_be_rarer_than_steps(opened: Opener) -> None:
     with opened(Pace(BATCH, n_fetch=3, n_push=2), epochs=4) as replicas:
         learnt = finish(replicas)
-        steps = sum(each.updates for each in replicas.count()) / len(replicas._begun.shards)
+        steps = sum(each.updates for each in replicas.count()) / len(replicas._processes.shards)
         assert steps <= 0.6 * replicas.ledger.total.handed_out / BATCH, "two steps a push"
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
 
@@ -88,7 +88,7 @@ def test_replicas_that_are_killed_are_started_again_and_every_sample_is_accounte
         assert (learnt - torch.linspace(-1, 1, SIZE)).abs().max() < 0.05
 
 
-def test_a_replica_that_is_asked_to_end_finishes_what_it_has_in_hand(opened: Opener) -> None:
+def test_a_replica_that_is_asked_to_end_finishes_its_assignments(opened: Opener) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
     with opened(arguments={"seconds": 0.002}, events=events, epochs=4, fraction=1.0) as replicas:
         while not replicas.ledger.total.counted:

@@ -19,27 +19,27 @@ def counts(
     return replace(ServerMetrics().counts(server, [], {}), versions=versions, restored=restored)
 
 
-def test_a_shard_of_another_life_is_told_once_beside_what_was_known() -> None:
+def test_a_shard_of_a_new_incarnation_is_reported_once_with_its_old_version() -> None:
     restoring, groups = VersionCheck(SHARDS), {"run/0000": Group("run/0000", 5, "server-0.1")}
-    assert restoring.hear(counts("server-0", (0, 40), (1, 41)), {}) == []
-    assert restoring.hear(counts("server-0", (0, 50), (1, 51)), {}) == []
+    assert restoring.on_counters(counts("server-0", (0, 40), (1, 41)), {}) == []
+    assert restoring.on_counters(counts("server-0", (0, 50), (1, 51)), {}) == []
     again = counts(
         "server-0.1",
         (0, version_after_restarts(45, 4)),
         (1, version_after_restarts(48, 4)),
         restored=((0, version_after_restarts(44, 4)), (1, version_after_restarts(47, 4))),
     )
-    assert restoring.hear(again, groups) == [
+    assert restoring.on_counters(again, groups) == [
         RestoredShard("run/0000", "server-0.1", 4, 5, 0, 50, 44),
         RestoredShard("run/0000", "server-0.1", 4, 5, 1, 51, 47),
     ]
-    assert restoring.hear(again, groups) == []
+    assert restoring.on_counters(again, groups) == []
 
 
 def test_what_was_so_when_a_run_was_resumed_is_no_news() -> None:
     restored = ((2, version_after_restarts(9, 3)),)
     assert (
-        VersionCheck(SHARDS).hear(
+        VersionCheck(SHARDS).on_counters(
             counts("server-0", (2, version_after_restarts(12, 3)), restored=restored), {}
         )
         == []

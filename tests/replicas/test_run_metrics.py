@@ -11,7 +11,7 @@ from cotswold.wire.lifecycle import FlushBacklog, ServerCounters
 
 BEFORE = replace(
     ServerMetrics().counts("server-a-0", [], {"strangers": 5, "malformed": 2}),
-    taken_bytes=1000,
+    accepted_bytes=1000,
     applying_seconds=50.0,
     cpu_seconds=90.0,
     sent_bytes=(("replica-1", 1000),),
@@ -23,7 +23,7 @@ def later(window: float, longest: float) -> ServerCounters:
     return replace(
         BEFORE,
         refused=(("malformed", 2), ("stale", 4), ("strangers", 6)),
-        taken_bytes=1300,
+        accepted_bytes=1300,
         applying_seconds=51.0,
         cpu_seconds=93.0,
         sent_bytes=(("replica-1", 1100), ("replica-2", 200)),
@@ -39,12 +39,12 @@ def longest(counts: ServerCounters) -> float:
 def test_a_run_hears_what_a_server_has_done_since_it_began() -> None:
     since = RunMetrics()
     first = since.of(BEFORE)
-    assert (first.taken_bytes, first.cpu_seconds, first.refused, longest(first)) == (0, 0.0, (), 0.5)
+    assert (first.accepted_bytes, first.cpu_seconds, first.refused, longest(first)) == (0, 0.0, (), 0.5)
     found = since.of(later(0.7, 40.0))
-    assert (found.taken_bytes, found.applying_seconds, found.cpu_seconds) == (300, 1.0, 3.0)
+    assert (found.accepted_bytes, found.applying_seconds, found.cpu_seconds) == (300, 1.0, 3.0)
     assert found.refused == (("stale", 4), ("strangers", 1))
     assert found.sent_bytes == (("replica-1", 100), ("replica-2", 200))
-    assert since.of(replace(BEFORE, server="server-a-0.1")).taken_bytes == 0, "another process"
+    assert since.of(replace(BEFORE, server="server-a-0.1")).accepted_bytes == 0, "another process"
 
 
 def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
@@ -56,12 +56,12 @@ def test_the_longest_window_of_a_run_is_none_from_before_it_began() -> None:
 
 
 def test_a_run_whose_servers_are_its_own_hears_all_that_they_say() -> None:
-    conversation = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
-    conversation._since = RunMetrics()
+    coordinator = ReplicatedCoordinator.__new__(ReplicatedCoordinator)
+    coordinator._metrics = RunMetrics()
     for outlived, taken_bytes in ((False, 1000), (True, 0)):
-        conversation.outlived = outlived
-        found = conversation._normalize(BEFORE)
-        assert isinstance(found, ServerCounters) and found.taken_bytes == taken_bytes
+        coordinator.outlived = outlived
+        found = coordinator._normalize(BEFORE)
+        assert isinstance(found, ServerCounters) and found.accepted_bytes == taken_bytes
 
 
 def test_servers_that_are_not_heard_any_more_are_not_kept() -> None:

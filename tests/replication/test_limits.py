@@ -93,6 +93,6 @@ def test_servers_that_could_send_no_copy_are_not_started(
 def test_servers_of_a_run_that_controllers_would_refuse_are_not_started(
     opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "DESCRIPTION_LETTERS", 10)
+    monkeypatch.setattr(fitting, "MAX_DESCRIPTION_CHARS", 10)
     with pytest.raises(UserError, match="at most 10 fit"):
         opened(servers=2, copies=2)

@@ -26,10 +26,10 @@ from cotswold.replication.metadata_recovery import (
     recover,
     recover_alone,
 )
-from cotswold.replication.replica.saved_bucket import ASIDE, SavedBucket
+from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.wire import Change, Group
+from cotswold.wire import BucketChange, Group
 
 RUN, NAME = "c83a0b833eac6e20", "abc-1"
 _SETTINGS = AsyncSettings(RUN, "x", Sgd(), {"weights": 4}, 4, QueueLimits(1 << 20, 1 << 20), Staleness())
@@ -43,7 +43,7 @@ def bucket(name: str, rank: tuple[int, int, int], members: tuple[str, ...] = ())
     shards = [each for each in DESCRIPTION.shards if each.server == name]
     rows = {("x", each.number): bytes(raw(np.zeros(each.stop - each.start, np.float32))) for each in shards}
     numbers = tuple(each.number for each in shards)
-    change = Change(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
+    change = BucketChange(numbers, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
     return SavedBucket(name, life, term, index, change, ("x",), rows, members)
 
 
@@ -69,10 +69,10 @@ def disk(
 
 def written(state: Path) -> tuple[BucketMap, dict[str, str]]:
     """Return the map of the runs, and the primaries."""
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         found = BucketMap()
         found.load(opened.read(""))
-        found.loaded()
+        found.finish_loading()
         return found, opened.read(LEADER)
 
 
@@ -120,7 +120,7 @@ def test_a_host_makes_a_lost_or_damaged_state_again_from_its_disks(
     assert recover_alone(state, tmp_path / "servers") == "", "it is sound"
 
 
-def test_a_later_life_or_term_is_more_than_a_greater_index(tmp_path: Path) -> None:
+def test_a_later_incarnation_or_term_is_more_than_a_greater_index(tmp_path: Path) -> None:
     disk(tmp_path, "server-a-0", rank=(4, 5, 1))
     disk(tmp_path, "server-a-1", rank=(0, 3, 900))
     recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
@@ -192,7 +192,7 @@ def test_only_runs_that_are_in_the_state_must_be_described_alike(tmp_path: Path)
 
 def test_a_damaged_disk_that_was_moved_aside_is_nobodys(tmp_path: Path) -> None:
     """No server opens it again, so controllers would wait endlessly."""
-    disk(tmp_path, f"server-a-0{ASIDE}1700000000", rank=(0, 9, 9), cluster="xyz-1")
+    disk(tmp_path, f"server-a-0{DAMAGED_SUFFIX}1700000000", rank=(0, 9, 9), cluster="xyz-1")
     disk(tmp_path, "server-a-0")
     told = recover_alone(tmp_path / "state.sqlite", tmp_path / "servers")
     assert "was rebuilt" in told
@@ -225,7 +225,7 @@ def test_a_host_without_disks_of_a_cluster_has_nothing_to_make_a_state_of(tmp_pa
 def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_runs(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         opened.transact([], [(CLUSTER, "xyz-1"), (LEADER, json.dumps(["a", 3]))])
     assert "was rebuilt" in recover_alone(state, tmp_path / "servers")
     found, leading = written(state)
@@ -235,7 +235,7 @@ def test_a_state_that_was_made_since_another_was_lost_gives_way_unless_it_has_ru
 def test_a_state_of_the_same_cluster_from_which_the_runs_were_removed_stays(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     disk(tmp_path, "server-a-0")
-    with closing(MetadataLocation(sqlite=str(state)).opened()) as opened:
+    with closing(MetadataLocation(sqlite=str(state)).open()) as opened:
         opened.transact([], [(CLUSTER, NAME), (LEADER, json.dumps(["a", 3]))])
     assert recover_alone(state, tmp_path / "servers") == ""
     assert not written(state)[0].groups

@@ -16,7 +16,7 @@ from cotswold.optim.server_rules import Adagrad, Momentum, Rule, Sgd
 from cotswold.paramserver.core.settings import AsyncSettings, QueueLimits
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.update_loop import settings_as_dict, settings_from_dict
-from cotswold.replication.run_description import NAME_LETTERS, Description, display_name
+from cotswold.replication.run_description import MAX_NAME_CHARS, Description, display_name
 from cotswold.replication.runtime import controller_process as role
 from cotswold.replication.runtime.authorization import rejection_reason
 from cotswold.shards.runtime.arithmetic import raw
@@ -58,7 +58,7 @@ LONG = json.dumps([0] * 10) + "\u20ac" * 500_000
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_the_first_update_of_a_run_loads_is_loaded_before_there_is_one(rule: Rule, dtype: str) -> None:
     updates._shard.cache_clear()
-    described(rule, dtype).rehearse()
+    described(rule, dtype).check()
     assert updates._shard.cache_info().currsize == 1
 
 
@@ -162,7 +162,7 @@ def test_a_description_is_read_as_it_was_written_with_the_geometry_of_a_layer() 
     found = Description.of(whole.text)
     nameless = ("", "[]", "{}", '{"name": 3}', r'{"name": "\ud800"}')
     assert display_name(whole.text) == "digits" and not any(map(display_name, nameless))
-    assert len(display_name(json.dumps({"name": "n" * 1000}))) == NAME_LETTERS
+    assert len(display_name(json.dumps({"name": "n" * 1000}))) == MAX_NAME_CHARS
     assert found.text == whole.text and found.contents(found.buckets[0]).updates.settings.products
 
 
@@ -224,7 +224,7 @@ def test_whoever_looks_hears_what_people_call_each_run_and_no_description_is_rea
     for _ in range(8):
         victim.turn()
     victim.attend(Received("operator", StatusRequest()))
-    assert list(victim._role._called) == [RUN]
+    assert list(victim._role._run_names) == [RUN]
 
 
 @pytest.mark.parametrize(
@@ -257,5 +257,5 @@ def test_a_controller_hears_of_no_run_that_the_state_would_not_take(kind: str, w
     for _ in range(6):
         victim.turn()
     assert victim.counts()[kind] == (1 if kind else 0)
-    assert (wanted.run in victim._machine._state.board.map.runs) == (not kind or wanted.run == "run")
+    assert (wanted.run in victim._machine._state.view.map.runs) == (not kind or wanted.run == "run")
     victim.check()

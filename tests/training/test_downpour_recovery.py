@@ -18,7 +18,7 @@ from tests.warm import PYTHON
 from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import DivergedError, MachineError, RecipeError
 from cotswold.replicas import evaluator
-from cotswold.replicas.evaluator import Evaluator
+from cotswold.replicas.evaluator import EvaluatorHandle
 from cotswold.replicas.replicas import Replicas
 from cotswold.run import RunDirectory, Stop, recorder
 from cotswold.training import Resume, open_job
@@ -143,18 +143,18 @@ def test_a_run_whose_evaluators_all_end_saves_what_it_has_learnt(
     is_stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids: list[int] = []
-    start, stop = Evaluator._start, Stop()
+    start, stop = EvaluatorHandle._start, Stop()
 
-    def start_known(self: Evaluator) -> None:
+    def start_known(self: EvaluatorHandle) -> None:
         start(self)
-        pids.append(self._conversation.staff.pid_of(self._name))
+        pids.append(self._coordinator.process_group.pid_of(self._name))
 
     def watch(event: Mapping[str, object]) -> None:
         if event["kind"] == "step" and pids:
             os.kill(pids.pop(), signal.SIGKILL)
             stop.signal = 2 if is_stopped else None
 
-    monkeypatch.setattr(Evaluator, "_start", start_known)
+    monkeypatch.setattr(EvaluatorHandle, "_start", start_known)
     monkeypatch.setattr(evaluator, "_STARTS", 1)
     monkeypatch.setattr(recorder, "EVENT_SECONDS", 0.0)
     job = job_of(tmp_path, epochs=3000)

@@ -54,7 +54,7 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Return settings of transports; except for the first, endpoints treat each other as on other hosts."""
     if request.param == "unix":
         return {}
-    monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+    monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     if request.param == "curve":  # never on the loopback
         monkeypatch.setattr("cotswold.transport.endpoint._loops", lambda _: False)
     return {"host": "127.0.0.1"}
@@ -81,7 +81,7 @@ def test_what_is_sent_arrives_in_order_and_may_change_at_once(make: Make, settin
 def test_buffers_of_any_length_pass_in_frames_of_bounded_length(
     make: Make, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+    monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     one, other = make("one", host="127.0.0.1"), make("other", host="127.0.0.1")
     one.connect("other", other.address)
     data = np.resize(np.arange(251, dtype=np.uint8), count)
@@ -99,12 +99,12 @@ def test_processes_of_one_host_read_long_buffers_where_the_sender_put_them(make:
     came = np.frombuffer(message(other, one).buffers[0], np.float32)
     assert one.traffic.sent_shared_bytes == values.nbytes == other.traffic.received_shared_bytes
     assert one.traffic.sent_bytes < 200
-    assert one.waiting_bytes("other") == values.nbytes
+    assert one.unread_bytes("other") == values.nbytes
     one.send("other", {}, [(values + 1).data])  # another block: the first is being read
     assert np.frombuffer(message(other, one).buffers[0], np.float32)[0] == 1
     assert np.array_equal(came, values)
     del came
-    until(lambda: one.waiting_bytes("other") == 0, other, one)
+    until(lambda: one.unread_bytes("other") == 0, other, one)
 
 
 def test_shared_memory_can_be_turned_off(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +164,7 @@ def test_all_that_waits_for_a_peer_that_is_slower_leaves(
     for _ in range(20):
         for number in range(200):
             assert parent.send("child", {"number": number}, [bytes(1 << 14)])
-        until(lambda: parent.waiting_bytes("child") == 0, parent)
+        until(lambda: parent.unread_bytes("child") == 0, parent)
         for number in range(200):
             assert f"'number': {number}}}" in process.stdout.readline()
 
@@ -260,7 +260,7 @@ def test_who_has_another_token_gets_no_further_than_the_handshake(
     lost = heard(stranger, one)
     assert isinstance(lost, Lost) and lost.by_token and "token" in lost.why
     assert one.receive(0.2) is None
-    assert one.peers == () and one.refused["strangers"] == 1
+    assert one.peers == () and one.rejections["strangers"] == 1
 
 
 @pytest.mark.parametrize("where", ["unix", "tcp"])
@@ -301,8 +301,8 @@ def test_a_caller_who_proves_nothing_or_says_again_what_another_said_is_refused(
             with suppress(zmq.Again):  # refused already
                 caller.send(b"H" + VERSION + b"?", zmq.NOBLOCK)
             expected = "malformed" if attempt == 1 else "strangers"
-            before = one.refused[expected]
-            until(lambda: one.refused[expected] > before, one)  # noqa: B023  # called here
+            before = one.rejections[expected]
+            until(lambda: one.rejections[expected] > before, one)  # noqa: B023  # called here
             caller.close()
 
 
@@ -342,11 +342,11 @@ def test_bytes_that_are_no_messages_do_no_harm_and_are_counted(make: Make) -> No
         raw.send_multipart([kind + VERSION + b"".join(rest[:1]), *rest[1:]])
     for short in (b"", b"D", b"H"):
         raw.send(short)
-    until(lambda: one.refused["malformed"] == len(bad) + 3, one)
+    until(lambda: one.rejections["malformed"] == len(bad) + 3, one)
     other.send("one", {}, [bytes(1 << 20)])
     assert message(one, other).buffers[0].nbytes == 1 << 20
     other.send("one", {}, [bytes((1 << 20) + 1)])
-    until(lambda: one.refused["oversized"] == 1, one, other)
+    until(lambda: one.rejections["oversized"] == 1, one, other)
     other.send("one", {"still": "here"})
     assert message(one, other).header == {"still": "here"}
 
@@ -475,12 +475,12 @@ def test_no_descriptors_are_left_behind() -> None:
 
 def test_nobody_comes_in_under_a_name_that_is_kept_for_whom_this_process_calls(make: Make) -> None:
     one, true, false = make("one"), make("true"), make("true")
-    one.keep("true")
+    one.reserve_name("true")
     for number in range(2):
         false.connect("one", one.address)
         false.send("one", {"says": "the false one"})
         lost = heard(false, one)
-        assert isinstance(lost, Lost) and one.refused["strangers"] == number + 1
+        assert isinstance(lost, Lost) and one.rejections["strangers"] == number + 1
         if number == 0:
             connected(one, true)
     true.send("one", {"says": "the true one"})
@@ -491,7 +491,7 @@ def test_nobody_comes_in_under_a_name_that_is_kept_for_whom_this_process_calls(m
 
 def test_a_peer_that_is_kept_may_call_at_the_same_moment(make: Make) -> None:
     one, other = make("one"), make("other")
-    one.keep("other")
+    one.reserve_name("other")
     one.connect("other", other.address)
     other.connect("one", one.address)
     other.send("one", {"number": 1})
@@ -507,12 +507,12 @@ def test_one_connection_has_one_name(make: Make) -> None:
     for number in range(50):
         said = Hello(f"name-{number}", Address.parsed(third.address), "nonce", "one", -1, PROTOCOL)
         raw.send(b"H" + VERSION + said.packed)
-    until(lambda: one.refused["strangers"] == 50, one)
+    until(lambda: one.rejections["strangers"] == 50, one)
     assert one.peers == ("other",)
 
 
 def test_more_peers_than_there_may_be_are_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "MOST_PEERS", 3)
+    monkeypatch.setattr(peers, "MAX_PEERS", 3)
     one = make("one")
     for number in range(3):
         connected(make(f"peer-{number}"), one)
@@ -520,7 +520,7 @@ def test_more_peers_than_there_may_be_are_refused(make: Make, monkeypatch: pytes
     one.flush(0.01)  # so that only the new call makes it read
     late.connect("one", one.address)
     assert isinstance(heard(late, one), Lost) and len(one.peers) == 3
-    until(lambda: one.refused["strangers"] == 1, one)
+    until(lambda: one.rejections["strangers"] == 1, one)
 
 
 def test_a_caller_comes_in_under_no_name_but_the_one_that_it_has_signed(make: Make) -> None:
@@ -534,7 +534,7 @@ def test_a_caller_comes_in_under_no_name_but_the_one_that_it_has_signed(make: Ma
         for name, text in (("station-0f/a", nonce), ("replica-1", new_nonce()), ("replica-1", nonce)):
             said = Hello(name, Address.parsed(third.address), text, "one", -1, PROTOCOL)
             caller.send(b"H" + VERSION + said.packed)
-        until(lambda: one.refused["strangers"] == 2 and one.peers == ("replica-1",), one)
+        until(lambda: one.rejections["strangers"] == 2 and one.peers == ("replica-1",), one)
 
 
 def test_a_peer_for_whom_no_descriptors_are_left_is_refused(
@@ -544,7 +544,7 @@ def test_a_peer_for_whom_no_descriptors_are_left_is_refused(
     connected(make("early"), one)
     late.connect("one", one.address)
     monkeypatch.setattr(peers, "can_open", lambda count: False)  # ZeroMQ would end the process
-    until(lambda: one.refused["strangers"] == 1, one)
+    until(lambda: one.rejections["strangers"] == 1, one)
     assert isinstance(heard(late), Lost) and one.peers == ("early",)
     monkeypatch.setattr("cotswold.transport.outgoing.can_open", lambda count: False)
     with pytest.raises(ClusterError, match=r"one cannot be called: .*ulimit -n"):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from cotswold.errors import UserError
-from cotswold.transport.host_names import address_of, own_address_of
+from cotswold.transport.host_names import address_of, local_address_of
 
 _NOBODY = "192.0.2.1"
 """An address that no machine has (RFC 5737)."""
@@ -59,7 +59,7 @@ def test_an_only_address_is_taken_unasked_and_the_first_where_none_answers(
 
 def test_whoever_listens_takes_an_address_that_this_machine_has(lead: Callable[..., None]) -> None:
     lead(_NOBODY, "127.0.0.1")
-    assert own_address_of("a") == "127.0.0.1"
+    assert local_address_of("a") == "127.0.0.1"
 
 
 def test_a_name_that_leads_nowhere_is_a_mistake_of_the_callers() -> None:

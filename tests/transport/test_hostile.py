@@ -30,7 +30,7 @@ import cotswold
 from cotswold import wire as m
 from cotswold.api.servers.parameter_server import ServedParameters
 from cotswold.host import Token
-from cotswold.replicas.client import Client
+from cotswold.replicas.client import ParameterClient
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.frames import DATA, head, to_frames
 from cotswold.transport.versions import PROTOCOL
@@ -49,7 +49,7 @@ class Mallory:
 
     def __init__(self, served: ServedParameters) -> None:
         host, _, port = served.address.rpartition(":")
-        self.client = Client(host, int(port), Token(served.token))
+        self.client = ParameterClient(host, int(port), Token(served.token))
         self.admitted = self.client._machine._session.admitted  # type: ignore[union-attr]  # it is here
         self.name, self.server = "mallory", self.admitted.servers[0][0]
         self.shards = [one for one in self.admitted.shards if one.server == self.server]
@@ -77,7 +77,7 @@ class Mallory:
         peer = self.endpoint._peers.of[self.server].connection
         self.endpoint.flush(SECONDS)
         peer.socket.send_multipart(frames)
-        self.endpoint._readiness.doubt(peer.descriptor)
+        self.endpoint._readiness.recheck(peer.descriptor)
 
     def settle(self) -> None:
         """Wait until the server has received everything: it answers a later pull."""
@@ -196,22 +196,22 @@ def of_living_session(mallory: Mallory, change: Callable[[m.Update], m.Update]) 
         session.updates.number += 1
         wrong = replace(change(mallory.update), session=machine.session, number=session.updates.number)
         heard: list[m.UpdateRefused] = []
-        session.updates.waiting = {mallory.server: wrong}
-        kept = machine._refused
+        session.updates.unanswered = {mallory.server: wrong}
+        kept = machine._on_refusal
 
         def hear(own: Any, server: str, refusal: m.UpdateRefused) -> None:
             heard.append(refusal)
             kept(own, server, refusal)
 
-        machine._refused = hear  # type: ignore[method-assign,assignment]  # to look on
+        machine._on_refusal = hear  # type: ignore[method-assign,assignment]  # to look on
         for server, _ in mallory.admitted.servers[1:]:  # numbers are dense on each server
-            session.updates.waiting[server] = replace(
+            session.updates.unanswered[server] = replace(
                 wrong, kind="gradient", shards=(), versions=(), buffers=(), examples=()
             )
-        client._tell([m.Send(to, each) for to, each in session.updates.waiting.items()])
-        assert client._lock.wait_for(lambda: not session.updates.waiting, SECONDS)
-        machine._refused = kept  # type: ignore[method-assign]  # as it was
-    assert len({each.reason for each in heard}) == 1 and not heard[0].again  # a resend hears the same
+        client._enqueue([m.Send(to, each) for to, each in session.updates.unanswered.items()])
+        assert client._lock.wait_for(lambda: not session.updates.unanswered, SECONDS)
+        machine._on_refusal = kept  # type: ignore[method-assign]  # as it was
+    assert len({each.reason for each in heard}) == 1 and not heard[0].is_retryable  # a resend hears the same
     return heard[0].reason
 
 
@@ -251,7 +251,7 @@ def test_an_update_that_comes_twice_counts_once_and_is_answered_again(
     number, session = machine._session.updates.number, machine.session
     again = replace(mallory.update, session=session, number=number, buffers=tuple(map(_ones, mallory.shards)))
     with client._lock:
-        client._tell([m.Send(mallory.server, again)] * 3)
+        client._enqueue([m.Send(mallory.server, again)] * 3)
     client.pull()
     client.push(-ones, 1)
 
@@ -414,7 +414,7 @@ def test_a_pickle_does_nothing(mallory: Mallory, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_no_module_on_the_road_of_what_arrives_can_unpickle() -> None:
+def test_no_module_that_handles_received_bytes_can_unpickle() -> None:
     unpickling = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "recv_pyobj", "load", "eval", "exec"}
     allowed = {("code_cache.py", "load")}
     found = set()

@@ -32,7 +32,7 @@ class Make(Protocol):
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the transport; except for the first, endpoints treat each other as on other hosts."""
     if request.param != "unix":
-        monkeypatch.setattr(Address, "is_here", property(lambda _: False))
+        monkeypatch.setattr(Address, "is_local", property(lambda _: False))
     return str(request.param)
 
 
@@ -211,14 +211,14 @@ def test_a_caller_finds_the_token_of_an_address_and_tries_all_where_it_says_none
     first = [NEW] if way == "curve" else []  # by which it is called back: there one must know the first
     one = make("one", OLD, *first)
     connected(make("by-fingerprint", *first, OTHER, OLD), one)
-    assert one.refused["strangers"] == 0
+    assert one.rejections["strangers"] == 0
     without = " ".join(one.address.split(" ")[:6])
     assert Address.parsed(without).fingerprint == ""
     caller = make("in-turn", *first, OTHER, OLD)
     caller.connect("one", without)
     caller.send("one", {"hello": 1}, [b"kept"])
     assert message(one, caller).sender == "in-turn"
-    until(lambda: one.refused["strangers"] > 0, one, caller)
+    until(lambda: one.rejections["strangers"] > 0, one, caller)
     none = make("none", OTHER, Token.new())
     none.connect("one", without)
     lost = heard(none, one)
@@ -232,7 +232,7 @@ class TestPorts:
     def test_at_a_port_that_all_know_the_first_token_listens(self, make: Make) -> None:
         with free_ports(1) as (port,):
             one = make("one", OLD, ports=[port])
-            known = str(Address.at_port("127.0.0.1", port))
+            known = str(Address.of_port("127.0.0.1", port))
             for ring in STEPS[1:]:
                 one.rotate(Keyring(ring))
                 assert one.port_address == f"127.0.0.1:{port}"
@@ -251,7 +251,7 @@ class TestPorts:
     ) -> None:
         with free_ports(1) as (port,):
             one, caller = make("one", OLD, NEW, ports=[port]), make("caller", OLD, NEW)
-            known = str(Address.at_port("127.0.0.1", port))
+            known = str(Address.of_port("127.0.0.1", port))
             caller.connect("one", known)
             caller.send("one", {"before": 1})
             assert message(one, caller).header == {"before": 1}

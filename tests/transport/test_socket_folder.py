@@ -14,7 +14,7 @@ import pytest
 
 from cotswold.errors import MachineError
 from cotswold.processes.shutdown_notice import ShutdownNotice
-from cotswold.transport.socket_folder import SocketFolder, remove_left_folders
+from cotswold.transport.socket_folder import SocketFolder, remove_stale_folders
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_a_folder_is_its_users_alone_and_is_removed(place: Path) -> None:
     folder = SocketFolder()
     assert folder.path.parent == place
     assert folder.path.stat().st_mode & 0o777 == 0o700
-    remove_left_folders()
+    remove_stale_folders()
     assert folder.path.is_dir()  # its process lives
     folder.close()
     assert not list(place.iterdir())
@@ -42,7 +42,7 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_others(place: Pat
     os.waitpid(child, 0)
     (place / "cotswold-of-something-else").mkdir()
     assert len(list(place.iterdir())) == 2
-    remove_left_folders()
+    remove_stale_folders()
     assert [each.name for each in place.iterdir()] == ["cotswold-of-something-else"]
 
 
@@ -90,8 +90,8 @@ def test_where_neither_the_runtime_folder_nor_tmp_can_be_written_tmpdir_is_taken
     with closing(ShutdownNotice()) as notice:
         assert notice.environ()["COTSWOLD_NOTICE"].startswith(f"{place}/cotswold-")
     held = SocketFolder()
-    os.close(held._held)  # as if its process were killed
-    remove_left_folders()
+    os.close(held._lock)  # as if its process were killed
+    remove_stale_folders()
     assert not held.path.exists()
     monkeypatch.delenv("TMPDIR")
     with pytest.raises(MachineError, match=r"\(/proc: .*; /tmp: Permission denied\); set XDG_RUNTIME_DIR"):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.replicas.test_kept_copies import check_tallies
-from tests.replicas.test_stations import at
+from tests.replicas.test_replicated_servers import check_tallies
+from tests.replicas.test_standalone_clusters import at
 from tests.support.replicas.opened_replicas import Opener
 from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replication.standalone_cluster import standing

@@ -47,7 +47,7 @@ def test_an_endpoint_of_the_next_version_speaks_with_one_of_this(make: Making, n
     called.send(caller.name, {"number": 2})
     assert message(caller, called).header == {"number": 2}
     assert newer.version_of("this") == this.version_of("newer") == PROTOCOL
-    assert not newer.refused.total() and not this.refused.total()
+    assert not newer.rejections.total() and not this.rejections.total()
 
 
 def test_two_of_the_next_version_speak_that(make: Making) -> None:
@@ -56,7 +56,7 @@ def test_two_of_the_next_version_speak_that(make: Making) -> None:
     one.send("other", {})
     assert message(other, one).sender == "one"
     assert one.version_of("other") == PROTOCOL + 1
-    assert not other.refused.total()
+    assert not other.rejections.total()
 
 
 @pytest.mark.parametrize("newer_calls", [True, False])
@@ -74,7 +74,7 @@ def test_where_this_version_is_not_spoken_any_more_both_are_named(make: Making, 
         f"it speaks version {theirs} of Cotswold's protocol, and this process {own}; upgrade {older}"
     )
     assert called.receive(0.1) is None
-    assert caller.refused["version"] == called.refused["version"] == 1
+    assert caller.rejections["version"] == called.rejections["version"] == 1
     assert caller.peers == called.peers == ()
 
 
@@ -89,7 +89,7 @@ def test_a_message_of_a_version_that_is_not_spoken_ends_the_conversation(make: M
     assert isinstance(lost, Lost) and f"speaks version {PROTOCOL + 1} " in lost.why
     lost = heard(one, other)
     assert isinstance(lost, Lost) and "another version of Cotswold's protocol" in lost.why
-    assert other.refused["version"] == 1 and other.refused["malformed"] == 0
+    assert other.rejections["version"] == 1 and other.rejections["malformed"] == 0
 
 
 def test_a_hello_of_another_form_is_answered_by_the_versions_that_are_spoken(make: Making) -> None:
@@ -99,15 +99,15 @@ def test_a_hello_of_another_form_is_answered_by_the_versions_that_are_spoken(mak
     assert message(other, one).sender == "one"
     raw = one._peers.of["other"].connection.socket
     raw.send(head(HELLO, 200) + msgpack.packb(["another", "form"]))
-    until(lambda: other.refused["version"] == 1, other)
+    until(lambda: other.rejections["version"] == 1, other)
     lost = heard(one, other)
     assert isinstance(lost, Lost) and "another version" in lost.why
 
 
 def test_whatever_a_hello_says_of_versions_is_refused_or_settled() -> None:
     ours = Versions(5, 3)
-    assert ours.settled(Versions(9, 4)) == 5 and ours.settled(Versions(4, 1)) == 4
-    assert ours.settled(Versions(9, 6)) is None and ours.settled(Versions(2, 0)) is None
+    assert ours.agreed(Versions(9, 4)) == 5 and ours.agreed(Versions(4, 1)) == 4
+    assert ours.agreed(Versions(9, 6)) is None and ours.agreed(Versions(2, 0)) is None
     for oldest in (-1, 8, "x", None, True, 1 << 70):
-        assert Versions.said(7, oldest) == Versions(7, 7)
-    assert Versions.said(7, 2) == Versions(7, 2)
+        assert Versions.from_hello(7, oldest) == Versions(7, 7)
+    assert Versions.from_hello(7, 2) == Versions(7, 2)

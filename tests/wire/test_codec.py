@@ -21,10 +21,10 @@ from cotswold.transport import Endpoint
 from cotswold.wire import lifecycle as beginning
 from cotswold.wire.codec import Packing, UnknownError, decode, encode
 from cotswold.wire.messenger import Messenger, Received
-from cotswold.wire.validation import MalformedError
+from cotswold.wire.validation import MalformedMessageError
 
 TOKEN = Token.new()
-_PLAN = m.Plan(("a", "b"), ((0, 1, 0, 0, 10),))
+_PLAN = m.ReductionSchedule(("a", "b"), ((0, 1, 0, 0, 10),))
 _RESULT = m.PortionResult(3, 320, 1.5, (("right", 4.0),), 0.25)
 EXAMPLES: tuple[m.Message, ...] = (
     m.Join("worker-1", 1, "tcp://a", 1000, 50),
@@ -63,7 +63,7 @@ EXAMPLES: tuple[m.Message, ...] = (
     m.PulledPart("a", m.PulledNewer(1, "a", 4, (1,), (6,), ())),
     m.PushPart(
         *("a", 3),
-        m.Update("run", 1, 7, "delta", (1,), (5,), 2, 0.5, ((0, 32),), 1, (), (), part=1, parts=(0, 1)),
+        m.Update("run", 1, 7, "delta", (1,), (5,), 2, 0.5, ((0, 32),), 1, (), (), rank=1, ranks=(0, 1)),
     ),
     m.FrozenPart("a", 1, "velocity", (0, 2), (7, 9), (b"some", b"more")),
 )
@@ -109,7 +109,7 @@ def test_a_message_with_many_portions_needs_no_long_header() -> None:
     ],
 )
 def test_what_no_process_of_ours_writes_is_refused(header: dict[str, object]) -> None:
-    with pytest.raises(MalformedError):
+    with pytest.raises(MalformedMessageError):
         decode(header, [b"x"])
 
 
@@ -129,7 +129,7 @@ def test_a_message_of_another_release_is_refused_by_its_name(said: list[Any]) ->
 
 def test_a_list_that_would_fill_the_memory_is_refused() -> None:
     empty_lists = b"\xdd" + (1 << 26).to_bytes(4, "big") + b"\x90" * (1 << 26)
-    with pytest.raises(MalformedError, match="too long"):
+    with pytest.raises(MalformedMessageError, match="too long"):
         decode({"long": True}, [empty_lists])
     with pytest.raises(ValueError, match="too long"):
         encode(m.Leave(1, "x" * (1 << 26)))
@@ -137,7 +137,7 @@ def test_a_list_that_would_fill_the_memory_is_refused() -> None:
 
 def test_messages_of_another_release_are_counted_by_their_names_of_which_there_are_some() -> None:
     with Endpoint(TOKEN, "one") as one, Endpoint(TOKEN, "other") as other:
-        post = Messenger(one)
+        messenger = Messenger(one)
         other.connect("one", one.address)
         names = [
             "Unheard",
@@ -150,11 +150,11 @@ def test_messages_of_another_release_are_counted_by_their_names_of_which_there_a
         other.send("one", {"message": [["not a name"], ["Leave", 1, "not heard"]]})
         other.send("one", {"message": [["Unheard", 1], ["Leave", 1, "why"]]})
         deadline = time.monotonic() + 10
-        while (letter := post.receive(0.01)) is None:
+        while (letter := messenger.receive(0.01)) is None:
             assert time.monotonic() < deadline
             other.flush(0.01)
         assert letter == Received("other", m.Leave(1, "why"))
-        refused = {name: count for name, count in one.refused.items() if count}
+        refused = {name: count for name, count in one.rejections.items() if count}
         assert (refused["unknown Unheard"], refused["unknown Leave"]) == (3, 2) and refused["malformed"] == 1
         assert len(refused) == 1 + 16 + 1 and refused["unknown"] == 2 * (len(names) - 16)
 
@@ -169,7 +169,7 @@ _PLAIN = st.recursive(
 def test_whatever_arrives_is_a_message_or_refused(name: str, fields: list[object]) -> None:
     try:
         (message,) = decode({"message": [name, *fields]}, [b"x", b"y"])
-    except MalformedError:
+    except MalformedMessageError:
         return
     assert type(message).__name__ == name
 
@@ -221,7 +221,7 @@ def test_every_message_is_read_as_the_specification_says(kind: type, data: st.Da
     try:
         expected = repr(read_class(kind, fields, _BUFFERS))
     except Exception:  # of whatever kind: refused
-        with pytest.raises(MalformedError):
+        with pytest.raises(MalformedMessageError):
             decode({"message": fields}, _BUFFERS)
         return
     assert repr(decode({"message": fields}, _BUFFERS)[0]) == expected  # as text, where NaN equals itself

@@ -45,7 +45,7 @@ def test_messages_to_another_host_go_in_shorter_frames_and_in_their_order(
         Endpoint(TOKEN, "other", host=host, encrypt=False, apart=is_apart) as other,
     ):
         sender, receiver = Messenger(one), Messenger(other)
-        sender.meet([("other", other.address)])
+        sender.connect([("other", other.address)])
         said = [m.Write(number, "x", (0,), (bytes([number]) * BUFFER_BYTES,)) for number in range(MESSAGES)]
         sender.deliver([m.Send("other", each) for each in said])
         assert whole(received(sender, receiver, MESSAGES)) == whole(said)

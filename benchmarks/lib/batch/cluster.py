@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf
 
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.optim import Combine
@@ -40,7 +40,7 @@ class Heard:
 @contextmanager
 def bunyip_cluster(
     workers: int, patterns: int, portion: int, travel: str, sizes: tuple[int, ...]
-) -> Iterator[tuple[Cluster, Heard]]:
+) -> Iterator[tuple[BatchCluster, Heard]]:
     """Yield a cluster of workers that have started: each was granted a portion once."""
     heard = Heard()
     settings = ClusterSettings(
@@ -59,7 +59,7 @@ def bunyip_cluster(
 class Search:
     """Evaluations as a line search requests them: each at a new step length."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: BatchCluster) -> None:
         self._cluster, self._number = cluster, 0
         cluster.evaluate("x", "g")
         cluster.run([Combine("d", ((-1e-3, "g"),))])
@@ -73,7 +73,7 @@ class Search:
         return time.perf_counter() - began
 
 
-def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[float, float]]:
+def beside_alone(cluster: BatchCluster, alone: Alone, rounds: int) -> list[tuple[float, float]]:
     """Return seconds of a gradient, round by round: by isolated processes, and by the cluster."""
     search = Search(cluster)
     for _ in range(2):
@@ -81,7 +81,7 @@ def beside_alone(cluster: Cluster, alone: Alone, rounds: int) -> list[tuple[floa
     return [(alone.seconds(), search.seconds()) for _ in range(rounds)]
 
 
-def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> list[tuple[float, float]]:
+def slowed(cluster: BatchCluster, share: float, rounds: int, settling: int = 3) -> list[tuple[float, float]]:
     """Return seconds of a gradient, undisturbed and with one worker at a share of its speed (0: stopped)."""
     search, found = Search(cluster), []
     victim = next(iter(cluster.workers.values()))
@@ -101,7 +101,7 @@ def slowed(cluster: Cluster, share: float, rounds: int, settling: int = 3) -> li
 
 
 def killed(
-    cluster: Cluster, heard: Heard, every_seconds: float, rounds: int
+    cluster: BatchCluster, heard: Heard, every_seconds: float, rounds: int
 ) -> tuple[list[tuple[float, float]], list[float], bool]:
     """Return gradients per second in alternating stretches of ``every_seconds`` without and with a killed
     worker, the seconds until a new worker joined, and whether every portion counted once in every evaluation.
@@ -127,7 +127,7 @@ def killed(
     return pairs, joined, is_whole
 
 
-def _killer(cluster: Cluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
+def _killer(cluster: BatchCluster, kills: list[float]) -> Callable[[ClusterStatus], None]:
     """Return a watcher that kills a worker once half of the evaluation is done."""
 
     def kill(status: ClusterStatus) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.nn import DenseNetwork
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 
 SIZES = (400, 480, 3203)
 
@@ -34,9 +34,9 @@ class Bunyip:
         return self._parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """Weights and biases."""
-        return [Slot.of_shape(slot.name, slot.shape) for slot in self._network.layout]
+        return [TensorSlot.of_shape(slot.name, slot.shape) for slot in self._network.layout]
 
     @property
     def patterns(self) -> int:

@@ -45,12 +45,12 @@ def main(told: dict[str, object]) -> None:
     store, token = Store(serving.store), Token.new()
     with ExitStack() as held:
         asking = request_settings(WINDOW, 30.0)
-        client = held.enter_context(DataClient(token, store=store.identity, asking=asking))
+        client = held.enter_context(DataClient(token, store=store.identity, request_settings=asking))
         pool, _ = head(
             PoolSettings(servers=feeding.workers),
             {"store": serving.store, "cache_bytes": serving.cache_bytes, "varying": feeding.tables},
             token,
-            {client.name: client.own_address},
+            {client.name: client.address},
         )
         held.enter_context(pool)
         shape = store.shape

@@ -70,7 +70,7 @@ class Accurate:
         interval."""
         recipe, kills = self.recipe(2, rate, seed), 0
         with opened(recipe, self._store, self._rows) as learning:
-            learning.go_on()
+            learning.resume()
             began = time.monotonic()
 
             def look() -> None:

@@ -93,7 +93,7 @@ class Experiment:
             words = ("training.max_staleness=0", "training.learning_rate=0.2")
             recipe = WAYS["SGD, one replica"].of(self._text, seed, *words)
             with opened(recipe, self._store, self._rows) as replicas:
-                replicas.go_on()
+                replicas.resume()
                 proceed_until(replicas, lambda: replicas.ledger.total.counted >= self._warm_samples)
                 replicas.pause()
                 self._warm[seed] = replicas.read()
@@ -126,7 +126,7 @@ class Experiment:
             clock, began = Used(pids), time.perf_counter()
             kept.keep(began, 0, warm)
             used.append(0.0)
-            replicas.go_on()
+            replicas.resume()
             while time.perf_counter() < began + self._seconds:
                 steps += sum(each.steps for each in replicas.proceed(self._seconds / LOOKS))
                 used.append(clock.seconds())

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from cotswold.bench.measure import Document, rounded
-from cotswold.bench.server.recorded import Event, Recorded, read
+from cotswold.bench.server.recorded import Recorded, RecordedMessage, read
 from cotswold.recipe import parse
 from cotswold.training import open_store
 from lib.downpour.replicas import opened, proceed_until
@@ -85,7 +85,7 @@ def _trained(form: str, units: int, batch: int, steps: int, folder: Path, memory
     store = open_store(recipe, folder / "stores")
     with opened(recipe, store, folder / "rows", run=folder) as replicas:
         memory.check()
-        replicas.go_on()
+        replicas.resume()
         proceed_until(replicas, lambda: replicas.ledger.total.counted >= batch, memory.check)
         began, before = time.perf_counter(), replicas.ledger.total.counted
         last = before + steps * batch
@@ -115,7 +115,7 @@ def bytes_of(traffic: Recorded) -> tuple[float, float]:
     return FLOAT_BYTES * pushed, FLOAT_BYTES * pulled
 
 
-def _pushed(event: Event, traffic: Recorded, sizes: dict[int, int]) -> int:
+def _pushed(event: RecordedMessage, traffic: Recorded, sizes: dict[int, int]) -> int:
     """Return the numbers in a push; with factors, a tensor's activations count once, plus the error terms of
     its rows."""
     of = {shard.number: shard for shard in traffic.shards}

@@ -16,7 +16,7 @@ from cotswold.cli.support.tables import cores
 from cotswold.data import Store
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, parse
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.async_sgd.replica_task import build_replica_task
 from lib.downpour.replicas import arguments, opened, stretch
 from lib.hogwild import FACTORY
@@ -57,7 +57,7 @@ class ScalingCase:
         """Return samples per second of replicas behind one server, and the processor time of a step."""
         recipe = parse(dump(self._recipe), overrides=[f"cluster.workers={count}"])
         with opened(recipe, self._store, self._rows) as learning:
-            learning.go_on()
+            learning.resume()
             learning.proceed(SETTLING_SECONDS)
             speed, used = stretch(learning, self._seconds)
             size = learning.size
@@ -75,7 +75,7 @@ class Nothing:
 
     flops = (0, 0)
     patterns = 1 << 30
-    layout: Sequence[Slot] = (Slot("nothing", 1, 1),)
+    layout: Sequence[TensorSlot] = (TensorSlot("nothing", 1, 1),)
 
     def __init__(self) -> None:
         self.parameters = torch.zeros(1)

@@ -50,7 +50,7 @@ class Speeds:
         """Return the replicas, opened at first use."""
         if self._replicas is None:
             self._replicas = self._open.enter_context(opened(self._recipe, self._store, self._rows))
-            self._replicas.go_on()
+            self._replicas.resume()
         return self._replicas
 
     def two(self, seconds: float) -> Document:
@@ -62,7 +62,7 @@ class Speeds:
             self._computing = self._open.enter_context(IsolatedProcesses(workers, words, batch))
         replicas.pause()
         alone = self._computing.rate(seconds, lambda: replicas.proceed(0.2))
-        replicas.go_on()
+        replicas.resume()
         replicas.proceed(SETTLING_SECONDS)
         together, used = stretch(replicas, seconds)
         return {

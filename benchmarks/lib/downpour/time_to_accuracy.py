@@ -58,7 +58,7 @@ def replicas(recipe: Recipe, store: Store, rows: Path, race: Race) -> Kept:
     with opened(recipe, store, rows) as learning:
         victim = list(learning.replicas.values())[-1]
         with slowed(victim, race.share):
-            learning.go_on()
+            learning.resume()
             began = time.perf_counter()
 
             def look() -> None:

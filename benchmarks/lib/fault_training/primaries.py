@@ -81,9 +81,9 @@ class Acting:
     def _hear(self, reports: Iterable[ServerReport]) -> None:
         for report in reports:
             for copy in report.copies:
-                if copy.spoke_until > 0:
+                if copy.replied_until > 0:
                     spell = ActingInterval(
-                        copy.bucket, copy.spoke_term, report.server, copy.spoke_from, copy.spoke_until
+                        copy.bucket, copy.replied_term, report.server, copy.replied_from, copy.replied_until
                     )
                     self._spells[spell.bucket, spell.term, spell.server] = spell
 

@@ -63,7 +63,7 @@ class StillState:
             return
         self.items[key] = text
 
-    def take(self) -> None:
+    def run_callbacks(self) -> None:
         """Deliver the replies."""
         answers, self._answers = self._answers, []
         for each in answers:
@@ -112,8 +112,8 @@ class ControllerTarget(Target):
         role._machine.take_events()
         wish = role._machine.next_request(now)
         if wish is not None:
-            self._state.submit(wish, role._answered)
-        self._state.take()
+            self._state.submit(wish, role._on_result)
+        self._state.run_callbacks()
 
     def _begin(self) -> None:
         deadline = time.monotonic() + 60
@@ -174,14 +174,14 @@ class ControllerTarget(Target):
 
     def attend(self, letter: Received) -> None:
         """Handle a message as the controller's process does."""
-        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.StopProcess) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def guarded(self) -> object:
         """Return the state that only servers, supervisors and operators may change."""
         machine = self._machine
         servers = {name: (each.has_exited, each.is_alive) for name, each in machine.servers.of.items()}
-        return machine.election.epoch, dict(machine.groups), machine.unsettled, servers
+        return machine.election.epoch, dict(machine.groups), machine.unsettled_buckets, servers
 
     def check(self) -> None:
         """Check that the controller leads, grants leases, and knows no more servers than allowed."""
@@ -199,7 +199,7 @@ class ControllerTarget(Target):
 
     def counts(self) -> Counter[str]:
         """Return the refused messages by kind."""
-        return self.refused + self._endpoint.refused
+        return self.refused + self._endpoint.rejections
 
     def close(self) -> None:
         """Do nothing: the target has no resources."""

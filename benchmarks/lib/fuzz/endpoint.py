@@ -112,7 +112,7 @@ class EndpointTarget(Target):
         if peer is not None:
             with contextlib.suppress(zmq.Again):
                 peer.connection.socket.send_multipart(frames or [b""], zmq.NOBLOCK)
-            self._bad._readiness.doubt(peer.connection.descriptor)
+            self._bad._readiness.recheck(peer.connection.descriptor)
 
     def _caller(self, frames: list[bytes], token: Token | None = None) -> None:
         address = Address.parsed(self._one.address)
@@ -187,7 +187,7 @@ class EndpointTarget(Target):
 
     def counts(self) -> Counter[str]:
         """Return the refused messages by kind."""
-        return Counter(self._one.refused)
+        return Counter(self._one.rejections)
 
     def close(self) -> None:
         """Close all endpoints, the callers first: ZeroMQ aborts if a socket is closed at the moment in which

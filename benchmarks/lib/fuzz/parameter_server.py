@@ -15,7 +15,7 @@ import numpy as np
 
 from cotswold import wire as m
 from cotswold.processes.supervisor_link import SupervisorLink
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.run_description import Description
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -86,11 +86,11 @@ class ServerTarget(Target):
                 MASTER,
                 m.BucketEnvelope(bucket, 1, m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)),
             )
-        self._role._go_on()
+        self._role._flush_and_drain()
 
     def _lease(self) -> None:
         machine = self._machine
-        number = machine.lease.ask(time.monotonic())
+        number = machine.lease.request(time.monotonic())
         self._tell(CONTROLLER, m.LeaseGrant(machine._epoch, OWN, number, _LEASE_SECONDS))
 
     def _templates(self) -> list[tuple[str, Any]]:
@@ -134,7 +134,7 @@ class ServerTarget(Target):
         order = m.CoordinatorState(1, ((1, "replica-1"),), ((1, 0.1),), 0, 0)
         session = m.SessionState(1, "replica-1", 0, None, None, (), (), 0, 0, 0)
         numbers = tuple(np.ones(16, np.float32).tobytes() for _ in shards)
-        change = m.Change(
+        change = m.BucketChange(
             *(shards, (1,) * len(shards), (session,), (1,), (), (), (), 0, 0),
             *(order, None, 0),
         )
@@ -168,13 +168,13 @@ class ServerTarget(Target):
 
     def attend(self, letter: Received) -> None:
         """Handle a message as the server's process does."""
-        if not (isinstance(letter.message, beginning.Stop) and letter.sender == m.COORDINATOR):
+        if not (isinstance(letter.message, beginning.StopProcess) and letter.sender == m.COORDINATOR):
             self._role._attend(letter)
 
     def turn(self) -> None:
         """Advance as the server's process does, with every save confirmed."""
-        if self._role._heard >= 8:
-            self._role._go_on()
+        if self._role._processed >= 8:
+            self._role._flush_and_drain()
             self._role._tick(time.monotonic())
             for number, _ in self._machine.saves():
                 self._machine.saved(number)
@@ -189,7 +189,7 @@ class ServerTarget(Target):
         copies = {name: (each.role, each.group, each.fence) for name, each in machine.copies.items()}
         return (
             machine._epoch,
-            machine.lease.until,
+            machine.lease.end,
             copies,
             tuple(self._role._runs._of),
             self._role._controllers,
@@ -202,32 +202,32 @@ class ServerTarget(Target):
         known = {bucket for each in runs.values() for bucket in each.buckets}
         if not machine.copies.keys() <= known:
             raise BrokenError(f"the server has copies of {sorted(machine.copies.keys() - known)[:3]}")
-        if len(machine._neighbours.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
+        if len(machine._activity.last_received) > _SPOKE or len(role._clients._names) > 64 * _SPOKE:
             raise BrokenError("the server remembers every sender")
         self._check_pull()
 
     def _check_pull(self) -> None:
         """Check that a pull is answered if the server leads the bucket."""
         copy = self._machine.copies.get(LED)
-        if copy is None or copy.role is not Role.PRIMARY or copy.fence > copy.group.term:
+        if copy is None or copy.role is not ReplicaRole.PRIMARY or copy.fence > copy.group.term:
             return
         self._lease()
-        self._role._go_on()
+        self._role._flush_and_drain()
         answers = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         self._pulls -= 1
         copy.committed = copy.state.index  # as if the secondaries had confirmed everything
         pull = m.PullNewer(RUN, 0, self._pulls, self._shards[LED], (-1,) * len(self._shards[LED]))
         self._tell(CLIENT, m.BucketEnvelope(LED, copy.group.term, pull))
-        self._role._go_on()
+        self._role._flush_and_drain()
         after = self._post.sent["BucketEnvelope"] + self._post.sent["NotPrimary"]
         if copy.is_acting(time.monotonic()) and after == answers:
             raise BrokenError("a pull gets no reply")
 
     def counts(self) -> Counter[str]:
         """Return the refused messages by kind."""
-        found = self.refused + self._endpoint.refused
+        found = self.refused + self._endpoint.rejections
         for copy in self._machine.copies.values():
-            found.update({f"update: {kind}": count for kind, count in copy.state.updates.refused.items()})
+            found.update({f"update: {kind}": count for kind, count in copy.state.updates.rejections.items()})
         return found
 
     def close(self) -> None:

@@ -10,12 +10,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from random import Random
 
-from cotswold.transport import Traffic
+from cotswold.transport import EndpointTraffic
 from cotswold.transport.address import Address
 from cotswold.wire import Send
 from cotswold.wire.codec import AnyMessage, Packing, decode
 from cotswold.wire.messenger import Received
-from cotswold.wire.validation import MalformedError
+from cotswold.wire.validation import MalformedMessageError
 
 from .messages import EncodedMessage, MessageGenerator, exactly
 
@@ -32,32 +32,32 @@ class NullEndpoint:
 
     def __init__(self, address: str) -> None:
         self.address, self.key = address, ""
-        self.refused: Counter[str] = Counter()
-        self.traffic = Traffic()
+        self.rejections: Counter[str] = Counter()
+        self.traffic = EndpointTraffic()
         self.connected: set[str] = set()
 
     def connect(self, peer: str, address: str) -> None:
         """Check the address and record the peer."""
-        Address.parsed(address).way  # noqa: B018  # raises
+        Address.parsed(address).route  # noqa: B018  # raises
         self.connected.add(peer)
 
     def has(self, peer: str) -> bool:
         """True if a peer was connected."""
         return peer in self.connected
 
-    def keep(self, peer: str) -> None:
+    def reserve_name(self, peer: str) -> None:
         """Do nothing: names are not reused."""
 
-    def keep_answers_of(self, peer: str) -> None:
+    def accept_only_answers_of(self, peer: str) -> None:
         """Do nothing: no peer calls first."""
 
-    def vouch(self, peer: str, pair: str) -> None:
+    def require_proof(self, peer: str, pair: str) -> None:
         """Do nothing: no peer proves its identity."""
 
     def watch(self, descriptor: int) -> None:
         """Do nothing: no messages arrive."""
 
-    def waiting_bytes(self, peer: str) -> int:
+    def unread_bytes(self, peer: str) -> int:
         """Return 0: every peer reads."""
         return 0
 
@@ -84,7 +84,7 @@ class NullMessenger:
         for each in sends:
             self.send(each.to, each.message)
 
-    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+    def connect(self, peers: Iterable[tuple[str, str]]) -> None:
         """Connect to peers."""
         for name, address in peers:
             self.endpoint.connect(name, address)
@@ -137,7 +137,7 @@ class Target(ABC):
         """Deliver a message; raises BrokenError, or any error of the target."""
         try:
             messages = decode({"message": said.fields}, said.buffers)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             self.refused[type(error).__name__] += 1
             return
         for each in messages:

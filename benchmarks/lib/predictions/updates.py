@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import Grid, MapShape
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks.stack import TrainedStack
@@ -20,7 +20,7 @@ from cotswold.simulate.workloads.stacks import StackWork
 RULE = StepRule(rate=1e-3)
 
 
-def prepare(rank: Rank, work: StackWork, grid: Grid) -> None:
+def prepare(rank: PoolRank, work: StackWork, grid: Grid) -> None:
     """Make `update` an action of the rank."""
     mesh = Mesh.of(grid)
     stacks: list[TrainedStack] = []

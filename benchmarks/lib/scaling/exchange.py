@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import interleaved, ratios
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey, timed
 from cotswold.geometry import Grid, StackPartition
 from cotswold.mesh import Mesh
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 from lib.scaling.messages import (
     OVERLAP_SUM,
     PIXELS,
@@ -53,12 +53,12 @@ class Windows:
         return StackPartition(self.fields.stack(self.fields.own, self.fields.own), Grid.parse(self.grid))
 
 
-def hold_exchanges(rank: Rank, subject: Windows) -> dict[str, int]:
+def hold_exchanges(rank: PoolRank, subject: Windows) -> dict[str, int]:
     """Register bursts of exchanges and of raw messages as actions; return the bytes of a burst."""
     near, images = Mesh.of(subject.grid), subject.fields.images
     far = Mesh(near.device_mesh)
     far.channels, far.streams = {}, {}  # as between hosts: Gloo only
-    ours, by_gloo = (Maps(Share(mesh, subject.cut), images).by_name() for mesh in (near, far))
+    ours, by_gloo = (Maps(RankShare(mesh, subject.cut), images).by_name() for mesh in (near, far))
     pixels, moved = subject.cut.geometry.input.channels, {}
     for what, (exchange, mover) in ours.items():
         values = images * (pixels if what in (PIXELS, OVERLAP_SUM) else subject.fields.depth)

@@ -17,7 +17,7 @@ from torch import Tensor
 from cotswold.geometry import Box, ExchangePlan, StackPartition
 from cotswold.mesh import Exchange
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 
 PIXELS, OVERLAP_SUM = "fetch of pixels", "overlap-sum"
 POOLING, POOLING_BACK = "pooling window", "pooling, adjoint"
@@ -99,7 +99,7 @@ class _Waited:
 class Maps:
     """Maps of zeros with a step's shapes on one rank, and exchanges between them."""
 
-    def __init__(self, share: Share, images: int) -> None:
+    def __init__(self, share: RankShare, images: int) -> None:
         self.share, geometry = share, share.partition.geometry
         like = torch.empty((images, 0, 0, 0))
         self.depth, rank = geometry.filters.depth, share.mesh.rank

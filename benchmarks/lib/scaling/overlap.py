@@ -24,7 +24,7 @@ import torch.distributed as dist
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, interleaved, rounded
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.errors import MachineError
 from cotswold.geometry import Grid, StackGeometry, StackPartition
@@ -64,7 +64,7 @@ class Link:
         return points * self.fields.images * _FLOAT_BYTES
 
 
-def hold_step(rank: Rank, subject: Link) -> None:
+def hold_step(rank: PoolRank, subject: Link) -> None:
     """Make the step of this rank's share, its exchanges, and both without messages actions."""
     fields, whole = subject.fields, random_images(subject.geometry, subject.fields.images)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # only torch's messages can be suppressed and timed
@@ -98,13 +98,13 @@ def hold_step(rank: Rank, subject: Link) -> None:
     )
 
 
-def waited(rank: Rank) -> float:
+def waited(rank: PoolRank) -> float:
     """Return the seconds for which this rank was blocked in its last step."""
     waits: Waits = rank.cache[WAITED]
     return waits.seconds
 
 
-def busy(rank: Rank) -> float:
+def busy(rank: PoolRank) -> float:
     """Return the processor seconds of all threads of this rank so far, including system time."""
     return time.process_time()
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import Grid, StackGeometry, StackPartition
 from cotswold.mesh import Mesh, TrainedStack
 
@@ -32,7 +32,7 @@ def random_images(geometry: StackGeometry, images: int, dtype: torch.dtype = tor
     return x.permute(3, 2, 0, 1)
 
 
-def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> None:
+def hold_plain(rank: PoolRank, by: str, geometry: StackGeometry, images: int) -> None:
     """Make the step and the forward pass of the plain module in this process actions."""
     from cotswold.nn import SparseAutoencoderStack
 
@@ -45,7 +45,7 @@ def hold_plain(rank: Rank, by: str, geometry: StackGeometry, images: int) -> Non
     rank.actions[named(by, FORWARD)] = _forward(stack, x)
 
 
-def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
+def hold_share(rank: PoolRank, by: str, grid: str, geometry: StackGeometry, images: int, first: bool) -> None:
     """Make the step and the forward pass of this rank's share of the stack actions."""
     stack, x = share_of(rank, grid, geometry, random_images(geometry, images), first)
     rank.cache[by] = stack
@@ -53,7 +53,7 @@ def hold_share(rank: Rank, by: str, grid: str, geometry: StackGeometry, images: 
     rank.actions[named(by, FORWARD)] = lambda: stack(x)
 
 
-def hold_layers(rank: Rank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
+def hold_layers(rank: PoolRank, ours: str, plain: str, geometry: StackGeometry, images: int) -> None:
     """Make the forward passes of a local layer, plain and partitioned over a 1x1 grid, actions."""
     from cotswold.mesh import partition
     from cotswold.nn import LocallyConnected2d
@@ -77,7 +77,7 @@ def _forward(module: Callable[[Tensor], object], x: Tensor) -> Callable[[], None
 
 
 def share_of(
-    rank: Rank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
+    rank: PoolRank, grid: str, geometry: StackGeometry, whole: Tensor, first: bool
 ) -> tuple[TrainedStack, Tensor]:
     """Return a rank's share, calibrated and at rest, and its part of the images.
 
@@ -90,11 +90,11 @@ def share_of(
     seen = cut.windows if below is None else below
     x = ops.images_last(whole[:, :, *seen[rank.number].slices].contiguous())
     stack.calibrate(x)
-    stack.rest()
+    stack.zero_momentum()
     return stack, x
 
 
-def is_finite(rank: Rank, by: str) -> bool:
+def is_finite(rank: PoolRank, by: str) -> bool:
     """True if a share still has finite values."""
     stack: TrainedStack = rank.cache[by]
     return bool(stack.filters.isfinite().all() and stack.alpha.isfinite())

@@ -22,7 +22,7 @@ from cotswold import ops
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread
 from cotswold.bench.ranks.pool import RankPool, Stopwatch
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.geometry import BlockLocal, Grid, MapShape, Smoothing, StackGeometry, StackPartition, Window
 from cotswold.mesh.stacks.stack import TrainedStack
@@ -122,7 +122,7 @@ class Found:
     seconds: list[float]
 
 
-def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
+def one_process(rank: PoolRank, subject: Spot) -> tuple[Tensor, Tensor]:
     """Return losses and filters of ten steps in one process."""
     geometry, x = subject.geometry, random_images(subject.geometry, subject.images, torch.float64)
     filters = ops.random_filters(geometry.filters, 0, 0, torch.float64)
@@ -134,7 +134,7 @@ def one_process(rank: Rank, subject: Spot) -> tuple[Tensor, Tensor]:
     return torch.stack(losses), state.filters
 
 
-def hold(rank: Rank, subject: Spot) -> None:
+def hold(rank: PoolRank, subject: Spot) -> None:
     """Prepare this rank's share, with its step as an action."""
     whole = random_images(subject.geometry, subject.images, torch.float64)
     os.environ["COTSWOLD_SOCKETS"] = "0"  # only torch's messages can be suppressed and timed
@@ -148,7 +148,7 @@ def hold(rank: Rank, subject: Spot) -> None:
     rank.actions[REST] = without_messages(step)
 
 
-def share(rank: Rank) -> tuple[Tensor, Tensor]:
+def share(rank: PoolRank) -> tuple[Tensor, Tensor]:
     """Return the losses so far and this rank's filters."""
     stack: TrainedStack = rank.cache["stack"]
     return torch.stack(rank.cache["losses"]), stack.filters

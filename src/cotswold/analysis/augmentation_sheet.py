@@ -11,7 +11,7 @@ from PIL import Image
 
 from cotswold.analysis.images import Floats, contact_sheet
 from cotswold.data import Store
-from cotswold.data.loading.batching import Augment, BatchBuilder, BatchRequest
+from cotswold.data.loading.batching import Augment, BatchBuilder, BatchRows
 
 _WIDTH = 1200
 """Smallest width of a sheet in pixels."""
@@ -37,7 +37,7 @@ def sheet_of_variants(store: Store, varying: Augment, seed: int, samples: int, e
     ]
     stored = makers[0].read(0, len(rows))
     columns = [
-        maker.batch(BatchRequest(max(0, number - 1), rows), stored)[0].numpy()
+        maker.batch(BatchRows(max(0, number - 1), rows), stored)[0].numpy()
         for number, maker in enumerate(makers)
     ]
     tiles = [_coloured(column[row], columns[0][row]) for row in range(len(rows)) for column in columns]

@@ -113,7 +113,7 @@ def join_ranks(
     Ranks authenticate by the token in COTSWOLD_TOKEN. If the launcher provides none, the first rank creates
     one in a file next to the run; all ranks must see that folder anyway to write into the run.
     """
-    from cotswold.host import token_in, token_of
+    from cotswold.host import read_token, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh
     from cotswold.training.distributed import RankContext
@@ -126,7 +126,7 @@ def join_ranks(
     except CotswoldError as error:
         failure = error  # raised after all have joined, or others would wait for this rank
     timeout = recipe.schema.Mesh().timeout if wanted is None else wanted.mesh.timeout
-    secret = token_of(os.environ) or token_in(token_file(run))
+    secret = token_of(os.environ) or read_token(token_file(run))
     facts = _facts(wanted, failure)
     note = "the last checkpoint is whole"
     with join(world, timeout_seconds=timeout, token=secret, facts=facts, note=note) as members:

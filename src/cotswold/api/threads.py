@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_integer
 from cotswold.errors import UserError
-from cotswold.host import granted_cores, waiting_settings
+from cotswold.host import granted_cores, wait_settings
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -31,7 +31,7 @@ _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 def own_environment() -> Iterator[None]:
     """Restore the environment after the block; inside, waiting threads sleep."""
     before = dict(os.environ)
-    os.environ.update(waiting_settings(os.environ))
+    os.environ.update(wait_settings(os.environ))
     try:
         yield
     finally:

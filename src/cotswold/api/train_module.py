@@ -370,7 +370,7 @@ def join_ranks(world: World, request: ModuleRequest, grid: str | None) -> Iterat
     import torch
 
     from cotswold.api.ranks import token_file
-    from cotswold.host import token_in, token_of
+    from cotswold.host import read_token, token_of
     from cotswold.launch import join
     from cotswold.mesh import Mesh
     from cotswold.recipe.schema import Mesh as Section
@@ -390,7 +390,7 @@ def join_ranks(world: World, request: ModuleRequest, grid: str | None) -> Iterat
         "the settings": request.training.model_dump_json(),
         "the grid": str(shape),
     }
-    secret = token_of(os.environ) or token_in(token_file(request.directory))
+    secret = token_of(os.environ) or read_token(token_file(request.directory))
     with join(world, timeout_seconds=Section().timeout, token=secret, facts=facts) as members:
         mesh = Mesh.of(shape, request.training.device.partition(":")[0], secret)
         yield RankContext(members, mesh, world.local_rank, world.local_size)

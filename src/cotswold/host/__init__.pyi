@@ -1,15 +1,15 @@
+from .core_pinning import assign_cores as assign_cores
 from .core_pinning import claimed_cores as claimed_cores
-from .core_pinning import dealt_cores as dealt_cores
-from .core_pinning import stay_on as stay_on
-from .core_pinning import staying_on as staying_on
+from .core_pinning import pin_to as pin_to
+from .core_pinning import pinned_to as pinned_to
 from .cores import granted_cores as granted_cores
-from .cores import waiting_settings as waiting_settings
+from .cores import wait_settings as wait_settings
 from .descriptors import is_readable as is_readable
 from .descriptors import wake_pipe as wake_pipe
 from .fork_server import ForkServer as ForkServer
 from .ipc.listener import Listener as Listener
 from .ipc.listener import TcpListener as TcpListener
-from .ipc.shared_memory import Block as Block
+from .ipc.shared_memory import MemoryBlock as MemoryBlock
 from .ipc.shared_memory_channel import SharedMemoryChannel as SharedMemoryChannel
 from .ipc.tcp_channel import TcpChannel as TcpChannel
 from .keyring import Keyring as Keyring
@@ -25,7 +25,7 @@ from .network import listener_at as listener_at
 from .processes import Call as Call
 from .processes import Process as Process
 from .processes import Processes as Processes
-from .processes import how as how
+from .processes import exit_text as exit_text
 from .ranks import ALONE as ALONE
 from .ranks import Ranks as Ranks
 from .ranks import raise_on_all as raise_on_all
@@ -33,18 +33,18 @@ from .self_fork import inherited as inherited
 from .token import Token as Token
 from .token import cluster_token_of as cluster_token_of
 from .token import is_signed as is_signed
+from .token import read_token as read_token
 from .token import sign as sign
-from .token import token_in as token_in
 from .token import token_of as token_of
 
 __all__ = [
     "ALONE",
-    "Block",
     "Call",
     "ForkServer",
     "Keyring",
     "KeyringFile",
     "Listener",
+    "MemoryBlock",
     "Process",
     "Processes",
     "Ranks",
@@ -55,25 +55,25 @@ __all__ = [
     "address_for_peers",
     "address_of_keeper",
     "address_towards",
+    "assign_cores",
     "available_bytes",
     "claimed_cores",
     "cluster_token_of",
-    "dealt_cores",
+    "exit_text",
     "granted_cores",
-    "how",
     "inherited",
     "interface_to",
     "is_readable",
     "is_signed",
     "keep_freed_bytes",
     "listener_at",
+    "pin_to",
+    "pinned_to",
     "raise_on_all",
+    "read_token",
     "require_memory",
     "sign",
-    "stay_on",
-    "staying_on",
-    "token_in",
     "token_of",
-    "waiting_settings",
+    "wait_settings",
     "wake_pipe",
 ]

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from cotswold.host.parent_death import pdeathsig_setter
 from cotswold.host.process_info import exit_code_of
-from cotswold.host.processes import how
+from cotswold.host.processes import exit_text
 
 
 class Child:
@@ -90,7 +90,7 @@ class Child:
     def why(self) -> str:
         """Describe why the process has ended."""
         code = self.code()
-        return "is running" if code is None else how(code)
+        return "is running" if code is None else exit_text(code)
 
     def send(self, number: int) -> None:
         """Send a signal to the process alone, unless it has been reaped."""

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 
-def dealt_cores(
+def assign_cores(
     processes: int, root: Path = Path("/"), taken: Set[int | None] = frozenset()
 ) -> list[int | None]:
     """Assign a core to each process, filling one NUMA node first so that shared data is local.
@@ -39,7 +39,7 @@ def claimed_cores(processes: int) -> Iterator[list[int | None]]:
     """
     taken: set[int | None] = set()
     while True:
-        cores = dealt_cores(processes, taken=taken)
+        cores = assign_cores(processes, taken=taken)
         with ExitStack() as claims:
             for core in cores:
                 if core is not None and not _is_claimed_by(claims, core):
@@ -63,7 +63,7 @@ def _is_claimed_by(claims: ExitStack, core: int) -> bool:
     return True
 
 
-def stay_on(cores: Iterable[int | None]) -> None:
+def pin_to(cores: Iterable[int | None]) -> None:
     """Pin this thread, and threads that it starts later, to these cores; None leaves it to the system."""
     wanted = {core for core in cores if core is not None}
     if wanted:
@@ -71,14 +71,14 @@ def stay_on(cores: Iterable[int | None]) -> None:
 
 
 @contextmanager
-def staying_on(cores: Iterable[int | None]) -> Iterator[None]:
+def pinned_to(cores: Iterable[int | None]) -> Iterator[None]:
     """Pin this thread as `stay_on` within the block; memory first written there is local to these cores."""
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {None}
-    stay_on(cores)
+    pin_to(cores)
     try:
         yield
     finally:
-        stay_on(before)
+        pin_to(before)
 
 
 def _nodes(granted: set[int], root: Path) -> list[set[int]]:

@@ -16,7 +16,7 @@ _SPINS = 5000
 This exceeds the pause between two kernels of a layer, so small calls find the threads awake (25 microseconds
 instead of 50).
 """
-_AWAKE_MS = 1
+_SPIN_MS = 1
 """Milliseconds that a waiting libomp thread stays awake; libomp's default is 200."""
 
 
@@ -36,13 +36,13 @@ def granted_cores(root: Path = Path("/"), environ: Mapping[str, str] = os.enviro
     return max(min(grants), 1)
 
 
-def waiting_settings(environ: Mapping[str, str]) -> dict[str, str]:
+def wait_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that make waiting threads release their core after a moment.
 
     OpenMP reads them when it is loaded, so set them before torch is imported. Empty if the user has set
     ``OMP_WAIT_POLICY``, ``GOMP_SPINCOUNT`` or ``KMP_BLOCKTIME``.
     """
-    ours = {"GOMP_SPINCOUNT": str(_SPINS), "KMP_BLOCKTIME": str(_AWAKE_MS)}
+    ours = {"GOMP_SPINCOUNT": str(_SPINS), "KMP_BLOCKTIME": str(_SPIN_MS)}
     return {} if any(name in environ for name in (*ours, "OMP_WAIT_POLICY")) else ours
 
 

@@ -21,7 +21,7 @@ from cotswold.files import disk_errors, open_file
 from cotswold.host.child_process import Child
 from cotswold.host.cores import granted_cores
 from cotswold.host.fork_server_loop import NO_FILES, THREADS, send_request
-from cotswold.host.processes import LOST, Call, how
+from cotswold.host.processes import LOST, Call, exit_text
 from cotswold.host.self_fork import SelfFork
 
 START_SECONDS = 120.0
@@ -244,7 +244,7 @@ class ForkedProcess:
             elif "code" in told:
                 self._await_close()
                 self._code = told["code"]
-                self._why = how(told["code"]) + (f": {told['words']}" if told["words"] else "")
+                self._why = exit_text(told["code"]) + (f": {told['words']}" if told["words"] else "")
 
     def _await_close(self) -> None:
         """Wait until the server closes the pipe; from then on selectors always report the end."""
@@ -256,7 +256,7 @@ class ForkedProcess:
             if self.pid == 0 and code is None:
                 self._code, self._why = 1, NO_FILES
                 return
-            end = "ended" if code is None else how(code)
+            end = "ended" if code is None else exit_text(code)
             if sys.platform == "linux":
                 self._code, self._why = -signal.SIGKILL, f"was killed with the fork server, which {end}"
             else:  # only Linux kills the process then

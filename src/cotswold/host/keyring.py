@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cotswold.errors import UserError
-from cotswold.host.token import Token, read_tokens, tokens_in
+from cotswold.host.token import Token, load_tokens, read_tokens
 
 MOST_TOKENS = 8
 _TICK_NS = 1_000_000_000
@@ -49,7 +49,7 @@ class Keyring:
 
 
 class KeyringFile:
-    """The ring in the file at ``path``; UserError if the file is missing or invalid (as in `tokens_in`)."""
+    """The ring in the file at ``path``; UserError if the file is missing or invalid (as in `load_tokens`)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class KeyringFile:
     @classmethod
     def create(cls, path: Path) -> KeyringFile:
         """Create the file if it is missing, for the process that starts a cluster, then read it."""
-        tokens_in(path)
+        load_tokens(path)
         return cls(path)
 
     def refresh(self) -> Keyring:

@@ -41,8 +41,8 @@ def require_memory(
         )
 
 
-def keep_freed_bytes(most: int = 512 << 20) -> None:
-    """Let glibc keep up to ``most`` bytes of freed memory for the next maps.
+def keep_freed_bytes(limit_bytes: int = 512 << 20) -> None:
+    """Let glibc keep up to ``limit_bytes`` bytes of freed memory for the next maps.
 
     By default glibc returns maps to the kernel after every step and gets them back page by page, which costs
     a fifth of a step on small maps. No effect with other C libraries.
@@ -51,8 +51,8 @@ def keep_freed_bytes(most: int = 512 << 20) -> None:
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, most)
-        mallopt(_MMAP_THRESHOLD, most)
+        mallopt(_TRIM_THRESHOLD, limit_bytes)
+        mallopt(_MMAP_THRESHOLD, limit_bytes)
 
 
 def _meminfo(root: Path) -> int | None:

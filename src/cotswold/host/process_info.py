@@ -39,11 +39,11 @@ def process_identity() -> str:
     return f"{host} {pid} {fields[_STARTED]}" if host and fields else ""
 
 
-def kill_by_identity(who: str) -> None:
+def kill_by_identity(identity: str) -> None:
     """Kill a process by its identity, also a stopped one, if it is on this host and still the same."""
-    if not who:
+    if not identity:
         return
-    host, pid, started = who.split()
+    host, pid, started = identity.split()
     fields = _stat_fields(int(pid))
     if fields and _host_identity() == host and fields[_STARTED] == started:
         try:

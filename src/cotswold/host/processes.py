@@ -127,7 +127,7 @@ class Processes(Protocol):
         ...
 
 
-def how(code: int) -> str:
+def exit_text(code: int) -> str:
     """Describe how a process ended."""
     if code == LOST:
         return "was lost, and may still run"

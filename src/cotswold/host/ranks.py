@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from cotswold import errors
 from cotswold.errors import CotswoldError, MachineError
 
-_SHOWN = 3
+_MAX_NAMED = 3
 """Maximum number of messages, and of ranks per message, in an error; the rest is counted."""
 
 
@@ -87,15 +87,17 @@ def _combine_messages(messages: dict[int, str], size: int) -> str:
         alike.setdefault(message, []).append(rank)
     if [*alike.values()] == [[*range(size)]]:
         return next(iter(alike))
-    shown = [f"{_format_ranks(who)}: {message}" for message, who in list(alike.items())[:_SHOWN]]
-    more = [f"{len(alike) - _SHOWN} more messages"] if len(alike) > _SHOWN else []
+    shown = [f"{_format_ranks(who)}: {message}" for message, who in list(alike.items())[:_MAX_NAMED]]
+    more = [f"{len(alike) - _MAX_NAMED} more messages"] if len(alike) > _MAX_NAMED else []
     return "; ".join(shown + more)
 
 
-def _format_ranks(who: list[int]) -> str:
-    if len(who) > _SHOWN:
-        return f"ranks {', '.join(map(str, who[:_SHOWN]))} and {len(who) - _SHOWN} more"
-    return f"rank {who[0]}" if len(who) == 1 else f"ranks {', '.join(map(str, who[:-1]))} and {who[-1]}"
+def _format_ranks(ranks: list[int]) -> str:
+    if len(ranks) > _MAX_NAMED:
+        return f"ranks {', '.join(map(str, ranks[:_MAX_NAMED]))} and {len(ranks) - _MAX_NAMED} more"
+    return (
+        f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+    )
 
 
 def _describe(failure: BaseException) -> tuple[str, str]:

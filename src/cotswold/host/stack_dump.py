@@ -34,7 +34,7 @@ def dump_on_signal(descriptor: int) -> None:
 
 
 @contextmanager
-def dump_stacks_into(path: Path) -> Iterator[None]:
+def stack_dumps_to(path: Path) -> Iterator[None]:
     """Make this process write its stacks into a file, for a `with` block; an empty file is removed.
 
     A process that handles the signal itself is left alone.
@@ -82,15 +82,15 @@ def describe_state(process: int) -> str:
     return _STATES.get(process_state(process), "")
 
 
-def request_dumps(process: int, own: Path, logs: Path) -> list[StackDump]:
-    """Make a process that writes into ``own``, and all its descendants, write their stacks.
+def request_dumps(process: int, own_path: Path, logs: Path) -> list[StackDump]:
+    """Make a process that writes into ``own_path``, and all its descendants, write their stacks.
 
     The descendants print into files of the folder ``logs``. Processes that print elsewhere, or have no
     handler, are left alone. Raises PermissionError for a process of another user.
     """
     files: dict[Path, list[int]] = {}
     for each in process_tree(process):
-        place = own if each == process else _output_file(each)
+        place = own_path if each == process else _output_file(each)
         if place is not None and place.parent == logs.resolve() and _handles_signal(each):
             files.setdefault(place, []).append(each)
     before = {place: _size(place) for place in files}
@@ -101,15 +101,15 @@ def request_dumps(process: int, own: Path, logs: Path) -> list[StackDump]:
     return [_read_dump(place, processes, before[place]) for place, processes in files.items()]
 
 
-def _read_dump(place: Path, processes: Sequence[int], before: int) -> StackDump:
+def _read_dump(path: Path, processes: Sequence[int], before: int) -> StackDump:
     states = tuple(f"process {each} {said}" for each in processes if (said := describe_state(each)))
     try:
-        with open_reading(place) as file:
+        with open_reading(path) as file:
             file.seek(before)
             text = file.read(_BYTES_MAX).decode(errors="replace")
     except OSError:
         text = ""
-    return StackDump(place.stem, tuple(processes), text, states)
+    return StackDump(path.stem, tuple(processes), text, states)
 
 
 def _await_dumps(before: dict[Path, int]) -> None:

@@ -36,7 +36,7 @@ CLUSTER_VARIABLE = "COTSWOLD_CLUSTER_TOKEN"
 _BYTES = 32
 _FORM = re.compile(r"[!-~]{32,1024}")
 _FILE_BYTES = 1 << 14
-_OTHERS = 0o077
+_OTHERS_MODE = 0o077
 
 
 @dataclass(frozen=True)
@@ -91,12 +91,12 @@ def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, VARIABLE: Token.new().text, POOL_VARIABLE: pool}
 
 
-def token_in(path: Path) -> Token:
-    """Return the first token in a file, as `tokens_in`."""
-    return tokens_in(path)[0]
+def read_token(path: Path) -> Token:
+    """Return the first token in a file, as `load_tokens`."""
+    return load_tokens(path)[0]
 
 
-def tokens_in(path: Path) -> tuple[Token, ...]:
+def load_tokens(path: Path) -> tuple[Token, ...]:
     """Read the tokens in the file at ``path``, one per line; create a missing file with a new token.
 
     A new file is readable by its user only. Raises UserError if the file is a symbolic link, belongs to
@@ -118,18 +118,18 @@ def tokens_in(path: Path) -> tuple[Token, ...]:
 
 
 def read_tokens(path: Path) -> tuple[Token, ...]:
-    """Read tokens as `tokens_in`, but raise FileNotFoundError if there is no file."""
+    """Read tokens as `load_tokens`, but raise FileNotFoundError if there is no file."""
     try:
         file = open_file(path, os.O_RDONLY)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise _refused(path, f"cannot be read: {error.strerror}") from error
+        raise _token_error(path, f"cannot be read: {error.strerror}") from error
     with os.fdopen(file, "rb") as stream:
         found = os.fstat(file)
         if found.st_uid != os.geteuid():
-            raise _refused(path, "belongs to another user")
-        if found.st_mode & _OTHERS:
+            raise _token_error(path, "belongs to another user")
+        if found.st_mode & _OTHERS_MODE:
             raise UserError(
                 f"the token file {path} can be read or written by other users; if only you know the secret "
                 f"in it: chmod 600 {shlex.quote(str(path))}"
@@ -155,7 +155,7 @@ def is_signed(key: bytes, signature: bytes, *parts: bytes) -> bool:
     return hmac.compare_digest(sign(key, *parts), signature)
 
 
-def _refused(path: Path, why: str) -> UserError:
+def _token_error(path: Path, why: str) -> UserError:
     return UserError(
         f"the token file {path} {why}; give a file that belongs to this user, or set {VARIABLE} to the same "
         "secret for all processes of the run"

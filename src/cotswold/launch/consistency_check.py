@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-_SHOWN = 60
+_MAX_CHARS = 60
 """Maximum number of characters shown of a value."""
 _NAMED = 8
 """Maximum number of ranks named in a sentence."""
@@ -46,4 +46,4 @@ def format_ranks(ranks: Sequence[int]) -> str:
 
 def _shorten(value: str) -> str:
     value = " ".join(value.split())
-    return value if len(value) <= _SHOWN else value[: _SHOWN - 1] + "…"
+    return value if len(value) <= _MAX_CHARS else value[: _MAX_CHARS - 1] + "…"

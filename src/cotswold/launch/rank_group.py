@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cotswold.errors import ANOTHER_RANK_EXIT
 from cotswold.host.process_info import is_stopped
-from cotswold.host.processes import Process, how
+from cotswold.host.processes import Process, exit_text
 from cotswold.launch.logs import Logs
 from cotswold.launch.signals import STOP_SIGNALS, SignalRequests, signals_to_forward
 
@@ -122,7 +122,7 @@ class RankGroup:
             code = None if rank in self._exit_codes else process.code()
             if code is not None:
                 self._exit_codes[rank] = code
-                self.logs.log_end(rank, how(code))
+                self.logs.log_end(rank, exit_text(code))
 
     def _failed_ranks(self) -> list[int]:
         """Return ranks that failed, in the order of their ends; stopping on request is no failure."""
@@ -165,7 +165,7 @@ class RankGroup:
         if rank is None:
             return
         code = self._exit_codes[rank]
-        sentence = f"rank {rank} {how(code)}"
+        sentence = f"rank {rank} {exit_text(code)}"
         if code == -signal.SIGKILL:
             if _oom_kills() > self._oom_kills:
                 sentence += ", by the kernel: out of memory"

@@ -91,7 +91,7 @@ def world_of(environ: Mapping[str, str], parent: int | None = None) -> World | N
     Raises:
         LaunchError: A variable is missing, or is no number.
     """
-    for read in (_own, _torchrun, _open_mpi):
+    for read in (_from_own_variables, _torchrun, _open_mpi):
         if (world := read(environ)) is not None:
             return world
     return _mpich(environ, os.getppid() if parent is None else parent) or _slurm(environ)
@@ -164,7 +164,7 @@ def derived_port(job: str) -> int:
     return _PORTS[zlib.crc32(job.encode()) % len(_PORTS)]
 
 
-def _own(environ: Mapping[str, str]) -> World | None:
+def _from_own_variables(environ: Mapping[str, str]) -> World | None:
     if "COTSWOLD_RANK" not in environ:
         return None
     listener, parent = environ.get("COTSWOLD_LISTENER"), environ.get("COTSWOLD_PARENT")
@@ -220,7 +220,7 @@ def _mpich(environ: Mapping[str, str], parent: int) -> World | None:
     if "PMI_RANK" not in environ or "PMI_SIZE" not in environ:
         return None
     size = _number(environ, "PMI_SIZE")
-    if _in_step(environ) and "MPI_LOCALRANKID" not in environ:
+    if _is_slurm_step(environ) and "MPI_LOCALRANKID" not in environ:
         return None  # srun --mpi=pmi2 sets both kinds of variables; Slurm's say more
     local_size = _number(environ, "MPI_LOCALNRANKS", default=1)
     slurm = environ.get("SLURM_JOB_ID")
@@ -239,11 +239,11 @@ def _mpich(environ: Mapping[str, str], parent: int) -> World | None:
 
 
 def _slurm(environ: Mapping[str, str]) -> World | None:
-    if not _in_step(environ):
+    if not _is_slurm_step(environ):
         return None
     # A step may have fewer tasks than its job.
     count = "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environ else "SLURM_NTASKS"
-    size, local_size = _number(environ, count), _tasks_here(environ)
+    size, local_size = _number(environ, count), _local_tasks(environ)
     parts = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
     job = ".".join(environ.get(part, "0") for part in parts)
     return World(
@@ -257,13 +257,13 @@ def _slurm(environ: Mapping[str, str]) -> World | None:
     )
 
 
-def _in_step(environ: Mapping[str, str]) -> bool:
+def _is_slurm_step(environ: Mapping[str, str]) -> bool:
     """True if srun started this process; batch scripts have SLURM_PROCID, too, but no step."""
     step = environ.get("SLURM_STEP_ID", environ.get("SLURM_STEPID", ""))
     return "SLURM_PROCID" in environ and step.isdigit() and int(step) < _SPECIAL_STEPS
 
 
-def _tasks_here(environ: Mapping[str, str]) -> int:
+def _local_tasks(environ: Mapping[str, str]) -> int:
     """Number of the step's tasks on this host, from "4(x2),3" and the host's number (default: 1)."""
     counts: list[int] = []
     given = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or "1"

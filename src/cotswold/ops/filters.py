@@ -15,7 +15,7 @@ from cotswold.geometry import BlockLocal, Box
 from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import accumulation_dtype, name_of, pointer_of
 from cotswold.ops.reverse_mode import apply, differentiate, refuse_forward_mode
-from cotswold.ops.updates import Update, apply_pushes
+from cotswold.ops.updates import UpdateRule, apply_pushes
 
 _LOCAL_DIMS = 5
 
@@ -60,7 +60,7 @@ def scale_rows_to_norm_1(rows: Tensor) -> None:
     flat = rows.view(-1)
     if flat.numel() == 0:
         return
-    apply_pushes(Update("add", columns=flat.numel() // max(1, len(rows)), unit_norm=True), flat, None, [])
+    apply_pushes(UpdateRule("add", columns=flat.numel() // max(1, len(rows)), unit_norm=True), flat, None, [])
 
 
 def _plain_norms(filters: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from cotswold.kernels.available import fallback_to_torch, has_cpu_kernel
 from cotswold.kernels.operands import name_of
 
 if TYPE_CHECKING:
-    from cotswold.kernels.updates import Block, Shard
+    from cotswold.kernels.updates import BlockKind, ShardKind
 
 BLOCK = 1 << 14
 """Elements that torch processes at a time: with their state they stay in the second-level cache."""
@@ -43,7 +43,7 @@ class Queue(NamedTuple):
     from it.
     """
 
-    update: Update
+    update: UpdateRule
     weights: Array
     optimizer_state: Array | None
     factors: Sequence[float]
@@ -52,7 +52,7 @@ class Queue(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Update:
+class UpdateRule:
     """The rule by which a push p with factor f changes weights w and the optimizer state.
 
     `add`: w ← w + f·p. `momentum`: v ← c·v − f·p, w ← w + v. `adagrad`: a ← a + p², w ← w − f·p/(√a + c).
@@ -68,7 +68,7 @@ class Update:
 
 
 @fallback_to_torch
-def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def apply_pushes(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
     All vectors are flat and of one dtype; `optimizer_state` is None for `add`. The bits are those of one push
@@ -92,11 +92,11 @@ def apply_pushes(update: Update, weights: Tensor, kept: Tensor | None, pushes: S
 
 
 @lru_cache(maxsize=256)
-def _shard(update: Update, size: int, dtype: torch.dtype) -> Shard:
+def _shard(update: UpdateRule, size: int, dtype: torch.dtype) -> ShardKind:
     from cotswold.kernels import updates
 
     columns = update.columns if update.unit_norm else 1
-    return updates.Shard(update.kind, size, name_of(dtype), update.constant, columns, update.unit_norm)
+    return updates.ShardKind(update.kind, size, name_of(dtype), update.constant, columns, update.unit_norm)
 
 
 @fallback_to_torch
@@ -143,7 +143,9 @@ def _addresses(vectors: Sequence[Array]) -> list[int]:
 
 
 @fallback_to_torch
-def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]) -> None:
+def apply_factors(
+    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]
+) -> None:
     """`apply_pushes` of products of factors, without forming any product in memory.
 
     The gradient of a push is errorsᵀ · activations. ``update.columns`` is the number of columns of the
@@ -172,14 +174,14 @@ def apply_factors(update: Update, weights: Tensor, kept: Tensor | None, pushes: 
 
 
 @lru_cache(maxsize=256)
-def _block(update: Update, rows: int, dtype: torch.dtype) -> Block:
+def _block(update: UpdateRule, rows: int, dtype: torch.dtype) -> BlockKind:
     from cotswold.kernels import updates
 
     dtype_name, unit_norm = name_of(dtype), update.unit_norm
-    return updates.Block(update.kind, rows, update.columns, dtype_name, update.constant, unit_norm)
+    return updates.BlockKind(update.kind, rows, update.columns, dtype_name, update.constant, unit_norm)
 
 
-def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def _check(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
     _check_update(update, weights.numel(), has_kept=kept is not None)
     for values in [*(values for _, values in pushes), *([] if kept is None else [kept])]:
         if values.shape != weights.shape or values.dtype != weights.dtype:
@@ -189,7 +191,7 @@ def _check(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequenc
             )
 
 
-def _check_update(update: Update, size: int, *, has_kept: bool) -> None:
+def _check_update(update: UpdateRule, size: int, *, has_kept: bool) -> None:
     if has_kept == (update.kind == "add"):
         raise ValueError(f"{update.kind} with{'' if has_kept else 'out'} optimizer state")
     if update.unit_norm and (update.columns < 1 or size % update.columns):
@@ -211,7 +213,9 @@ def _check_queue(queue: Queue, first: Queue) -> None:
             )
 
 
-def _apply_with_torch(update: Update, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def _apply_with_torch(
+    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]
+) -> None:
     for first in range(0, weights.numel(), BLOCK):
         block = slice(first, first + BLOCK)
         beside = weights[:0] if kept is None else kept[block]
@@ -221,7 +225,7 @@ def _apply_with_torch(update: Update, weights: Tensor, kept: Tensor | None, push
         _scale_to_one(weights.view(-1, update.columns))
 
 
-def _apply_rule(update: Update, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
+def _apply_rule(update: UpdateRule, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
     if update.kind == "add":
         weights.add_(push, alpha=factor)
     elif update.kind == "momentum":

@@ -15,7 +15,7 @@ from cotswold.processes.process_group import ProcessGroup
 from cotswold.shards.core.membership import Member
 from cotswold.shards.runtime.chunked_read import ChunkedRead
 from cotswold.transport import Lost, Ready
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
@@ -38,15 +38,15 @@ class CoordinatorLoop(ABC):
     tick_seconds = _TICK_SECONDS
     """Seconds between two calls of `_tick`."""
 
-    def __init__(self, post: Messenger, staff: ProcessGroup, on_event: OnEvent) -> None:
-        self.post, self.staff, self._on_event = post, staff, on_event
-        self._others: list[Callable[[AnyMessage], None]] = []
+    def __init__(self, messenger: Messenger, process_group: ProcessGroup, on_event: OnEvent) -> None:
+        self.messenger, self.process_group, self._on_event = messenger, process_group, on_event
+        self._handlers: list[Callable[[AnyMessage], None]] = []
         self._ticked = 0.0
-        self._cut: dict[str, tuple[float, str]] = {}
+        self._disconnected: dict[str, tuple[float, str]] = {}
         """Peers whose connections ended while their processes seem to run: the time, and the reason."""
-        self._given_up: set[str] = set()
+        self._abandoned: set[str] = set()
         """Lost peers whose processes never exited, and servers that do not answer."""
-        self._ends: dict[str, str] = {}
+        self._exit_reasons: dict[str, str] = {}
         """Reasons of the processes' exits."""
 
     @abstractmethod
@@ -76,13 +76,13 @@ class CoordinatorLoop(ABC):
         while not until():
             self.step(self.tick_seconds)
 
-    def hearing(self, hear: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
-        """Wait, and pass each message to ``hear`` as well."""
-        self._others.append(hear)
+    def handle_until(self, handler: Callable[[AnyMessage], None], until: Callable[[], bool]) -> None:
+        """Wait, and pass each message to ``handler`` as well."""
+        self._handlers.append(handler)
         try:
             self.wait(until)
         finally:
-            self._others.remove(hear)
+            self._handlers.remove(handler)
 
     def read(self, pieces: ChunkedRead, silent_seconds: float) -> None:
         """Receive until a vector is complete.
@@ -95,21 +95,21 @@ class CoordinatorLoop(ABC):
         def hear(message: AnyMessage) -> None:
             nonlocal heard
             owed = pieces.owing
-            sends = pieces.hear(message)
+            sends = pieces.on_message(message)
             if sends or pieces.owing != owed:
                 heard = time.monotonic()
             self.deliver(sends)
 
-        self.deliver(pieces.asking())
-        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.asking)
+        self.deliver(pieces.requests())
+        self.wait_for_servers(hear, lambda: pieces.owing, lambda: heard, silent_seconds, pieces.requests)
 
     def wait_for_servers(
         self,
-        hear: Callable[[AnyMessage], None],
+        handler: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
-        heard: Callable[[], float],
+        last_answer: Callable[[], float],
         silent_seconds: float,
-        again: Callable[[], Sequence[m.Send]],
+        unanswered_requests: Callable[[], Sequence[m.Send]],
     ) -> None:
         """Wait until no server owes an answer. Raises ClusterFailedError if a server is lost, or all are
         silent for ``silent_seconds``.
@@ -123,9 +123,9 @@ class CoordinatorLoop(ABC):
         """
 
         def is_silent() -> bool:
-            return time.monotonic() - heard() > silent_seconds
+            return time.monotonic() - last_answer() > silent_seconds
 
-        self.hearing(hear, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
+        self.handle_until(handler, lambda: bool(not owing() or self.lost_servers(owing()) or is_silent()))
         if lost := self.lost_servers(owing()):
             raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(owing())}")
         if silent := owing():
@@ -134,8 +134,8 @@ class CoordinatorLoop(ABC):
     def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for servers that run, but have not answered for ``seconds``."""
         is_one = len(servers) == 1
-        stopped = [name for name in servers if self.staff.is_stopped(name)]
-        known = ", ".join(f"{name} is stopped: process {self.staff.pid_of(name)}" for name in stopped)
+        stopped = [name for name in servers if self.process_group.is_stopped(name)]
+        known = ", ".join(f"{name} is stopped: process {self.process_group.pid_of(name)}" for name in stopped)
         return ClusterFailedError(
             f"{' and '.join(servers)} {'has' if is_one else 'have'} not answered for {seconds:g} s"
             f"{f' ({known})' if known else ''}, and the run needs the parameters that "
@@ -145,31 +145,31 @@ class CoordinatorLoop(ABC):
     def step(self, timeout: float) -> None:
         """Receive one message or event within ``timeout`` seconds, and do the work that is due."""
         is_late = time.monotonic() - self._ticked > _LATE_SECONDS
-        self._hear(timeout)
+        self._receive_event(timeout)
         if is_late:  # read queued messages first: no peer counts as silent because the loop was not running
             for _ in range(_BACKLOG):
-                if not self._hear(0.0):
+                if not self._receive_event(0.0):
                     break
         now = time.monotonic()
         if now - self._ticked >= self.tick_seconds:
             self._ticked = now
             self._tick(now)
 
-    def _hear(self, timeout: float) -> bool:
+    def _receive_event(self, timeout: float) -> bool:
         """Receive one event; return False if there was none."""
-        event = self.post.receive(timeout)
+        event = self.messenger.receive(timeout)
         match event:
             case Received(sender, said):
                 message = self._normalize(said)
-                for hear in self._others:
+                for hear in self._handlers:
                     hear(message)
                 self._on_message(sender, message)
             case PeerMoved(peer):
                 self._on_primary_changed(peer)
             case Ready(descriptor):
-                self._ended(descriptor)
-            case Lost(peer, why) if self.staff.is_watched(peer):
-                self._cut.setdefault(peer, (time.monotonic(), why))
+                self._on_descriptor_ready(descriptor)
+            case Lost(peer, why) if self.process_group.is_watched(peer):
+                self._disconnected.setdefault(peer, (time.monotonic(), why))
             case Lost(peer, why):
                 self._on_client_disconnect(peer, why)
             case _:
@@ -178,53 +178,57 @@ class CoordinatorLoop(ABC):
 
     def deliver(self, sends: Sequence[m.Send]) -> None:
         """Send the messages of a state machine."""
-        self.post.deliver(sends)
+        self.messenger.deliver(sends)
 
     def _end(self, members: Iterable[Member], servers: Sequence[str]) -> None:
         """Dismiss all members, and end their processes."""
         for member in members:
-            self.post.send(member.name, m.Shutdown(member.session))
+            self.messenger.send(member.name, m.Shutdown(member.session))
         for server in servers:
-            self.post.send(server, Stop())
-        self.post.endpoint.flush(0.5)
-        self.staff.close()
-        self.post.endpoint.close(0.0)
+            self.messenger.send(server, StopProcess())
+        self.messenger.endpoint.flush(0.5)
+        self.process_group.close()
+        self.messenger.endpoint.close(0.0)
 
     def end(self, name: str, why: str) -> None:
         """Kill a process that is no worker; ``why`` is the reason, in words that follow its name."""
-        self.staff.end(name)
+        self.process_group.end(name)
         self._report_exit(name, why)
 
     def lost_servers(self, servers: Sequence[str]) -> str:
         """Servers that no longer run, in words; empty if all run."""
-        gone = [name for name in servers if name in self._given_up or not self.staff.is_watched(name)]
+        gone = [
+            name for name in servers if name in self._abandoned or not self.process_group.is_watched(name)
+        ]
         return " and ".join(gone)
 
     def exit_reason(self, name: str) -> str:
         """The reason why a process is missing, in words that follow its name."""
-        return self._ends.get(name, "does not run")
+        return self._exit_reasons.get(name, "does not run")
 
     def exit_reasons(self, names: Sequence[str]) -> str:
         """The reasons of those that exited, in words that follow others; empty if none did."""
-        found = [f"{name} {self._ends[name]}" for name in names if name in self._ends]
+        found = [f"{name} {self._exit_reasons[name]}" for name in names if name in self._exit_reasons]
         return f" ({' and '.join(found)})" if found else ""
 
-    def _ended(self, descriptor: int) -> None:
-        ended = self.staff.ended(descriptor, time.monotonic())
+    def _on_descriptor_ready(self, descriptor: int) -> None:
+        ended = self.process_group.reap(descriptor, time.monotonic())
         if ended is not None:
-            self.staff.tick(time.monotonic())  # restarts at once
+            self.process_group.tick(time.monotonic())  # restarts at once
             self._report_exit(ended.name, ended.why, ended.code)
             self.deliver(self._on_process_exit(ended.name, ended.why, time.monotonic()))
 
     def _report_exit(self, name: str, why: str, code: int | None = None) -> None:
-        self._ends[name] = why
+        self._exit_reasons[name] = why
         known = {} if code is None else {"exit_code": code}
         self._on_event("exited", {"name": name, "reason": why, **known})
 
-    def _give_up_lost(self, now: float) -> None:
+    def _abandon_lost(self, now: float) -> None:
         """Report peers that were lost but never exited: their network link was cut."""
-        for name in [name for name, (since, _) in self._cut.items() if now - since > _END_SECONDS]:
-            _, why = self._cut.pop(name)
-            if self.staff.is_watched(name):
-                self._given_up.add(name)
-                self.deliver(self._on_process_exit(name, f"{self.staff.machine_of(name)}: {why}", now))
+        for name in [name for name, (since, _) in self._disconnected.items() if now - since > _END_SECONDS]:
+            _, why = self._disconnected.pop(name)
+            if self.process_group.is_watched(name):
+                self._abandoned.add(name)
+                self.deliver(
+                    self._on_process_exit(name, f"{self.process_group.machine_of(name)}: {why}", now)
+                )

@@ -50,7 +50,9 @@ class EndpointSettings:
         return () if self.ports is None else range(self.ports[0], self.ports[1] + 1)
 
 
-def open_endpoint(name: str, reach: EndpointSettings, token: Token | Keyring | None = None) -> Endpoint:
+def open_endpoint(
+    name: str, endpoint_settings: EndpointSettings, token: Token | Keyring | None = None
+) -> Endpoint:
     """Create the endpoint of the process called ``name``, with this token or the one in the environment.
 
     Raises UserError without a token, MachineError if the coordinator's host cannot be reached.
@@ -61,12 +63,12 @@ def open_endpoint(name: str, reach: EndpointSettings, token: Token | Keyring | N
     return Endpoint(
         token,
         name,
-        host=reach.at or local_address(reach.towards),
-        ports=reach.one_of_ports,
-        encrypt=reach.encrypt,
-        mode=reach.mode,
-        lost_seconds=reach.lost_seconds,
-        apart=reach.apart,
+        host=endpoint_settings.at or local_address(endpoint_settings.towards),
+        ports=endpoint_settings.one_of_ports,
+        encrypt=endpoint_settings.encrypt,
+        mode=endpoint_settings.mode,
+        lost_seconds=endpoint_settings.lost_seconds,
+        apart=endpoint_settings.apart,
     )
 
 

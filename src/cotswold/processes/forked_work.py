@@ -14,7 +14,7 @@ from cotswold.errors import UserError
 from cotswold.host import ForkServer
 
 
-def live_processes(given: Mapping[str, object]) -> ForkServer:
+def fork_server_of_work(given: Mapping[str, object]) -> ForkServer:
     """Fork processes that find ``given`` by `host.inherited`, in its present state; each uses one thread.
 
     torch's threads do not survive a fork: a process that uses several hangs. Raises UserError if CUDA is
@@ -26,8 +26,8 @@ def live_processes(given: Mapping[str, object]) -> ForkServer:
             "moved to a device, or give a function that creates module and data set, as 'module:function'"
         )
     import_module("torch._dynamo")  # each process needs it at its start: import it once, before the fork
-    return ForkServer.of_this_process(given, prepare=_one_thread)
+    return ForkServer.of_this_process(given, prepare=_use_one_thread)
 
 
-def _one_thread() -> None:
+def _use_one_thread() -> None:
     torch.set_num_threads(1)

@@ -22,36 +22,38 @@ from cotswold.shards.runtime.work import FedWork, SharedWork
 class WorkerHangDetector:
     """Checks the steps of one thread, and of the processes that compute them with it."""
 
-    def __init__(self, name: str, working: WorkerThread, work: object, silent_seconds: float) -> None:
+    def __init__(self, name: str, worker_thread: WorkerThread, work: object, silent_seconds: float) -> None:
         """``name`` is this process's name; a step that makes no progress for ``silent_seconds`` hangs."""
-        self._name, self._working = name, working
+        self._name, self._worker_thread = name, worker_thread
         self._led = work if isinstance(work, SharedWork) else None
-        self._fed = work if isinstance(work, FedWork) else None
-        self._standstill = HangDetector(silent_seconds)
-        self._looked = float("-inf")
+        self._fed_work = work if isinstance(work, FedWork) else None
+        self._detector = HangDetector(silent_seconds)
+        self._checked_at = float("-inf")
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """Check for a hang; call a few times a second from the thread that does not compute. If a step
         hangs, raises MachineError, which names the process."""
-        if now - self._looked < self._standstill.pause_seconds:
+        if now - self._checked_at < self._detector.pause_seconds:
             return
-        self._looked = now
-        working = self._working
+        self._checked_at = now
+        worker_thread = self._worker_thread
         # the process that supplies its data is checked elsewhere
-        is_starved = self._fed is not None and self._fed.is_starved
-        still = self._standstill.check(None if is_starved else working.step, working.ended, self._see, now)
+        is_starved = self._fed_work is not None and self._fed_work.is_starved
+        still = self._detector.check(
+            None if is_starved else worker_thread.step, worker_thread.steps_ended, self._activity, now
+        )
         if still is not None:
-            raise MachineError(self._said(still))
+            raise MachineError(self._text(still))
 
-    def _see(self) -> Mapping[int, ProcessActivity]:
+    def _activity(self) -> Mapping[int, ProcessActivity]:
         """Activity of all computing processes; empty if one of them runs and cannot be inspected."""
-        own, others = thread_activity(self._working.number), descendant_activity()
+        own, others = thread_activity(self._worker_thread.number), descendant_activity()
         led = () if self._led is None else self._led.processes
         if own is None or any(each.pid not in others and process_state(each.pid) for each in led):
             return {}
         return {os.getpid(): own, **others}
 
-    def _said(self, still: Hang) -> str:
+    def _text(self, still: Hang) -> str:
         where, end = f"for {still.seconds:.3g} s in the middle of a step", ""
         if self._led is not None:
             end = f", and the processes of {self._name} end together"
@@ -64,16 +66,16 @@ class WorkerHangDetector:
 
     def _stopped(self, processes: Sequence[int]) -> str:
         names = {} if self._led is None else {each.pid: each.name for each in self._led.processes}
-        who = [self._called(each, names.get(each, "a process")) for each in processes]
+        who = [self._process_text(each, names.get(each, "a process")) for each in processes]
         return f"{' and '.join(who)} {'has' if len(who) == 1 else 'have'}"
 
     def _hanging(self) -> str:
         """The processes that may be hanging."""
         led = self._led
-        who = [] if led is None else [self._called(each.pid, each.name) for each in led.owing]
+        who = [] if led is None else [self._process_text(each.pid, each.name) for each in led.owing]
         if led is None or not who:
             return self._name
         return " or ".join([*who, *([] if led.is_awaiting else [f"{self._name} itself"])])
 
-    def _called(self, process: int, name: str) -> str:
+    def _process_text(self, process: int, name: str) -> str:
         return f"{name} of {self._name} (process {process})"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PATIENCE_SECONDS = 0.2
-_MOST_SECONDS = 10.0
-_WELL_SECONDS = 10.0
+_FIRST_DELAY_SECONDS = 0.2
+_MAX_DELAY_SECONDS = 10.0
+_HEALTHY_SECONDS = 10.0
 """Seconds of life after which a process restarts at once."""
 
 
@@ -28,27 +28,29 @@ class RestartBackoff:
     30.0
     """
 
-    began: float
-    ends: int = 0
+    started_at: float
+    exits: int = 0
     """Early exits in a row."""
-    due: float | None = None
+    restart_at: float | None = None
     """Time of the next start; None while the process runs."""
 
-    def started(self, now: float) -> None:
+    def record_start(self, now: float) -> None:
         """Note that the process runs."""
-        self.began, self.due = now, None
+        self.started_at, self.restart_at = now, None
 
     def failed(self, now: float) -> None:
         """Note that the process could not be started."""
-        self.began = now
-        self.ended(now)
+        self.started_at = now
+        self.record_exit(now)
 
-    def ended(self, now: float) -> None:
+    def record_exit(self, now: float) -> None:
         """Note that the process exited."""
-        self.ends = self.ends + 1 if now - self.began < _WELL_SECONDS else 0
-        wait = 0.0 if self.ends < 2 else min(_MOST_SECONDS, _PATIENCE_SECONDS * 2 ** (self.ends - 2))
-        self.due = now + wait
+        self.exits = self.exits + 1 if now - self.started_at < _HEALTHY_SECONDS else 0
+        wait = (
+            0.0 if self.exits < 2 else min(_MAX_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2 ** (self.exits - 2))
+        )
+        self.restart_at = now + wait
 
-    def is_due(self, now: float) -> bool:
+    def is_restart_due(self, now: float) -> bool:
         """True if the next start is due."""
-        return self.due is not None and self.due <= now
+        return self.restart_at is not None and self.restart_at <= now

@@ -33,7 +33,7 @@ class ShutdownNotice:
         """Environment variables that processes on this machine must inherit."""
         return {VARIABLE: str(self._folder / "notice")}
 
-    def give(self, seconds: float, hurry: socket.socket) -> None:
+    def send(self, seconds: float, hurry: socket.socket) -> None:
         """Give notice, and wait until all processes are done, for at most ``seconds``, or until ``hurry``
         is readable."""
         deadline = time.monotonic() + seconds

@@ -15,8 +15,8 @@ from cotswold.errors import MachineError
 from cotswold.transport import Endpoint
 from cotswold.transport.token_rotation import TokenRotation
 
-_OVER_SECONDS = 3.0
-_CALM_SECONDS = 1.0
+_CLOSED_SECONDS = 3.0
+_QUIET_SECONDS = 1.0
 
 
 @dataclass
@@ -29,24 +29,24 @@ class SupervisorLink:
     _last: float = float("-inf")
 
     @property
-    def to_call(self) -> str:
+    def reconnect_address(self) -> str:
         """Address that is called repeatedly; empty if it is called once."""
-        return self.address if self._may_be_made_anew else ""
+        return self.address if self._can_reconnect else ""
 
-    def lost(self, now: float) -> bool:
+    def on_lost(self, now: float) -> bool:
         """Note a loss of the connection, perhaps repeated; return True if the link is over."""
-        if not self._may_be_made_anew:
+        if not self._can_reconnect:
             return True
-        if now - self._last > _CALM_SECONDS:
+        if now - self._last > _QUIET_SECONDS:
             self._first = now
         self._last = now
-        return now - self._first > _OVER_SECONDS
+        return now - self._first > _CLOSED_SECONDS
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
         """Rotate tokens as `TokenRotation.tick` does; no effect if the endpoints' tokens are fixed."""
         return [] if self.tokens is None else self.tokens.tick(endpoints, now)
 
-    def over(self, name: str, why: str) -> MachineError:
+    def closed_error(self, name: str, why: str) -> MachineError:
         """The error with which the process called ``name`` ends after the link is over."""
         return MachineError(
             f"{name} lost its supervisor ({why}), and exits; resume the run, or start its host's "
@@ -54,5 +54,5 @@ class SupervisorLink:
         )
 
     @property
-    def _may_be_made_anew(self) -> bool:
+    def _can_reconnect(self) -> bool:
         return self.tokens is not None and self.tokens.may_change

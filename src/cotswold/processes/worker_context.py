@@ -29,17 +29,17 @@ def worker_context(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int,
     device: str = "cpu",
     place: int = 0,
-    make_post: Callable[[Endpoint], Messenger] = Messenger,
+    make_messenger: Callable[[Endpoint], Messenger] = Messenger,
 ) -> Iterator[tuple[object, Messenger]]:
     """Create the work of ``work`` (``"module:function"``) and the messenger of the process called ``name``;
     both end with the block.
 
     Args:
-        reach: Fields of `EndpointSettings`. The token is in the environment.
+        endpoint_settings: Fields of `EndpointSettings`. The token is in the environment.
         device: Device, as for `select_device`; it becomes this thread's device.
         place: Place of the process, as for `select_device`.
         make_post: Create the messenger over the endpoint; its endpoint is closed with the block.
@@ -60,8 +60,8 @@ def worker_context(
             made.move_to(found)
         if isinstance(made, AbstractContextManager):  # work that owns resources, such as processes
             made = held.enter_context(made)
-        endpoint = held.enter_context(open_endpoint(name, EndpointSettings(**reach)))
+        endpoint = held.enter_context(open_endpoint(name, EndpointSettings(**endpoint_settings)))
         endpoint.connect(COORDINATOR, coordinator)
-        post = make_post(endpoint)
-        held.callback(post.endpoint.close)
-        yield made, post
+        messenger = make_messenger(endpoint)
+        held.callback(messenger.endpoint.close)
+        yield made, messenger

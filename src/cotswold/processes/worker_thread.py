@@ -23,11 +23,11 @@ class WorkerThread:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._told: deque[Job] = deque()
-        self._woken, self._wake = wake_pipe()
+        self._callbacks: deque[Job] = deque()
+        self._wake_reader, self._wake_writer = wake_pipe()
         self._is_busy = False
-        self._moved = time.monotonic()
-        self._ended = 0
+        self._progress_at = time.monotonic()
+        self._steps_ended = 0
         self._thread = threading.Thread(target=self._run, name="computing", daemon=True)
         self._thread.start()
 
@@ -37,44 +37,44 @@ class WorkerThread:
         return self._thread.native_id or 0
 
     @property
-    def moved_at(self) -> float:
+    def progress_at(self) -> float:
         """Monotonic time at which its last step began or ended."""
-        return self._moved
+        return self._progress_at
 
     @property
     def step(self) -> float | None:
         """Time at which the current step, or a job without steps, began; None while the thread is idle."""
-        return self._moved if self._is_busy else None
+        return self._progress_at if self._is_busy else None
 
     @property
-    def ended(self) -> int:
+    def steps_ended(self) -> int:
         """Number of steps that have ended, as jobs reported by `step_finished`."""
-        return self._ended
+        return self._steps_ended
 
     def step_finished(self) -> None:
         """Report that a step has ended and another may begin; called by jobs."""
-        self._ended, self._moved = self._ended + 1, time.monotonic()
+        self._steps_ended, self._progress_at = self._steps_ended + 1, time.monotonic()
 
     def fileno(self) -> int:
         """Becomes readable when `run_callbacks` has something to run."""
-        return self._woken
+        return self._wake_reader
 
     def submit(self, job: Job) -> None:
         """Queue a job after earlier ones; `run_callbacks` raises its exception."""
         self._jobs.put(job)
 
-    def call_in_main(self, what: Job) -> None:
+    def call_in_main(self, callback: Job) -> None:
         """Have the listening thread call a function; called by jobs."""
-        self._told.append(what)
+        self._callbacks.append(callback)
         with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
-            os.write(self._wake, b"!")
+            os.write(self._wake_writer, b"!")
 
     def run_callbacks(self) -> None:
         """Run the calls that jobs queued for the listening thread."""
         with suppress(BlockingIOError):
-            os.read(self._woken, 4096)
-        while self._told:
-            self._told.popleft()()
+            os.read(self._wake_reader, 4096)
+        while self._callbacks:
+            self._callbacks.popleft()()
 
     def close(self) -> None:
         """End the thread."""
@@ -82,14 +82,14 @@ class WorkerThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            self._moved, self._is_busy = time.monotonic(), True
+            self._progress_at, self._is_busy = time.monotonic(), True
             try:
                 job()
             except BaseException as error:
                 self._is_busy = False
                 self.call_in_main(lambda error=error: _raised(error))  # type: ignore[misc]  # mypy and defaults
                 return
-            self._moved, self._is_busy = time.monotonic(), False
+            self._progress_at, self._is_busy = time.monotonic(), False
             job = None  # drop the references of the finished job
 
 

@@ -32,8 +32,8 @@ from torch import Tensor
 from cotswold.optim.schedule import SampleSchedule, Schedule
 from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
-from cotswold.replicas.vectors import Vectors
-from cotswold.replicas.work import FactoringWork, Factors, ReplicaWork, SteppingWork
+from cotswold.replicas.vectors import VectorMemory
+from cotswold.replicas.work import FactoringWork, GradientFactors, ReplicaWork, SteppingWork
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import Layout
 from cotswold.shards.runtime.work import PortionSum
@@ -42,7 +42,7 @@ from cotswold.wire import Shard
 OwnSteps = Literal["none", "sgd", "pushed"]
 GROWS, GROWS_MOVING = 4, 32
 """Longest push while the previous one is unanswered, as a multiple of the usual steps."""
-Pushed = Mapping[tuple[str, str], int]
+PushedBytes = Mapping[tuple[str, str], int]
 """Bytes of the numbers that go to servers, by tensor and kind."""
 
 
@@ -72,22 +72,22 @@ class Accumulation:
         layout: Layout,
         own: OwnSteps,
         push_samples: int,
-        vectors: Vectors,
+        vectors: VectorMemory,
         beyond: int = 0,
     ) -> None:
         """``push_samples`` is the usual number of samples of a push, ``vectors`` accesses the parameters,
         ``beyond`` is as in `StepSettings`."""
         self._work, self._own, self._push_samples, self._beyond = work, own, push_samples, beyond
         self._vectors, self._parameters = vectors, work.parameters.detach()
-        self._sum, self._spare = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
+        self._sum, self._other_sum = torch.zeros_like(self._parameters), torch.zeros_like(self._parameters)
         self._gradient = torch.zeros_like(self._parameters) if own != "none" or beyond else None
-        self._kept = torch.zeros_like(self._parameters) if own == "pushed" else None
+        self._unpulled_change = torch.zeros_like(self._parameters) if own == "pushed" else None
         """Change of w by closed accumulations that are not in the newest pull."""
         self._pull: tuple[int, int] | None = None
         self._steps = self._samples = 0
         """Steps and samples since the last push."""
         self._shards: tuple[Shard, ...] = ()
-        self._laid: tuple[Shard, ...] = ()
+        self._work_shards: tuple[Shard, ...] = ()
         """The shards that the work knows."""
         self._rows = _Rows(layout)
 
@@ -97,19 +97,25 @@ class Accumulation:
 
     def begin(self, task: StepTask) -> None:
         """Write pulled shards into the parameters; afterwards nothing refers to their buffers."""
-        self._put(task, newest_of(task))
+        self._install(task, newest_of(task))
         task.installs.clear()
 
-    def _put(self, task: StepTask, newest: Mapping[int, object]) -> None:
+    def _install(self, task: StepTask, newest: Mapping[int, object]) -> None:
         """Write these shards, by number, into the parameters, and update the local steps."""
-        if self._kept is not None and task.pull != self._pull:
+        if self._unpulled_change is not None and task.pull != self._pull:
             self._pull = task.pull
-            assert task.behind in (0, 1), "at most one step was taken since the request"
-            if task.behind and self._vectors.is_finite(self._spare):
-                self._kept.copy_(self._spare)
+            assert task.missing_accumulations in (0, 1), "at most one step was taken since the request"
+            if task.missing_accumulations and self._vectors.is_finite(self._other_sum):
+                self._unpulled_change.copy_(self._other_sum)
             else:
-                self._kept.zero_()
-        own = [] if self._kept is None else [self._kept] if task.opens else [self._kept, self._sum]
+                self._unpulled_change.zero_()
+        own = (
+            []
+            if self._unpulled_change is None
+            else [self._unpulled_change]
+            if task.opens
+            else [self._unpulled_change, self._sum]
+        )
         moves = [each for each in own if self._vectors.is_finite(each)] if newest else []
         for place in self._written(newest):
             for each in moves:
@@ -151,12 +157,12 @@ class Accumulation:
     def _is_long(self) -> bool:
         return self._may_be_long and self._samples > self._push_samples
 
-    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
+    def close(self) -> tuple[Mapping[str, ServerUpdate], PushedBytes]:
         """The update for each server, in memory that stays valid until the next call."""
-        closed, self._sum, self._spare = self._sum, self._spare, self._sum
-        if self._kept is not None and self._vectors.is_finite(closed):
-            self._kept += closed
-        whole = self._vectors.give(closed)
+        closed, self._sum, self._other_sum = self._sum, self._other_sum, self._sum
+        if self._unpulled_change is not None and self._vectors.is_finite(closed):
+            self._unpulled_change += closed
+        whole = self._vectors.read(closed)
         factors = {} if self._factoring is None else self._factoring.take_factors()
         servers: dict[str, list[Shard]] = {}
         for shard in self._shards:
@@ -164,7 +170,7 @@ class Accumulation:
         pushed: dict[tuple[str, str], int] = {}
         parts = {}
         for server, shards in servers.items():
-            parts[server] = self._part(shards, whole, factors, pushed)
+            parts[server] = self._server_update(shards, whole, factors, pushed)
         return parts, pushed
 
     def _written(self, newest: Mapping[int, object]) -> Iterator[slice]:
@@ -173,7 +179,7 @@ class Accumulation:
         for number, buffer in newest.items():
             assert isinstance(buffer, bytes | bytearray | memoryview)
             place = slice(numbers[number].start, numbers[number].stop)
-            self._vectors.put(self._parameters[place], buffer)
+            self._vectors.write(self._parameters[place], buffer)
             yield place
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
@@ -187,15 +193,15 @@ class Accumulation:
 
     def _open(self, work: FactoringWork) -> None:
         work.take_factors()
-        if self._laid != self._shards:
-            self._laid = self._shards
-            work.lay(self._laid, self._push_samples)
+        if self._work_shards != self._shards:
+            self._work_shards = self._shards
+            work.lay(self._work_shards, self._push_samples)
 
-    def _part(
+    def _server_update(
         self,
         shards: Sequence[Shard],
         whole: Array,
-        factors: Mapping[str, Factors],
+        factors: Mapping[str, GradientFactors],
         pushed: dict[tuple[str, str], int],
     ) -> ServerUpdate:
         plain = "delta" if self._own == "pushed" else "gradient"

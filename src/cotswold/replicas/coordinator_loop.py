@@ -26,10 +26,10 @@ from cotswold.wire.lifecycle import ActivityReport, CountersRequest, ServerCount
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 _TICK_SECONDS = 0.02
-UNHEARD_SECONDS = 2.0
+SILENT_SERVER_SECONDS = 2.0
 """Seconds after which unanswering servers are named in the progress display."""
 _NAMED = 3
-_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
+_RECEIVED = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 class ReplicaCoordinator(CoordinatorLoop):
@@ -37,12 +37,14 @@ class ReplicaCoordinator(CoordinatorLoop):
 
     tick_seconds = _TICK_SECONDS
 
-    def __init__(self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent) -> None:
-        super().__init__(post, staff, on_event)
+    def __init__(
+        self, messenger: Messenger, process_group: ProcessGroup, machine: Dispatcher, on_event: OnEvent
+    ) -> None:
+        super().__init__(messenger, process_group, on_event)
         self.machine = machine
         self.learnt: list[StepMetrics] = []
         """Reports of steps since they were last taken."""
-        self.watching = ReplicaMonitor()
+        self.monitor = ReplicaMonitor()
         self.on_tick: Callable[[], None] = lambda: None
         """Called several times a second, also while waiting; it must not block."""
 
@@ -55,17 +57,17 @@ class ReplicaCoordinator(CoordinatorLoop):
     """True if the servers exist before and after the run."""
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         """The request for a server's counts."""
         return CountersRequest()
 
-    def hear_again(self, sender: str, message: AnyMessage) -> None:
+    def handle_again(self, sender: str, message: AnyMessage) -> None:
         """Handle a message that arrived during startup."""
         self._on_message(sender, message)
 
-    def listen(self, hear: Callable[[AnyMessage], None]) -> None:
-        """From now on, pass every message to ``hear`` as well."""
-        self._others.append(hear)
+    def add_handler(self, handler: Callable[[AnyMessage], None]) -> None:
+        """From now on, pass every message to ``handler`` as well."""
+        self._handlers.append(handler)
 
     def close(self) -> None:
         """Dismiss all members, and end their processes."""
@@ -73,26 +75,26 @@ class ReplicaCoordinator(CoordinatorLoop):
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, StepMetrics | ActivityReport) and message.name == sender:
-            self.watching.hear(message, time.monotonic())
+            self.monitor.on_message(message, time.monotonic())
         if isinstance(message, ServerCounters) and message.server == sender:
-            self.watching.hear(message, time.monotonic())
+            self.monitor.on_message(message, time.monotonic())
         elif isinstance(message, StepMetrics) and message.name == sender:
             self.learnt.append(message)
-            self.staff.mark_ready(sender)  # an exit before the first step counts as a failed start
-        elif isinstance(message, _HEARD):
+            self.process_group.mark_ready(sender)  # an exit before the first step counts as a failed start
+        elif isinstance(message, _RECEIVED):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
-            if self.machine.state is DispatcherState.OVER:  # from now on, replicas that ask are dismissed
-                self.staff.start_no_more()
+            if self.machine.state is DispatcherState.FINISHED:  # from now on, replicas that ask are dismissed
+                self.process_group.stop_restarts()
 
     @property
-    def servers_patience(self) -> float:
+    def server_timeout(self) -> float:
         """Seconds that servers may stay silent."""
         return self.machine.rules.silent_seconds
 
-    def unheard(self, now: float) -> str:
+    def silence_text(self, now: float) -> str:
         """The servers that do not answer, and for how long, in words; empty if all answer."""
-        silent = {name: self.watching.silent_seconds(name, now) for name in self.servers}
-        names = [name for name, seconds in silent.items() if seconds > UNHEARD_SECONDS]
+        silent = {name: self.monitor.silent_seconds(name, now) for name in self.servers}
+        names = [name for name, seconds in silent.items() if seconds > SILENT_SERVER_SECONDS]
         if not names:
             return ""
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -101,29 +103,33 @@ class ReplicaCoordinator(CoordinatorLoop):
         return f"{', '.join(names[:_NAMED])}{more} {have} said nothing for {seconds:.0f} s"
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        self.machine.ended(name, why)
-        self.watching.forget(name)
+        self.machine.on_exit(name, why)
+        self.monitor.forget(name)
         return []
 
     def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
+        self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
+        self.process_group.tick(now)
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
         for server in self.servers:
-            if self.watching.to_ask(server, now):
-                self.post.send(server, self.counting)
+            if self.monitor.should_request(server, now):
+                self.messenger.send(server, self.counters_request)
         self.on_tick()
         if lost := self.lost_servers(self.servers):
             raise ClusterFailedError(f"{lost} is lost{self.exit_reasons(self.servers)}")
-        if self.machine.trouble:
-            raise ClusterFailedError(f"{self.machine.trouble}")
-        seconds = self.servers_patience
+        if self.machine.failure:
+            raise ClusterFailedError(f"{self.machine.failure}")
+        seconds = self.server_timeout
         if silent := self.machine.silent_servers(now, seconds):
             raise self.unanswered(silent, seconds)
-        is_alone = self.staff.cannot_recover and not len(self.machine.members)
-        if is_alone and self.machine.state is not DispatcherState.OVER:
-            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+        is_alone = self.process_group.cannot_recover and not len(self.machine.members)
+        if is_alone and self.machine.state is not DispatcherState.FINISHED:
+            last = (
+                f"; the last of them: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(f"every replica has exited{last}")

@@ -37,7 +37,7 @@ class EvaluatorError(ResumableError):
 
 @dataclass(frozen=True)
 class EvaluatorTask:
-    """Function and arguments that create an evaluator's work, a `JudgeWork`, as for replicas."""
+    """Function and arguments that create an evaluator's work, a `EvaluationWork`, as for replicas."""
 
     work: str
     arguments: Mapping[str, object]
@@ -60,138 +60,141 @@ class EvaluatorStatus:
     """Seconds since its last message."""
 
 
-class Evaluator:
+class EvaluatorHandle:
     """Sends evaluations to a process ``evaluator-1``, and to its successors."""
 
     def __init__(
         self,
-        conversation: ReplicaCoordinator,
+        coordinator: ReplicaCoordinator,
         call_of: Callable[[str], Call],
         shards: Sequence[m.Shard],
         dtype: str,
     ) -> None:
-        self._conversation, self._call_of = conversation, call_of
-        machine = conversation.machine
-        self._blank = Evaluate(0, machine.rules.run, tuple(shards), machine.servers, dtype)
+        self._coordinator, self._call_of = coordinator, call_of
+        machine = coordinator.machine
+        self._template = Evaluate(0, machine.rules.run, tuple(shards), machine.servers, dtype)
         self._name = ""
         self._started = self._failed_starts = 0
-        self._heard = self._since = 0.0
+        self._last_message = self._since = 0.0
         self._number = 0
         """Number of the newest evaluation."""
         self._has_said = False
         """True if the present process has sent a message."""
-        self._asked: Evaluate | None = None
+        self._request: Evaluate | None = None
         self._is_sent = False
-        self._judged: EvaluateReply | None = None
-        self._given: Tensor | None = None
-        conversation.listen(self._hear)
+        self._reply: EvaluateReply | None = None
+        self._parameters: Tensor | None = None
+        coordinator.add_handler(self._on_message)
         self._start()
 
     @property
     def is_busy(self) -> bool:
         """True while an evaluation is in progress, or its result was not taken."""
-        return self._asked is not None
+        return self._request is not None
 
     def begin(self, number: int, parameters: Tensor | None = None) -> None:
         """Start an evaluation of parameters (default: those on the servers); ``number`` is the samples
         counted in them."""
         assert not self.is_busy, "one evaluation at a time"
         buffers = () if parameters is None else (raw(parameters.numpy()),)
-        self._asked, self._is_sent = replace(self._blank, number=number, buffers=buffers), False
+        self._request, self._is_sent = replace(self._template, number=number, buffers=buffers), False
         self._number, self._since = number, time.monotonic()
         self._send()
 
-    def take(self) -> EvaluateReply | None:
+    def take_result(self) -> EvaluateReply | None:
         """Return the result, once; None if there is none yet. Raises EvaluatorError if no evaluator is
         running."""
-        judged, self._judged = self._judged, None
+        judged, self._reply = self._reply, None
         if judged is not None:
-            self._asked, self._since = None, time.monotonic()
+            self._request, self._since = None, time.monotonic()
             return judged
-        self._look_after()
+        self._check_process()
         return None
 
     def wait(self) -> EvaluateReply | None:
-        """Wait for the evaluation in progress; None if there is none. Raises as `take`."""
+        """Wait for the evaluation in progress; None if there is none. Raises as `take_result`."""
         found: list[EvaluateReply] = []
 
         def is_done() -> bool:
-            found.extend(filter(None, [self.take()]))
+            found.extend(filter(None, [self.take_result()]))
             return not self.is_busy
 
-        self._conversation.wait(is_done)
+        self._coordinator.wait(is_done)
         return found[0] if found else None
 
     def parameters(self) -> Tensor | None:
         """The parameters that it evaluated last; None if its process has exited since, or is silent."""
-        self._given, name = None, self._name
-        if not self._conversation.post.send(name, GetParameters()):
+        self._parameters, name = None, self._name
+        if not self._coordinator.messenger.send(name, GetParameters()):
             return None
-        staff, seconds = self._conversation.staff, self._conversation.machine.rules.silent_seconds
+        process_group, seconds = (
+            self._coordinator.process_group,
+            self._coordinator.machine.rules.silent_seconds,
+        )
 
         def is_done() -> bool:
-            is_silent = time.monotonic() - self._heard > seconds
-            return self._given is not None or not staff.is_watched(name) or is_silent
+            is_silent = time.monotonic() - self._last_message > seconds
+            return self._parameters is not None or not process_group.is_watched(name) or is_silent
 
-        self._conversation.wait(is_done)
-        return self._given
+        self._coordinator.wait(is_done)
+        return self._parameters
 
     def status(self) -> EvaluatorStatus:
         """The present status."""
-        staff, now = self._conversation.staff, time.monotonic()
+        process_group, now = self._coordinator.process_group, time.monotonic()
         activity = "starting" if not self._has_said else "evaluating" if self.is_busy else "idle"
-        pid = staff.pid_of(self._name) if staff.is_watched(self._name) else 0
+        pid = process_group.pid_of(self._name) if process_group.is_watched(self._name) else 0
         return EvaluatorStatus(
-            *(self._name, staff.machine_of(self._name), pid, activity, self._number),
+            *(self._name, process_group.machine_of(self._name), pid, activity, self._number),
             activity_seconds=now - self._since,
-            silent_seconds=now - self._heard,
+            silent_seconds=now - self._last_message,
         )
 
     @property
     def _patience(self) -> float:
         """Seconds that it may be silent."""
-        seconds = self._conversation.machine.rules.silent_seconds
+        seconds = self._coordinator.machine.rules.silent_seconds
         return seconds if self._has_said else max(seconds, _START_SECONDS)
 
     @property
     def _is_silent(self) -> bool:
-        return time.monotonic() - self._heard > self._patience
+        return time.monotonic() - self._last_message > self._patience
 
     def _start(self) -> None:
         self._started, self._has_said = self._started + 1, False
         self._name, self._is_sent = f"evaluator-{self._started}", False
-        self._heard = self._since = time.monotonic()
-        self._conversation.staff.start(self._call_of(self._name))
+        self._last_message = self._since = time.monotonic()
+        self._coordinator.process_group.start(self._call_of(self._name))
 
     def _send(self) -> None:
         """Send the request if the evaluator is connected; otherwise its first message triggers it."""
-        if self._asked is not None and not self._is_sent:
-            self._is_sent = self._conversation.post.send(self._name, self._asked)
+        if self._request is not None and not self._is_sent:
+            self._is_sent = self._coordinator.messenger.send(self._name, self._request)
 
-    def _hear(self, message: AnyMessage) -> None:
+    def _on_message(self, message: AnyMessage) -> None:
         match message:
             case EvaluatorHeartbeat(name) if name == self._name:
-                self._heard = time.monotonic()
+                self._last_message = time.monotonic()
                 if not self._has_said:
-                    self._has_said, self._since = True, self._heard
+                    self._has_said, self._since = True, self._last_message
                 self._send()
-            case EvaluateReply(name, number) if name == self._name and self._asked is not None:
-                if number == self._asked.number:
-                    self._judged, self._failed_starts = message, 0
+            case EvaluateReply(name, number) if name == self._name and self._request is not None:
+                if number == self._request.number:
+                    self._reply, self._failed_starts = message, 0
             case Parameters((buffer,)) if isinstance(buffer, bytes | bytearray | memoryview):
-                self._given = torch.from_numpy(np.frombuffer(buffer, self._blank.dtype).copy())
+                self._parameters = torch.from_numpy(np.frombuffer(buffer, self._template.dtype).copy())
             case _:
                 pass
 
-    def _look_after(self) -> None:
-        conversation = self._conversation
+    def _check_process(self) -> None:
+        coordinator = self._coordinator
         if self._is_silent:
-            conversation.step(0.0)  # read its pending messages first
-        if self._is_silent and conversation.staff.is_watched(self._name):
-            conversation.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
-        if conversation.staff.is_watched(self._name):
+            coordinator.step(0.0)  # read its pending messages first
+        if self._is_silent and coordinator.process_group.is_watched(self._name):
+            coordinator.end(self._name, f"was ended: it had sent nothing for {self._patience:g} s")
+        if coordinator.process_group.is_watched(self._name):
             return
-        why = conversation.exit_reason(self._name)
+        why = coordinator.exit_reason(self._name)
         self._failed_starts += 1
         if self._failed_starts >= _STARTS:
             raise EvaluatorError(

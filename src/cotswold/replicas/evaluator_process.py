@@ -23,7 +23,7 @@ from cotswold.processes.device import compute_on, device_of_this_thread
 from cotswold.processes.hang_detector import WorkerHangDetector
 from cotswold.processes.worker_context import worker_context
 from cotswold.processes.worker_thread import WorkerThread
-from cotswold.replicas.work import JudgeWork
+from cotswold.replicas.work import EvaluationWork
 from cotswold.replication.client.routed_messenger import messengers_of
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.chunked_read import shard_groups
@@ -31,7 +31,7 @@ from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import Evaluate, EvaluateReply, EvaluatorHeartbeat, GetParameters, Parameters
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
-SAY_SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 """Seconds between heartbeats."""
 
 _RETRY_SECONDS = 2.0
@@ -44,23 +44,23 @@ def main(
     coordinator: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     silent_seconds: float = 10.0,
     device: str = "cpu",
     controllers: Mapping[str, str] | None = None,
-    standing_run: str = "",
+    cluster_run: str = "",
 ) -> int:
     """Run the evaluator called ``name``, whose coordinator is at the address ``coordinator``.
 
     The token is in the environment.
 
     Args:
-        reach: Fields of `EndpointSettings`.
+        endpoint_settings: Fields of `EndpointSettings`.
         silent_seconds: Seconds after which an evaluation without progress hangs.
         device: As for `select_device`.
         controllers: As for `messengers_of`.
-        standing_run: As for `messengers_of`.
+        cluster_run: As for `messengers_of`.
 
     Raises:
         UserError: If there is no such work.
@@ -72,108 +72,108 @@ def main(
         coordinator,
         work,
         arguments,
-        reach,
+        endpoint_settings,
         threads,
         device,
-        make_post=messengers_of(name, reach, controllers, standing_run),
+        make_messenger=messengers_of(name, endpoint_settings, controllers, cluster_run),
     )
-    with at as (made, post):
-        judging = cast(JudgeWork, made)  # as promised
-        EvaluatorProcess(judging, post, name, silent_seconds).run()
+    with at as (made, messenger):
+        judging = cast(EvaluationWork, made)  # as promised
+        EvaluatorProcess(judging, messenger, name, silent_seconds).run()
     return 0
 
 
 class EvaluatorProcess:
     """One evaluator at work, on one evaluation at a time."""
 
-    def __init__(self, work: JudgeWork, post: Messenger, name: str, silent_seconds: float) -> None:
+    def __init__(self, work: EvaluationWork, messenger: Messenger, name: str, silent_seconds: float) -> None:
         """``silent_seconds``: seconds after which an evaluation without progress hangs."""
-        self._work, self._post, self._name = work, post, name
+        self._work, self._messenger, self._name = work, messenger, name
         self._device = device_of_this_thread()
-        self._working = WorkerThread()
-        self._watch = WorkerHangDetector(name, self._working, work, silent_seconds)
+        self._worker_thread = WorkerThread()
+        self._hang_detector = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         self._vector: Array = np.zeros(0, np.float32)
         self._versions: dict[int, int] = {}
         """Versions of the shards in the vector; they are not pulled again."""
         self._shards: Mapping[int, m.Shard] = {}
-        self._asked: Evaluate | None = None
-        self._owed: dict[str, list[tuple[int, ...]]] = {}
+        self._request: Evaluate | None = None
+        self._missing: dict[str, list[tuple[int, ...]]] = {}
         """Shards that are not pulled yet, by server."""
-        self._said = 0.0
+        self._heartbeat_at = 0.0
         self._pulled_at = 0.0
         """Time of the last pull, sent or answered."""
-        post.endpoint.watch(self._working.fileno())
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self) -> None:
         """Evaluate until the coordinator ends the process. Raises MachineError if the coordinator or a
         server is lost or an evaluation hangs, and what the work raises."""
         while True:
             now = time.monotonic()
-            self._watch.look(now)
-            if now - self._said >= SAY_SECONDS:
-                self._said = now
-                self._post.send(m.COORDINATOR, EvaluatorHeartbeat(self._name))
-                self._pull_again(now)
-            self._attend(self._post.receive(SAY_SECONDS / 4))
+            self._hang_detector.check(now)
+            if now - self._heartbeat_at >= HEARTBEAT_SECONDS:
+                self._heartbeat_at = now
+                self._messenger.send(m.COORDINATOR, EvaluatorHeartbeat(self._name))
+                self._resend_pulls(now)
+            self._attend(self._messenger.receive(HEARTBEAT_SECONDS / 4))
 
     def _attend(self, event: object) -> None:
         """Handle an event; afterwards nothing refers to its buffers but kept copies."""
         match event:
             case Received(sender, message):
-                self._hear(sender, message)
+                self._on_message(sender, message)
             case Ready():
-                self._working.run_callbacks()
+                self._worker_thread.run_callbacks()
             case Lost(peer, why) if peer == m.COORDINATOR:
                 raise MachineError(f"{self._name} lost its coordinator ({why}); resume the run")
-            case Lost(peer, why) if peer in self._owed:
+            case Lost(peer, why) if peer in self._missing:
                 raise MachineError(f"{self._name} lost {peer} ({why}); resume the run")
             case _:
                 pass
 
-    def _hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
             case Evaluate() if sender == m.COORDINATOR:
                 self._begin(message)
             case GetParameters() if sender == m.COORDINATOR:
-                self._post.send(m.COORDINATOR, Parameters((raw(self._vector),)))
+                self._messenger.send(m.COORDINATOR, Parameters((raw(self._vector),)))
             case m.PulledNewer() if message.server == sender:
                 self._pulled(message)
             case _:
                 pass
 
-    def _begin(self, judge: Evaluate) -> None:
-        if self._asked is not None:
+    def _begin(self, request: Evaluate) -> None:
+        if self._request is not None:
             return  # the coordinator resends only to a new process
-        self._asked, self._shards = judge, {shard.number: shard for shard in judge.shards}
-        size = max(shard.stop for shard in judge.shards)
-        if self._vector.shape != (size,) or self._vector.dtype != np.dtype(judge.dtype):
-            self._vector, self._versions = np.zeros(size, judge.dtype), {}
-        if judge.buffers:
-            (buffer,) = judge.buffers
+        self._request, self._shards = request, {shard.number: shard for shard in request.shards}
+        size = max(shard.stop for shard in request.shards)
+        if self._vector.shape != (size,) or self._vector.dtype != np.dtype(request.dtype):
+            self._vector, self._versions = np.zeros(size, request.dtype), {}
+        if request.buffers:
+            (buffer,) = request.buffers
             assert isinstance(buffer, bytes | bytearray | memoryview)
-            self._vector[:], self._versions = np.frombuffer(buffer, judge.dtype), {}
-            self._working.submit(lambda: self._compute(judge))
+            self._vector[:], self._versions = np.frombuffer(buffer, request.dtype), {}
+            self._worker_thread.submit(lambda: self._compute(request))
             return
-        self._owed = shard_groups(judge.shards, self._vector.itemsize)
-        self._post.meet(judge.servers)
-        for name, _ in judge.servers:
-            if name in self._owed:
-                self._pull(judge, name)
+        self._missing = shard_groups(request.shards, self._vector.itemsize)
+        self._messenger.connect(request.servers)
+        for name, _ in request.servers:
+            if name in self._missing:
+                self._pull(request, name)
 
-    def _pull_again(self, now: float) -> None:
+    def _resend_pulls(self, now: float) -> None:
         """Resend pulls: the server of a bucket may have been lost with the request."""
-        if self._asked is not None and self._owed and now - self._pulled_at > _RETRY_SECONDS:
-            for name in self._owed:
-                self._pull(self._asked, name)
+        if self._request is not None and self._missing and now - self._pulled_at > _RETRY_SECONDS:
+            for name in self._missing:
+                self._pull(self._request, name)
 
-    def _pull(self, judge: Evaluate, server: str) -> None:
+    def _pull(self, request: Evaluate, server: str) -> None:
         self._pulled_at = time.monotonic()
-        shards = self._owed[server][0]
+        shards = self._missing[server][0]
         versions = tuple(self._versions.get(number, -1) for number in shards)
-        self._post.send(server, m.PullNewer(judge.run, 0, judge.number, shards, versions))
+        self._messenger.send(server, m.PullNewer(request.run, 0, request.number, shards, versions))
 
     def _pulled(self, pulled: m.PulledNewer) -> None:
-        judge, groups = self._asked, self._owed.get(pulled.server)
+        judge, groups = self._request, self._missing.get(pulled.server)
         if judge is None or groups is None or pulled.number != judge.number:
             return
         if pulled.error is not None:
@@ -187,21 +187,21 @@ class EvaluatorProcess:
         if groups:
             self._pull(judge, pulled.server)
             return
-        del self._owed[pulled.server]
-        if not self._owed:
-            self._working.submit(lambda: self._compute(judge))
+        del self._missing[pulled.server]
+        if not self._missing:
+            self._worker_thread.submit(lambda: self._compute(judge))
 
-    def _compute(self, judge: Evaluate) -> None:
+    def _compute(self, request: Evaluate) -> None:
         """Evaluate; runs in the computing thread."""
         compute_on(self._device)
         began = time.perf_counter()
         means = self._work.means(torch.from_numpy(self._vector))
-        self._working.step_finished()
+        self._worker_thread.step_finished()
         found = EvaluateReply(
-            self._name, judge.number, tuple(sorted(means.items())), time.perf_counter() - began
+            self._name, request.number, tuple(sorted(means.items())), time.perf_counter() - began
         )
-        self._working.call_in_main(lambda: self._tell(found))
+        self._worker_thread.call_in_main(lambda: self._reply(found))
 
-    def _tell(self, judged: EvaluateReply) -> None:
-        self._asked = None
-        self._post.send(m.COORDINATOR, judged)
+    def _reply(self, reply: EvaluateReply) -> None:
+        self._request = None
+        self._messenger.send(m.COORDINATOR, reply)

@@ -14,9 +14,9 @@ from cotswold.wire.lifecycle import ActivityReport, ServerCounters, StepMetrics
 
 _WINDOW_SECONDS = 5.0
 """Seconds over which rates are averaged."""
-_ASK_SECONDS = 1.0
+_REQUEST_SECONDS = 1.0
 """Seconds between a server's answer and the next request for its counts."""
-_ASK_AGAIN_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
 """Seconds after which an unanswered request is resent; it may be lost."""
 
 
@@ -83,7 +83,7 @@ class ServerStatus:
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessLocation:
     """Location of a process."""
 
     name: str
@@ -91,7 +91,7 @@ class Place:
     pid: int
 
 
-class Rate:
+class GrowthRate:
     """Growth per second of a total over the last seconds."""
 
     def __init__(self) -> None:
@@ -115,31 +115,31 @@ class Rate:
 class _ReplicaRecord:
     """State of one replica."""
 
-    since: float
+    known_since: float
     """Time at which it was first known."""
-    said: float
+    last_message: float
     """Time of its last message."""
-    doing: ActivityReport | None = None
-    doing_at: float = 0.0
+    activity: ActivityReport | None = None
+    activity_at: float = 0.0
     samples: int = 0
-    rate: Rate = field(default_factory=Rate)
+    rate: GrowthRate = field(default_factory=GrowthRate)
 
 
 @dataclass
 class _ServerRecord:
     """State of one server."""
 
-    asked: float | None = None
+    unanswered_since: float | None = None
     """Time since which an answer is outstanding."""
-    sent: float = float("-inf")
+    requested_at: float = float("-inf")
     """Time of the last request."""
-    answered: float = float("-inf")
+    answered_at: float = float("-inf")
     counts: ServerCounters | None = None
     leads: tuple[int, int] | None = None
     """Number of buckets that it led at the last report, and their newest term."""
     replicas: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Updates of each replica, their mean staleness, and the maximum."""
-    rate: Rate = field(default_factory=Rate)
+    rate: GrowthRate = field(default_factory=GrowthRate)
 
 
 class ReplicaMonitor:
@@ -149,59 +149,69 @@ class ReplicaMonitor:
         self._replicas: dict[str, _ReplicaRecord] = {}
         self._servers: dict[str, _ServerRecord] = {}
 
-    def hear(self, message: StepMetrics | ActivityReport | ServerCounters, now: float) -> None:
+    def on_message(self, message: StepMetrics | ActivityReport | ServerCounters, now: float) -> None:
         """Record a message of a replica or a server."""
         if isinstance(message, ServerCounters):
             server = self._servers.setdefault(message.server, _ServerRecord())
-            leads = None if message.parts is None else (message.parts.leads, message.parts.term)
+            leads = None if message.roles is None else (message.roles.leads, message.roles.term)
             before = 0 if server.counts is None else server.counts.updates
             # other servers' counts were added or removed
             if leads != server.leads or message.updates < before:
-                server.rate = Rate()
-            server.asked, server.answered, server.counts, server.leads = None, now, message, leads
+                server.rate = GrowthRate()
+            server.unanswered_since, server.answered_at, server.counts, server.leads = (
+                None,
+                now,
+                message,
+                leads,
+            )
             server.rate.add(now, message.updates)
             server.replicas = {name: figures for name, *figures in message.replicas}
             return
         replica = self._replicas.setdefault(message.name, _ReplicaRecord(now, now))
-        replica.said = now
+        replica.last_message = now
         if isinstance(message, ActivityReport):
-            replica.doing, replica.doing_at = message, now
+            replica.activity, replica.activity_at = message, now
         else:
             if not replica.samples:
                 replica.rate.add(now - message.seconds, 0)
             replica.samples += message.samples
             replica.rate.add(now, replica.samples)
 
-    def to_ask(self, name: str, now: float) -> bool:
+    def should_request(self, name: str, now: float) -> bool:
         """True if a server's counts should be requested now; the request is noted."""
         server = self._servers.setdefault(name, _ServerRecord())
-        if server.asked is None:
-            is_due = now - server.answered >= _ASK_SECONDS
+        if server.unanswered_since is None:
+            is_due = now - server.answered_at >= _REQUEST_SECONDS
         else:
-            is_due = now - server.sent >= _ASK_AGAIN_SECONDS
+            is_due = now - server.requested_at >= _RETRY_SECONDS
         if is_due:
-            server.asked, server.sent = server.asked or now, now
+            server.unanswered_since, server.requested_at = server.unanswered_since or now, now
         return is_due
 
     def silent_seconds(self, name: str, now: float) -> float:
         """Seconds without an answer of a server; 0 if it answers, or was not asked."""
         known = self._servers.get(name)
-        return 0.0 if known is None or known.asked is None else now - known.asked
+        return 0.0 if known is None or known.unanswered_since is None else now - known.unanswered_since
 
-    def replica(self, place: Place, in_hand: int, heard: float, now: float) -> ReplicaStatus:
-        """Status of a running replica; ``heard`` is the time of the coordinator's last message from it."""
-        known = self._replicas.setdefault(place.name, _ReplicaRecord(now, now))
-        said = known.doing
-        of_it = [each.replicas[place.name] for each in self._servers.values() if place.name in each.replicas]
+    def replica(
+        self, location: ProcessLocation, in_hand: int, last_message: float, now: float
+    ) -> ReplicaStatus:
+        """Status of a running replica; ``last_message`` is the time of the coordinator's last message from
+        it."""
+        known = self._replicas.setdefault(location.name, _ReplicaRecord(now, now))
+        said = known.activity
+        of_it = [
+            each.replicas[location.name] for each in self._servers.values() if location.name in each.replicas
+        ]
         updates = sum(count for count, _, _ in of_it)
         return ReplicaStatus(
-            place.name,
-            place.machine,
-            place.pid,
-            "starting" if said is None else said.what,
+            location.name,
+            location.machine,
+            location.pid,
+            "starting" if said is None else said.activity,
             () if said is None else said.waits_for,
-            now - known.since if said is None else said.seconds + now - known.doing_at,
-            now - max(known.said, heard),
+            now - known.known_since if said is None else said.seconds + now - known.activity_at,
+            now - max(known.last_message, last_message),
             known.samples,
             known.rate.per_second(now),
             in_hand,
@@ -210,13 +220,13 @@ class ReplicaMonitor:
             int(max((most for _, _, most in of_it), default=0)),
         )
 
-    def server(self, place: Place, shards: int, now: float) -> ServerStatus:
+    def server(self, place: ProcessLocation, shards: int, now: float) -> ServerStatus:
         """Status of a running server with this many shards."""
         known = self._servers.setdefault(place.name, _ServerRecord())
         counts, silent = known.counts, self.silent_seconds(place.name, now)
         if counts is None:
             return ServerStatus(place.name, place.machine, place.pid, shards, 0, 0.0, 0, 0, (), (), silent)
-        of, parts = counts.unsaved, counts.parts
+        of, parts = counts.unsaved, counts.roles
         return ServerStatus(
             place.name,
             place.machine,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cotswold import wire as m
 from cotswold.paramserver.core.rank import ReplicaRank
 from cotswold.processes.worker_thread import WorkerThread
-from cotswold.replicas.work import Meeting
+from cotswold.replicas.work import ReplicaEndpoint
 from cotswold.transport import Lost, Ready
 from cotswold.wire.lifecycle import RankLost, RankReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
@@ -25,59 +25,59 @@ from cotswold.wire.messenger import AnyMessage, Messenger, Received
 class RankProcess:
     """One rank, from the connection to the first rank until its computation ends."""
 
-    def __init__(self, post: Messenger, meeting: Meeting) -> None:
-        self._post, self._meeting = post, meeting
+    def __init__(self, messenger: Messenger, leader: ReplicaEndpoint) -> None:
+        self._messenger, self._leader = messenger, leader
         self._lock = threading.Lock()
         """Guards the state machine."""
-        self._machine = ReplicaRank(meeting.name)
+        self._machine = ReplicaRank(leader.name)
         self._servers: set[str] = set()
-        self._working = WorkerThread()
-        self._is_over = False
-        post.endpoint.watch(self._working.fileno())
+        self._worker_thread = WorkerThread()
+        self._is_finished = False
+        messenger.endpoint.watch(self._worker_thread.fileno())
 
     def run(self, compute: Callable[[], object]) -> None:
         """Communicate with servers until ``compute``, which runs in another thread, returns; raises its
         exceptions."""
-        self._post.endpoint.connect(self._meeting.name, self._meeting.address)
-        self._post.send(self._meeting.name, RankReady())
-        self._working.submit(lambda: self._compute(compute))
-        while not self._is_over:
-            match self._post.receive(None):
+        self._messenger.endpoint.connect(self._leader.name, self._leader.address)
+        self._messenger.send(self._leader.name, RankReady())
+        self._worker_thread.submit(lambda: self._compute(compute))
+        while not self._is_finished:
+            match self._messenger.receive(None):
                 case Received(sender, message):
-                    self._hear(sender, message)
+                    self._on_message(sender, message)
                 case Ready():
-                    self._working.run_callbacks()
+                    self._worker_thread.run_callbacks()
                 case Lost(peer, why) if peer in self._servers:
-                    self._post.send(self._meeting.name, RankLost(peer, why))
+                    self._messenger.send(self._leader.name, RankLost(peer, why))
                 case _:  # the first rank closes its endpoint before it releases the others
                     pass
-        self._working.close()
+        self._worker_thread.close()
 
     # --- the computing thread ---
 
-    def take(self, session: int, versions: Mapping[int, int]) -> Mapping[int, object]:
+    def take_newer(self, session: int, versions: Mapping[int, int]) -> Mapping[int, object]:
         """The pulled shards of these versions, by number; nothing else refers to them."""
         with self._lock:
-            return self._machine.take(session, versions)
+            return self._machine.take_newer(session, versions)
 
-    def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
+    def close_accumulation(self, accumulation: int, numbers: Mapping[int, object]) -> None:
         """An accumulation is closed; ``numbers`` are the values of this rank's shards."""
         with self._lock:
-            sends = self._machine.closed(closing, numbers)
+            sends = self._machine.close_accumulation(accumulation, numbers)
         if sends:
-            self._working.call_in_main(lambda: self._deliver(sends))
+            self._worker_thread.call_in_main(lambda: self._deliver(sends))
 
     def _compute(self, compute: Callable[[], object]) -> None:
         compute()
-        self._working.call_in_main(self._end)
+        self._worker_thread.call_in_main(self._end)
 
     # --- the endpoint's thread ---
 
-    def _hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, m.SessionOpened) and sender == self._meeting.name:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, m.SessionOpened) and sender == self._leader.name:
             self._servers.update(dict(message.servers))
             for name, address in message.servers:
-                self._post.endpoint.connect(name, address)
+                self._messenger.endpoint.connect(name, address)
         if isinstance(message, m.ToRank):
             with self._lock:
                 sends = self._machine.receive(sender, message)
@@ -85,7 +85,7 @@ class RankProcess:
 
     def _deliver(self, sends: Sequence[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)
 
     def _end(self) -> None:
-        self._is_over = True
+        self._is_finished = True

@@ -30,13 +30,13 @@ from cotswold.processes.coordinator_loop import OnEvent
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.replicas.evaluator import EvaluatorStatus, EvaluatorTask
-from cotswold.replicas.monitor import Place, ReplicaStatus, ServerStatus
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.monitor import ProcessLocation, ReplicaStatus, ServerStatus
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replicas.startup import ReplicaSettings, ReplicaStartup, StartedReplicas
 from cotswold.shards.core.sample_ledger import SampleCounts, SampleLedger
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
 from cotswold.transport import Endpoint
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.lifecycle import ServerCounters, StepMetrics
 from cotswold.wire.messenger import AnyMessage
 from cotswold.wire.ranges import size as size_of
@@ -76,8 +76,8 @@ class Replicas:
     """Replicas that train; use in a ``with`` statement, or `close`."""
 
     def __init__(self, opened: StartedReplicas) -> None:
-        self._conversation, self._begun = opened.conversation, opened.begun
-        self._machine = opened.conversation.machine
+        self._coordinator, self._processes = opened.coordinator, opened.processes
+        self._machine = opened.coordinator.machine
         self.vectors = opened.vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
         self.evaluator = opened.evaluator
@@ -91,17 +91,17 @@ class Replicas:
     @property
     def size(self) -> int:
         """Length of a vector."""
-        return self._begun.made.size
+        return self._processes.work.size
 
     @property
     def samples(self) -> int:
         """Samples of an epoch."""
-        return self._begun.made.patterns
+        return self._processes.work.patterns
 
     @property
     def flops(self) -> tuple[int, int]:
         """FLOPs of one sample, as the work states them."""
-        return self._begun.made.flops
+        return self._processes.work.flops
 
     @property
     def ledger(self) -> SampleLedger:
@@ -111,23 +111,27 @@ class Replicas:
     @property
     def replicas(self) -> Mapping[str, int]:
         """Process numbers of the running replicas, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in staff.workers}
+        process_group = self._coordinator.process_group
+        return {name: process_group.pid_of(name) for name in process_group.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
         """Process numbers of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name)
+        }
 
     @property
     def is_over(self) -> bool:
         """True if the last epoch is over, and all assigned samples are settled."""
-        return self._machine.state is DispatcherState.OVER
+        return self._machine.state is DispatcherState.FINISHED
 
     def status(self) -> ReplicasStatus:
         """The present status."""
-        traffic = self._conversation.post.endpoint.traffic
+        traffic = self._coordinator.messenger.endpoint.traffic
         ledger = self._machine.ledger
         return ReplicasStatus(
             self._machine.state.value,
@@ -135,45 +139,49 @@ class Replicas:
             ledger.total,
             ledger.open,
             len(self._machine.members),
-            self._replicas_now(),
-            self._servers_now(),
+            self._replica_statuses(),
+            self._server_statuses(),
             traffic.sent_bytes + traffic.sent_shared_bytes,
             traffic.received_bytes + traffic.received_shared_bytes,
             None if self.evaluator is None else self.evaluator.status(),
         )
 
-    def unheard(self) -> str:
+    def silence_text(self) -> str:
         """The processes that do not answer, and for how long, in words; empty if all answer."""
-        return self._conversation.unheard(time.monotonic())
+        return self._coordinator.silence_text(time.monotonic())
 
     @property
-    def servers_patience(self) -> float:
+    def server_timeout(self) -> float:
         """Seconds that servers may stay silent before the run ends."""
-        return self._conversation.servers_patience
+        return self._coordinator.server_timeout
 
-    def watch(self, on_tick: Callable[[], None]) -> None:
+    def call_on_tick(self, on_tick: Callable[[], None]) -> None:
         """Call a function several times a second, also while waiting; it must not block."""
-        self._conversation.on_tick = on_tick
+        self._coordinator.on_tick = on_tick
 
-    def _replicas_now(self) -> tuple[ReplicaStatus, ...]:
+    def _replica_statuses(self) -> tuple[ReplicaStatus, ...]:
         members, now = self._machine.members, time.monotonic()
-        watching, staff = self._conversation.watching, self._conversation.staff
+        watching, process_group = self._coordinator.monitor, self._coordinator.process_group
         found = []
-        for name in sorted(staff.workers, key=lambda each: (len(each), each)):
+        for name in sorted(process_group.workers, key=lambda each: (len(each), each)):
             session = members.session(name)
             in_hand = 0 if session is None else size_of(self._machine.ledger.open_of(session))
-            heard = 0.0 if session is None else members.of[session].heard
-            place = Place(name, staff.machine_of(name), staff.pid_of(name))
+            heard = 0.0 if session is None else members.of[session].last_heartbeat
+            place = ProcessLocation(name, process_group.machine_of(name), process_group.pid_of(name))
             found.append(watching.replica(place, in_hand, heard, now))
         return tuple(found)
 
-    def _servers_now(self) -> tuple[ServerStatus, ...]:
-        watching, staff, now = self._conversation.watching, self._conversation.staff, time.monotonic()
-        shards = Counter(one.server for one in self._begun.shards)
+    def _server_statuses(self) -> tuple[ServerStatus, ...]:
+        watching, process_group, now = (
+            self._coordinator.monitor,
+            self._coordinator.process_group,
+            time.monotonic(),
+        )
+        shards = Counter(one.server for one in self._processes.shards)
         return tuple(
-            watching.server(_place_of(staff, name), shards[name], now)
-            for name in self._conversation.servers
-            if staff.is_watched(name) or self._conversation.outlived
+            watching.server(_location_of(process_group, name), shards[name], now)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name) or self._coordinator.outlived
         )
 
     def proceed(self, seconds: float) -> list[StepMetrics]:
@@ -183,15 +191,15 @@ class Replicas:
         Raises ClusterFailedError if the run cannot continue: a server is lost, or every replica.
         """
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
-        learnt, self._conversation.learnt = self._conversation.learnt, []
+        self._coordinator.wait(lambda: bool(self.is_over or time.monotonic() >= deadline))
+        learnt, self._coordinator.learnt = self._coordinator.learnt, []
         return learnt
 
     def finish(self) -> list[StepMetrics]:
         """Once the run is over, wait for the replicas to exit, and return their last steps."""
         assert self.is_over, "the run is over"
         deadline = time.monotonic() + _LAST_SECONDS
-        self._conversation.wait(lambda: not self.replicas or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: not self.replicas or time.monotonic() >= deadline)
         return self.proceed(0.0)
 
     def pause(self) -> None:
@@ -202,33 +210,33 @@ class Replicas:
         the training is over nothing is assigned: `snapshot` counts such samples as torn.
         """
         self._machine.is_paused, ledger = True, self._machine.ledger
-        self._conversation.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
+        self._coordinator.wait(lambda: self.is_over or not (ledger.open or ledger.divided))
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Assign samples again."""
         self._machine.is_paused = False
 
     def hire(self, count: int) -> None:
         """Start ``count`` more replicas; they join while others train."""
-        self._conversation.staff.spawn(count)
+        self._coordinator.process_group.spawn(count)
 
     def read(self, name: str = POINT) -> Tensor:
         """A vector as it is on the servers now; raises ClusterFailedError if a server is lost or does not
         answer."""
-        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).whole)
+        return torch.from_numpy(self._read(name, lambda shards: m.Pull(0, 0, name, shards)).vector)
 
-    def _read(self, name: str, ask: RequestFunction) -> ChunkedRead:
-        pieces = ChunkedRead(self._begun.shards, name, self._begun.made.dtype, self.size, ask)
-        self._conversation.read(pieces, self._machine.rules.silent_seconds)
+    def _read(self, name: str, request: RequestFunction) -> ChunkedRead:
+        pieces = ChunkedRead(self._processes.shards, name, self._processes.work.dtype, self.size, request)
+        self._coordinator.read(pieces, self._machine.rules.silent_seconds)
         return pieces
 
     # --- snapshots ---
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ParameterSnapshot:
         """The state of the run while no samples are open: paused, or over."""
         versions: dict[int, int] = {}
-        while len(versions) < len(self._begun.shards):  # some may be moving to another server
-            self._conversation.step(0.0)
+        while len(versions) < len(self._processes.shards):  # some may be moving to another server
+            self._coordinator.step(0.0)
             versions |= dict(each for counts in self.count() for each in counts.versions)
         self._machine.ledger.tear()  # servers may have lost their memory after the end
         return self._snapshot(self.ledger, {name: self.read(name) for name in self.vectors}, versions)
@@ -244,9 +252,9 @@ class Replicas:
     @property
     def is_frozen(self) -> bool:
         """True if all servers have frozen the state of a checkpoint, which can be taken."""
-        return self._machine.kept is not None
+        return self._machine.frozen_ledger is not None
 
-    def take_checkpoint(self) -> Snapshot:
+    def take_checkpoint(self) -> ParameterSnapshot:
         """Return the frozen state while replicas train. Raises as `proceed`."""
         assert self.is_frozen, "a checkpoint is taken once it is frozen"
         while True:
@@ -254,9 +262,9 @@ class Replicas:
             try:
                 vectors, versions = self._read_frozen(number)
             except MachineError:
-                if not self._is_begun_anew(number):
+                if not self._restarted_checkpoint(number):
                     raise
-                self._conversation.wait(lambda: self.is_frozen)
+                self._coordinator.wait(lambda: self.is_frozen)
             else:
                 return self._snapshot(self._machine.take_checkpoint(), vectors, versions)
 
@@ -264,26 +272,26 @@ class Replicas:
         vectors, versions = dict[str, Tensor](), dict[int, int]()
         for name in self.vectors:
             pieces = self._read(name, partial(m.PullFrozen, number, name))
-            vectors[name], versions = torch.from_numpy(pieces.whole), pieces.versions
+            vectors[name], versions = torch.from_numpy(pieces.vector), pieces.versions
         return vectors, versions
 
-    def _is_begun_anew(self, number: int) -> bool:
+    def _restarted_checkpoint(self, number: int) -> bool:
         """True if a server has lost its frozen state, as the next order shows."""
         deadline = time.monotonic() + self._machine.rules.silent_seconds
         while self._machine.checkpoint == number and time.monotonic() < deadline:
-            self._conversation.step(self._conversation.tick_seconds)
+            self._coordinator.step(self._coordinator.tick_seconds)
         return self._machine.checkpoint > number
 
     def _snapshot(
         self, ledger: SampleLedger, vectors: Mapping[str, Tensor], versions: Mapping[int, int]
-    ) -> Snapshot:
-        by_number = tuple(versions[shard.number] for shard in self._begun.shards)
-        return Snapshot(ledger, vectors, by_number, self._machine.counters)
+    ) -> ParameterSnapshot:
+        by_number = tuple(versions[shard.number] for shard in self._processes.shards)
+        return ParameterSnapshot(ledger, vectors, by_number, self._machine.counters)
 
     @property
     def are_outlived(self) -> bool:
         """True if the servers are those of a standalone cluster."""
-        return self._conversation.outlived
+        return self._coordinator.outlived
 
     def count(self) -> tuple[ServerCounters, ...]:
         """The counts of each server since the run began; raises ClusterFailedError if a server is lost."""
@@ -293,24 +301,24 @@ class Replicas:
             if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
-        conversation, asked = self._conversation, list(self._conversation.servers)
+        coordinator, asked = self._coordinator, list(self._coordinator.servers)
 
         def owing() -> list[str]:
-            here = set(conversation.servers)
+            here = set(coordinator.servers)
             return [name for name in asked if name in here and name not in counts]
 
         def asking() -> list[m.Send]:
-            return [m.Send(name, cast(m.Message, conversation.counting)) for name in owing()]
+            return [m.Send(name, cast(m.Message, coordinator.counters_request)) for name in owing()]
 
-        conversation.deliver(asking())
-        conversation.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
+        coordinator.deliver(asking())
+        coordinator.wait_for_servers(hear, owing, lambda: 0.0, inf, asking)
         return tuple(counts[name] for name in asked if name in counts)
 
     def close(self) -> None:
         """End all processes."""
-        self._conversation.close()
+        self._coordinator.close()
         self._resources.close()
-        remove_left_folders()  # folders of killed replicas
+        remove_stale_folders()  # folders of killed replicas
 
     def __enter__(self) -> Self:
         return self
@@ -321,11 +329,11 @@ class Replicas:
         self.close()
 
 
-def _place_of(staff: ProcessGroup, name: str) -> Place:
+def _location_of(process_group: ProcessGroup, name: str) -> ProcessLocation:
     """Location of a server; unknown for a standalone cluster."""
-    if not staff.is_watched(name):
-        return Place(name, "a cluster", 0)
-    return Place(name, staff.machine_of(name), staff.pid_of(name))
+    if not process_group.is_watched(name):
+        return ProcessLocation(name, "a cluster", 0)
+    return ProcessLocation(name, process_group.machine_of(name), process_group.pid_of(name))
 
 
 def open_replicas(
@@ -333,7 +341,7 @@ def open_replicas(
     work: str,
     arguments: Mapping[str, object],
     *,
-    snapshot: Snapshot | None = None,
+    snapshot: ParameterSnapshot | None = None,
     vectors: Mapping[str, Tensor] | None = None,
     evaluator: EvaluatorTask | None = None,
     processes: Processes | None = None,
@@ -361,14 +369,14 @@ def open_replicas(
             own = ForkServer((*PRELOADED, work.partition(":")[0]))
             resources.callback(own.close)
             processes = own
-        reach = EndpointSettings.of(settings.processes, host)
+        endpoint_settings = EndpointSettings.of(settings.processes, host)
         endpoint = Endpoint(
             token,
             m.COORDINATOR,
             host=host,
-            ports=reach.one_of_ports,
-            encrypt=reach.encrypt,
-            lost_seconds=reach.lost_seconds,
+            ports=endpoint_settings.one_of_ports,
+            encrypt=endpoint_settings.encrypt,
+            lost_seconds=endpoint_settings.lost_seconds,
         )
         opened.callback(endpoint.close)
         task = WorkDescription(work, arguments, logs, host)

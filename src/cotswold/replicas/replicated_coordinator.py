@@ -14,7 +14,7 @@ from cotswold.paramserver.core.dispatcher import Dispatcher
 from cotswold.phrases import counted
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.processes.process_group import ProcessGroup
-from cotswold.replicas.coordinator_loop import UNHEARD_SECONDS, ReplicaCoordinator
+from cotswold.replicas.coordinator_loop import SILENT_SERVER_SECONDS, ReplicaCoordinator
 from cotswold.replicas.restored_versions import VersionCheck, restored_event
 from cotswold.replicas.run_metrics import RunMetrics
 from cotswold.replication.client.standalone_cluster import StandaloneCluster
@@ -25,9 +25,9 @@ from cotswold.wire.messenger import AnyMessage
 
 USUAL_SECONDS = 1.5
 """Seconds after which a wait is reported."""
-_TELL_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 """Seconds until a wait for servers is reported again."""
-_AGAIN_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 """Seconds after which unanswered requests are resent."""
 
 
@@ -36,7 +36,7 @@ class ReplicatedCoordinator(ReplicaCoordinator):
 
     def __init__(
         self,
-        staff: ProcessGroup,
+        process_group: ProcessGroup,
         machine: Dispatcher,
         on_event: OnEvent,
         keepers: RunCluster | StandaloneCluster,
@@ -44,32 +44,32 @@ class ReplicatedCoordinator(ReplicaCoordinator):
     ) -> None:
         """``patience``: seconds that servers of a standalone cluster may be silent, as their supervisors
         restart them."""
-        super().__init__(keepers.post, staff, machine, on_event)
-        self._keepers = keepers
+        super().__init__(keepers.messenger, process_group, machine, on_event)
+        self._cluster = keepers
         self.outlived = isinstance(keepers, StandaloneCluster)
-        self._since = RunMetrics()
-        self._restoring = VersionCheck(machine.shards)
+        self._metrics = RunMetrics()
+        self._version_check = VersionCheck(machine.shards)
         self._patience = patience
 
     @property
     def servers(self) -> list[str]:
         """Names of the server processes."""
-        return self._keepers.servers
+        return self._cluster.servers
 
     @property
-    def servers_patience(self) -> float:
+    def server_timeout(self) -> float:
         """Seconds that servers may stay silent."""
-        return max(self._patience, super().servers_patience) if self.outlived else super().servers_patience
+        return max(self._patience, super().server_timeout) if self.outlived else super().server_timeout
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         """The request for a server's counts."""
-        return self._keepers.counting
+        return self._cluster.counters_request
 
     def close(self) -> None:
         """Dismiss all members, and end their processes."""
-        if isinstance(self._keepers, StandaloneCluster):
-            self._keepers.close()
+        if isinstance(self._cluster, StandaloneCluster):
+            self._cluster.close()
         super().close()
 
     def lost_servers(self, servers: Sequence[str]) -> str:
@@ -78,11 +78,11 @@ class ReplicatedCoordinator(ReplicaCoordinator):
 
     def wait_for_servers(
         self,
-        hear: Callable[[AnyMessage], None],
+        handler: Callable[[AnyMessage], None],
         owing: Callable[[], Sequence[str]],
-        heard: Callable[[], float],
+        last_answer: Callable[[], float],
         silent_seconds: float,
-        again: Callable[[], Sequence[m.Send]],
+        unanswered_requests: Callable[[], Sequence[m.Send]],
     ) -> None:
         """Wait as without replication, but resend unanswered requests: the present primary of a bucket may
         not have received them."""
@@ -91,26 +91,26 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         def owing_again() -> Sequence[str]:
             nonlocal sent
             owed = owing()
-            if owed and time.monotonic() - sent > _AGAIN_SECONDS:
+            if owed and time.monotonic() - sent > _RETRY_SECONDS:
                 sent = time.monotonic()
-                self.deliver(again())
+                self.deliver(unanswered_requests())
             return owed
 
-        seconds = max(silent_seconds, self.servers_patience) if self.outlived else silent_seconds
-        super().wait_for_servers(hear, owing_again, heard, seconds, again)
+        seconds = max(silent_seconds, self.server_timeout) if self.outlived else silent_seconds
+        super().wait_for_servers(handler, owing_again, last_answer, seconds, unanswered_requests)
 
-    def unheard(self, now: float) -> str:
+    def silence_text(self, now: float) -> str:
         """Silent servers as without replication; otherwise the buckets without a primary, and silent
         controllers."""
-        said = super().unheard(now)
-        if not said and (buckets := self.machine.silent_servers(now, UNHEARD_SECONDS)):
+        said = super().silence_text(now)
+        if not said and (buckets := self.machine.silent_servers(now, SILENT_SERVER_SECONDS)):
             said = f"no server has answered for {counted(len(buckets), 'bucket')} of the parameters"
-        return ", and ".join(filter(None, (said, self._keepers.unheard(now))))
+        return ", and ".join(filter(None, (said, self._cluster.silence_text(now))))
 
     def unanswered(self, servers: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for buckets of which no member has answered for ``seconds``."""
         many = "one bucket" if len(servers) == 1 else f"{len(servers)} buckets"
-        if unknown := self._keepers.unknown:
+        if unknown := self._cluster.unknown:
             return ClusterFailedError(
                 f"{unknown}, and {many} said nothing for {seconds:g} s",
                 remedy=f"check with cotswold cluster status whether servers are running, and {RESUME}",
@@ -121,81 +121,81 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         )
 
     def _normalize(self, message: AnyMessage) -> AnyMessage:
-        return self._since.of(message) if self.outlived and isinstance(message, ServerCounters) else message
+        return self._metrics.of(message) if self.outlived and isinstance(message, ServerCounters) else message
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case ServerReady(name) if name == sender and self._keepers.is_one(name):
-                self._keepers.heard(message, self.post.endpoint.peers)
+            case ServerReady(name) if name == sender and self._cluster.is_server(name):
+                self._cluster.on_ready(message, self.messenger.endpoint.peers)
             case m.Join():  # the replica may be older than a restarted controller
-                self._keepers.tell(sender)
+                self._cluster.send_addresses(sender)
                 super()._on_message(sender, message)
-            case m.StatusReply() if isinstance(self._keepers, StandaloneCluster):
-                for each in self._keepers.happened(message):
+            case m.StatusReply() if isinstance(self._cluster, StandaloneCluster):
+                for each in self._cluster.events_of(message):
                     about = {"name": each.name, "change": each.kind, "sentence": each.sentence}
                     self._on_event(
                         "replication", about | ({"servers": dict(each.servers)} if each.run else {})
                     )
-            case m.RunDeleted(run) if isinstance(self._keepers, StandaloneCluster):
-                if sender in self._keepers.controllers:
-                    self._keepers.removed(run)
+            case m.RunDeleted(run) if isinstance(self._cluster, StandaloneCluster):
+                if sender in self._cluster.controllers:
+                    self._cluster.removed(run)
             case ServerCounters() if message.server == sender:
-                if rows := self._restoring.hear(message, self._keepers.post.groups):
+                if rows := self._version_check.on_counters(message, self._cluster.messenger.groups):
                     self._on_event("restored", restored_event(rows))
                 super()._on_message(sender, message)
-            case EventReport("disk", name, sentence) if self._keepers.is_one(sender):
+            case EventReport("disk", name, sentence) if self._cluster.is_server(sender):
                 self._on_event("disk", {"name": name, "sentence": sentence})
-            case EventReport(kind, name, sentence) if self._keepers.is_one(sender) and kind != GATHERED:
+            case EventReport(kind, name, sentence) if self._cluster.is_server(sender) and kind != GATHERED:
                 self._on_event("replication", {"name": name, "change": kind, "sentence": sentence})
             case _:
                 super()._on_message(sender, message)
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        if not self._keepers.is_one(name):
+        if not self._cluster.is_server(name):
             return super()._on_process_exit(name, why, now)
-        self.watching.forget(name)
-        if not self.staff.is_watched(name):  # otherwise it is cut off and may act: its lease decides
-            self._keepers.ended(name, why, now, is_seen=not self.staff.is_lost(name))
+        self.monitor.forget(name)
+        if not self.process_group.is_watched(name):  # otherwise it is cut off and may act: its lease decides
+            self._cluster.on_exit(name, why, now, is_seen=not self.process_group.is_lost(name))
             self._start_due(now)
         return []
 
     def _start_due(self, now: float) -> None:
         """Restart servers and controllers of the run that are due."""
-        if isinstance(self._keepers, RunCluster):
-            for name, sentence in self._keepers.start_due(now):
+        if isinstance(self._cluster, RunCluster):
+            for name, sentence in self._cluster.restart_due(now):
                 self._on_event("replication", {"name": name, "change": "failed", "sentence": sentence})
 
     def _tick(self, now: float) -> None:
-        if isinstance(self._keepers, StandaloneCluster):
-            self._keepers.look(now)
-            if trouble := self._keepers.trouble(now):
-                self._on_event("waiting", {"name": self._keepers.run, "sentence": trouble})
+        if isinstance(self._cluster, StandaloneCluster):
+            self._cluster.request_status(now)
+            if trouble := self._cluster.problem_text(now):
+                self._on_event("waiting", {"name": self._cluster.run, "sentence": trouble})
         self._start_due(now)
         super()._tick(now)
 
     def _on_primary_changed(self, name: str) -> None:
-        self.deliver(self.machine.again(name))
+        self.deliver(self.machine.resend(name))
 
-    def create(self, wanted: m.Create, seconds: float) -> None:
+    def create(self, request: m.Create, seconds: float) -> None:
         """Have buckets created, and wait until each has a primary; raise ClusterFailedError after
         ``seconds``."""
         began, due = time.monotonic(), USUAL_SECONDS
-        while unknown := self._keepers.post.unknown:
+        while unknown := self._cluster.messenger.unknown:
             waited = time.monotonic() - began
             if waited > seconds:
-                raise self._unmade(unknown, seconds)
+                raise self._missing_buckets_error(unknown, seconds)
             if waited > due:
-                due += _TELL_SECONDS
+                due += _REPORT_SECONDS
                 said = (
-                    f"waiting for servers for {len(unknown)} of {counted(len(wanted.buckets), 'part')} of "
+                    f"waiting for servers for {len(unknown)} of {counted(len(request.buckets), 'part')} of "
                     f"the parameters, for {seconds - waited:.0f} s more; training has not started, so "
                     "Ctrl-C, and again after a moment, exits at once"
                 )
-                self._on_event("waiting", {"name": wanted.run, "sentence": said})
-            self._keepers.create(wanted)
+                self._on_event("waiting", {"name": request.run, "sentence": said})
+            self._cluster.create(request)
             self.step(self.tick_seconds)
 
-    def _unmade(self, buckets: Sequence[str], seconds: float) -> ClusterFailedError:
+    def _missing_buckets_error(self, buckets: Sequence[str], seconds: float) -> ClusterFailedError:
         """The error for buckets that no server has accepted for ``seconds``."""
         if not self.outlived:
             return self.unanswered(buckets, seconds)

@@ -13,7 +13,7 @@ from cotswold.shards.core.versions import incarnation_of, update_count
 from cotswold.wire import Group, Shard
 from cotswold.wire.lifecycle import ServerCounters
 
-ROWS_MOST = 1000
+MAX_ROWS = 1000
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,15 @@ class VersionCheck:
 
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._bucket = {each.number: each.server for each in shards}
-        self._known: dict[int, int] = {}
+        self._versions: dict[int, int] = {}
         """Newest known version of each shard."""
 
-    def hear(self, counts: ServerCounters, groups: Mapping[str, Group]) -> list[RestoredShard]:
+    def on_counters(self, counts: ServerCounters, groups: Mapping[str, Group]) -> list[RestoredShard]:
         """Shards that have started a new incarnation since the last counts."""
         versions = dict(counts.versions)
         found = []
         for shard, began in counts.restored:
-            known = self._known.get(shard)
+            known = self._versions.get(shard)
             if known is not None and incarnation_of(began) > incarnation_of(known):
                 bucket = self._bucket[shard]
                 life = incarnation_of(
@@ -56,7 +56,7 @@ class VersionCheck:
                 row = (bucket, counts.server, life, term, shard)
                 found.append(RestoredShard(*row, update_count(known), update_count(began)))
         for shard, version in (*counts.restored, *versions.items()):
-            self._known[shard] = max(self._known.get(shard, 0), version)
+            self._versions[shard] = max(self._versions.get(shard, 0), version)
         return found
 
 
@@ -65,16 +65,16 @@ def restored_event(rows: Sequence[RestoredShard]) -> dict[str, object]:
     server, buckets = rows[0].server, sorted({each.bucket for each in rows})
     now, before = sum(each.now for each in rows), sum(each.before for each in rows)
     lost = sum(max(0, each.before - each.now) for each in rows)
-    whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_short(buckets))})"
+    whose = f"{counted(len(buckets), 'bucket')} ({', '.join(_first_names(buckets))})"
     shards = counted(len(rows), "shard")
     had = f"the {shards} had at least {counted(before, 'update')}, and the disk has {now:,}"
     # The reports are up to a second old: a disk that has all of them may still lack later updates.
     gone = f"at least {counted(lost, 'update')} {'was' if lost == 1 else 'were'} lost"
     again = f"{gone}, and replicas compute their samples again"
     sentence = f"{whose}: {had}: {again if lost else 'no update that a server had reported is lost'}"
-    return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:ROWS_MOST]]}
+    return {"name": server, "sentence": sentence, "rows": [asdict(each) for each in rows[:MAX_ROWS]]}
 
 
-def _short(buckets: Iterable[str]) -> list[str]:
+def _first_names(buckets: Iterable[str]) -> list[str]:
     names = [name.rpartition("/")[2].lstrip("0") or "0" for name in buckets]
     return names if len(names) <= 8 else [*names[:8], f"and {len(names) - 8} more"]

@@ -36,11 +36,11 @@ class RunMetrics:
             self._longest.pop(old, None)
         return replace(
             counts,
-            refused=_more(counts.refused, first.refused),
-            taken_bytes=counts.taken_bytes - first.taken_bytes,
+            refused=_increase(counts.refused, first.refused),
+            accepted_bytes=counts.accepted_bytes - first.accepted_bytes,
             applying_seconds=counts.applying_seconds - first.applying_seconds,
             cpu_seconds=counts.cpu_seconds - first.cpu_seconds,
-            sent_bytes=_more(counts.sent_bytes, first.sent_bytes),
+            sent_bytes=_increase(counts.sent_bytes, first.sent_bytes),
             unsaved=None if counts.unsaved is None else self._unsaved(counts.server, counts.unsaved, first),
         )
 
@@ -53,6 +53,6 @@ class RunMetrics:
         return replace(unsaved, longest_seconds=seen)
 
 
-def _more(now: Counted, before: Counted) -> Counted:
+def _increase(now: Counted, before: Counted) -> Counted:
     """The increases since the earlier counts."""
     return tuple(sorted((Counter(dict(now)) - Counter(dict(before))).items()))

@@ -40,10 +40,10 @@ from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.shards.core.sample_ledger import SampleCounts
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.shards.runtime.chunked_read import ChunkedRead, RequestFunction
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsInUseError
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.lifecycle import (
     CountersRequest,
     RunTerms,
@@ -54,7 +54,7 @@ from cotswold.wire.messenger import AnyMessage
 
 PRELOADED = ("torch", "cotswold.paramserver.runtime.server_process")
 """Modules that the fork server imports once."""
-_ORDER_SECONDS = 0.1
+_STATE_SECONDS = 0.1
 _BEAT_SECONDS = 0.5
 _LAST_SECONDS = 5.0
 """Seconds to wait at the end until servers have applied their queued updates."""
@@ -126,14 +126,14 @@ class _ServiceStartup(Startup):
     ) -> None:
         task = WorkDescription("", {}, logs, settings.host)
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
-        self._serving_settings = settings
+        self._service_settings = settings
         self._run = f"run-{secrets.token_hex(8)}"
 
     def open_serving(
-        self, layout: Sequence[Slot], vectors: Mapping[str, Tensor], before: SampleCounts | None
+        self, layout: Sequence[TensorSlot], vectors: Mapping[str, Tensor], before: SampleCounts | None
     ) -> ParameterService:
         """Start all processes; ``vectors`` must contain the parameters."""
-        chosen = self._serving_settings
+        chosen = self._service_settings
         point: Array = vectors[POINT].numpy()
         made = WorkerReady(
             m.COORDINATOR,
@@ -144,33 +144,33 @@ class _ServiceStartup(Startup):
             0,
             tuple((one.name, one.rows, one.columns) for one in layout),
         )
-        self.staff.spawn(0)  # clients are not our processes
-        shards, names = self._served(made)
+        self.process_group.spawn(0)  # clients are not our processes
+        shards, names = self._start_servers(made)
         rules = DispatcherSettings(
             self._run,
             ANY,
             made.size,
             1,
             chosen.rate,
-            hand=1,
-            ahead=1,
-            order_seconds=_ORDER_SECONDS,
+            assignment_samples=1,
+            assignments_ahead=1,
+            state_seconds=_STATE_SECONDS,
             beat_seconds=_BEAT_SECONDS,
             silent_seconds=chosen.silent_seconds,
         )
-        servers = [(name, self._serving[name]) for name in names]
+        servers = [(name, self._server_addresses[name]) for name in names]
         ledger = ClientLedger(before)
         machine = Dispatcher(rules, shards, servers, time.monotonic(), ledger)
         kind = "delta" if isinstance(chosen.rule, AddUpdate) else "gradient"
         terms = RunTerms(self._run, made.dtype, kind, made.layout)
-        conversation = ServiceCoordinator(self._post, self.staff, machine, self._on_event, terms)
+        coordinator = ServiceCoordinator(self._messenger, self.process_group, machine, self._on_event, terms)
         kept = {name: vectors.get(name, torch.zeros_like(vectors[POINT])) for name in chosen.rule.state_names}
         for name, value in {**kept, POINT: vectors[POINT]}.items():
-            write_vector(conversation, shards, names, name, value.numpy())
-        return ParameterService(conversation, made, (POINT, *kept), ledger)
+            write_vector(coordinator, shards, names, name, value.numpy())
+        return ParameterService(coordinator, made, (POINT, *kept), ledger)
 
-    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
-        chosen, item_bytes = self._serving_settings, np.dtype(made.dtype).itemsize
+    def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
+        chosen, item_bytes = self._service_settings, np.dtype(made.dtype).itemsize
         room = _ROOM * made.size * item_bytes
         columns = {name: columns for name, _, columns in made.layout}
         settings = AsyncSettings(
@@ -184,13 +184,13 @@ class ParameterService:
 
     def __init__(
         self,
-        conversation: ServiceCoordinator,
+        coordinator: ServiceCoordinator,
         made: WorkerReady,
         vectors: tuple[str, ...],
         ledger: ClientLedger,
     ) -> None:
-        self._conversation, self._made, self._ledger = conversation, made, ledger
-        self._machine = conversation.machine
+        self._coordinator, self._work, self._ledger = coordinator, made, ledger
+        self._machine = coordinator.machine
         self.vectors = vectors
         """Names of the vectors: the parameters first, then the state of the update rule."""
         self._counts: dict[str, ServerCounters] = {}
@@ -203,7 +203,7 @@ class ParameterService:
     @property
     def address(self) -> str:
         """``HOST:PORT`` for clients."""
-        return self._conversation.post.endpoint.port_address
+        return self._coordinator.messenger.endpoint.port_address
 
     @property
     def shards(self) -> int:
@@ -218,21 +218,25 @@ class ParameterService:
     @property
     def servers(self) -> Mapping[str, int]:
         """Process numbers of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._conversation.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._coordinator.servers
+            if process_group.is_watched(name)
+        }
 
     def proceed(self, seconds: float) -> None:
         """Serve for ``seconds``; raise ClusterFailedError if a server is lost."""
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: time.monotonic() >= deadline)
 
     def status(self) -> ServiceStatus:
         """The present status, with the servers' answers to the last `count`."""
         return ServiceStatus(
             tuple(member.name for member in self._machine.members),
             self.account,
-            tuple(self._counts[name] for name in self._conversation.servers if name in self._counts),
-            dict(self._conversation.post.endpoint.refused),
+            tuple(self._counts[name] for name in self._coordinator.servers if name in self._counts),
+            dict(self._coordinator.messenger.endpoint.rejections),
         )
 
     def count(self) -> None:
@@ -243,9 +247,9 @@ class ParameterService:
             if isinstance(message, ServerCounters):
                 counts[message.server] = message
 
-        for server in self._conversation.servers:
-            self._conversation.post.send(server, CountersRequest())
-        self._conversation.hearing(hear, lambda: len(counts) == len(self._conversation.servers))
+        for server in self._coordinator.servers:
+            self._coordinator.messenger.send(server, CountersRequest())
+        self._coordinator.handle_until(hear, lambda: len(counts) == len(self._coordinator.servers))
         self._counts = counts
 
     def read(self) -> dict[str, Tensor]:
@@ -258,32 +262,32 @@ class ParameterService:
         pushes: each push is in all of the state or in none. Updates continue meanwhile. Raises as `read`."""
         machine = self._machine
         number = machine.begin_checkpoint()
-        self._conversation.wait(lambda: machine.kept is not None)
+        self._coordinator.wait(lambda: machine.frozen_ledger is not None)
         vectors = {name: self._read(name, partial(m.PullFrozen, number, name)) for name in self.vectors}
         return vectors, machine.take_checkpoint().total
 
-    def _read(self, name: str, ask: RequestFunction) -> Tensor:
-        pieces = ChunkedRead(self._machine.shards, name, self._made.dtype, self._made.size, ask)
+    def _read(self, name: str, request: RequestFunction) -> Tensor:
+        pieces = ChunkedRead(self._machine.shards, name, self._work.dtype, self._work.size, request)
 
         def hear(message: AnyMessage) -> None:
-            self._conversation.deliver(pieces.hear(message))
+            self._coordinator.deliver(pieces.on_message(message))
 
-        self._conversation.deliver(pieces.asking())
-        self._conversation.hearing(hear, lambda: not pieces.owing)
-        return torch.from_numpy(pieces.whole)
+        self._coordinator.deliver(pieces.requests())
+        self._coordinator.handle_until(hear, lambda: not pieces.owing)
+        return torch.from_numpy(pieces.vector)
 
     def finish(self) -> None:
         """End all sessions; servers then have exactly the updates of `account`. Raises as `read`."""
-        self._conversation.dismiss("they were asked to; all pushes are in their checkpoint")
+        self._coordinator.dismiss("they were asked to; all pushes are in their checkpoint")
         deadline = time.monotonic() + _LAST_SECONDS
-        self._conversation.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: not self._machine.is_settling or time.monotonic() >= deadline)
 
     def close(self, why: str = "they were asked to") -> None:
         """End all processes; clients receive the reason ``why``."""
-        self._conversation.dismiss(why)
-        self._conversation.close()
+        self._coordinator.dismiss(why)
+        self._coordinator.close()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self
@@ -299,7 +303,7 @@ class ParameterService:
 
 def open_service(
     settings: ServiceSettings,
-    layout: Sequence[Slot],
+    layout: Sequence[TensorSlot],
     vectors: Mapping[str, Tensor],
     *,
     token: Token,
@@ -327,7 +331,7 @@ def open_service(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        reach = EndpointSettings.of(settings.processes, settings.host)
+        endpoint_settings = EndpointSettings.of(settings.processes, settings.host)
         try:
             endpoint = Endpoint(
                 token,
@@ -335,7 +339,7 @@ def open_service(
                 host=settings.host,
                 ports=(settings.port,) if settings.port else (),
                 mode="curve",
-                lost_seconds=reach.lost_seconds,
+                lost_seconds=endpoint_settings.lost_seconds,
             )
         except PortsInUseError as error:
             raise MachineError(
@@ -344,7 +348,7 @@ def open_service(
             ) from error
         opened.callback(endpoint.close)
         opening = _ServiceStartup(settings, logs, processes, token, endpoint, on_event)
-        opened.callback(opening.staff.close)
+        opened.callback(opening.process_group.close)
         serving = opening.open_serving(layout, vectors, before)
         serving.close_with(resources)
         opened.pop_all()

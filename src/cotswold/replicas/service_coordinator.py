@@ -19,7 +19,7 @@ from cotswold.wire.lifecycle import ConnectRequest, Goodbye, RunTerms
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 _TICK_SECONDS = 0.05
-_HEARD = (*get_args(m.FromReplica), m.CoordinatorStateAck)
+_RECEIVED = (*get_args(m.FromReplica), m.CoordinatorStateAck)
 
 
 class ServiceCoordinator(CoordinatorLoop):
@@ -28,9 +28,14 @@ class ServiceCoordinator(CoordinatorLoop):
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Messenger, staff: ProcessGroup, machine: Dispatcher, on_event: OnEvent, terms: RunTerms
+        self,
+        messenger: Messenger,
+        process_group: ProcessGroup,
+        machine: Dispatcher,
+        on_event: OnEvent,
+        terms: RunTerms,
     ) -> None:
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self.machine, self._terms = machine, terms
         self._whys: dict[str, str] = {}
         """Exit reasons of servers."""
@@ -43,9 +48,9 @@ class ServiceCoordinator(CoordinatorLoop):
     def dismiss(self, why: str) -> None:
         """End all sessions."""
         for member in self.machine.members:
-            self.machine.ended(member.name, "the servers end")
-            self.post.send(member.name, Goodbye(why))
-            self.post.send(member.name, m.Shutdown(member.session))
+            self.machine.on_exit(member.name, "the servers end")
+            self.messenger.send(member.name, Goodbye(why))
+            self.messenger.send(member.name, m.Shutdown(member.session))
 
     def close(self) -> None:
         """End all processes."""
@@ -53,8 +58,8 @@ class ServiceCoordinator(CoordinatorLoop):
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, ConnectRequest):
-            self.post.send(sender, self._terms)
-        elif isinstance(message, _HEARD):
+            self.messenger.send(sender, self._terms)
+        elif isinstance(message, _RECEIVED):
             self.deliver(self.machine.receive(sender, message, time.monotonic()))
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
@@ -62,15 +67,15 @@ class ServiceCoordinator(CoordinatorLoop):
         return []
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
-        self.machine.ended(name, why)
+        self.machine.on_exit(name, why)
 
     def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
+        self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
-        self._given_up.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
+        self._abandoned.update(self.machine.silent_servers(now, self.machine.rules.silent_seconds))
         if lost := self.lost_servers(self.servers):
             whys = "; ".join(f"{name} {why}" for name, why in self._whys.items())
             raise ClusterFailedError(

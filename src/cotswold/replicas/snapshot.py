@@ -18,7 +18,7 @@ from cotswold.shards.core.sample_ledger import SampleLedger
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class ParameterSnapshot:
     """State of a run: the ledger counts exactly the samples that are in the vectors."""
 
     ledger: SampleLedger
@@ -28,7 +28,7 @@ class Snapshot:
     """Number of updates of each shard."""
     counters: DispatcherCounters
 
-    def said(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """All fields but the vectors, as plain values."""
         return {
             "ledger": self.ledger.state(),
@@ -41,8 +41,8 @@ class Snapshot:
         }
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> Snapshot:
-        """Restore the value of `said`, for ``samples`` per epoch; raise LookupError, TypeError or
+    def of(cls, said: Mapping[str, Any], samples: int, vectors: Mapping[str, Tensor]) -> ParameterSnapshot:
+        """Restore the value of `to_json`, for ``samples`` per epoch; raise LookupError, TypeError or
         ValueError for invalid input."""
         counters = said["counters"]
         rates = tuple((int(version), float(rate)) for version, rate in counters["rates"])

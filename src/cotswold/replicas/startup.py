@@ -35,15 +35,19 @@ from cotswold.processes.credentials import inherited_credentials
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replicas.accumulation import GROWS, GROWS_MOVING, OwnSteps, StepSettings
 from cotswold.replicas.coordinator_loop import ReplicaCoordinator
-from cotswold.replicas.evaluator import Evaluator, EvaluatorTask
+from cotswold.replicas.evaluator import EvaluatorHandle, EvaluatorTask
 from cotswold.replicas.replicated_coordinator import USUAL_SECONDS, ReplicatedCoordinator
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
-from cotswold.replication.client.standalone_cluster import StandaloneCluster, controllers_at, places_by_name
-from cotswold.replication.client.unreachable import why_none_leads, why_unreached
+from cotswold.replication.client.standalone_cluster import (
+    StandaloneCluster,
+    addresses_by_name,
+    controllers_at,
+)
+from cotswold.replication.client.unreachable import no_leader_text, unreachable_text
 from cotswold.replication.limits import check_description, check_messages
-from cotswold.replication.run_description import NAME_LETTERS, Description
+from cotswold.replication.run_description import MAX_NAME_CHARS, Description
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import CONTROLLER, RunCluster
 from cotswold.transport import Endpoint, Ready
@@ -57,8 +61,8 @@ _BEAT_SECONDS = 0.1
 _BUCKETS = 8
 """Buckets per server: enough to spread a lost server's buckets over all others, few enough to be cheap."""
 _CONTROLLERS_SECONDS = 10.0
-_ASK_SECONDS = 0.3
-_HANDS = 8
+_REQUEST_SECONDS = 0.3
+_ASSIGNMENT_BATCHES = 8
 """Batches per assignment of a replica, at most; and assignments per epoch, at least."""
 
 
@@ -119,8 +123,8 @@ class ReplicaSettings:
         """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
         ones. Raises UserError for invalid values."""
         batch, push = self.pace.batch, self.pace.n_push
-        batches = made.patterns // (batch * _HANDS * self.processes.workers)
-        pushes = max(1, min(_HANDS, batches) // push)  # accumulations end with the assignment
+        batches = made.patterns // (batch * _ASSIGNMENT_BATCHES * self.processes.workers)
+        pushes = max(1, min(_ASSIGNMENT_BATCHES, batches) // push)  # accumulations end with the assignment
         try:
             return DispatcherSettings(
                 run,
@@ -128,12 +132,12 @@ class ReplicaSettings:
                 made.size,
                 self.epochs,
                 self.rate,
-                hand=batch * push * pushes,
-                ahead=2 * batch,
+                assignment_samples=batch * push * pushes,
+                assignments_ahead=2 * batch,
                 fraction=self.fraction,
                 of=self.of,
                 warm_samples=self.warm_samples,
-                order_seconds=self.order_seconds,
+                state_seconds=self.order_seconds,
                 beat_seconds=_BEAT_SECONDS,
                 silent_seconds=self.processes.silent_seconds,
                 settings=json.dumps({"seed": self.processes.seed}),
@@ -146,11 +150,11 @@ class ReplicaSettings:
 class StartedReplicas:
     """Running replicas, and their servers."""
 
-    conversation: ReplicaCoordinator
-    begun: StartedProcesses
+    coordinator: ReplicaCoordinator
+    processes: StartedProcesses
     vectors: tuple[str, ...]
     """Names of the vectors: the parameters first, then the state of the update rule."""
-    evaluator: Evaluator | None
+    evaluator: EvaluatorHandle | None
 
 
 class ReplicaStartup(Startup):
@@ -167,7 +171,7 @@ class ReplicaStartup(Startup):
         token: Token,
         endpoint: Endpoint,
         on_event: OnEvent,
-        snapshot: Snapshot | None,
+        snapshot: ParameterSnapshot | None,
         vectors: Mapping[str, Tensor],
         evaluator: EvaluatorTask | None,
         held: ExitStack,
@@ -178,61 +182,61 @@ class ReplicaStartup(Startup):
         super().__init__(settings.processes, task, processes, token, endpoint, on_event)
         self._learning, self._snapshot, self._vectors = settings, snapshot, vectors
         self._evaluator = evaluator
-        self._keepers: RunCluster | StandaloneCluster | None = None
-        if isinstance(self._post, RoutedMessenger):
+        self._cluster: RunCluster | StandaloneCluster | None = None
+        if isinstance(self._messenger, RoutedMessenger):
             if settings.processes.ranks > 1:
                 raise UserError(
                     "replicas of several processes need servers without copies; leave replication_factor out"
                 )
             if self._controllers:
                 note = None if settings.processes.note is None else Path(settings.processes.note)
-                self._keepers = StandaloneCluster(self._post, self._controllers, self._run, note)
+                self._cluster = StandaloneCluster(self._messenger, self._controllers, self._run, note)
             else:
-                self._keepers = RunCluster(settings.processes, self.staff, self._post, self._call_with, held)
+                self._cluster = RunCluster(
+                    settings.processes, self.process_group, self._messenger, self._call_with, held
+                )
 
     def open_replicas(self) -> StartedReplicas:
         """Start all processes."""
-        begun, snapshot = self._begun(), self._snapshot
-        rules = self._learning.dispatch(begun.made, self._run)
+        begun, snapshot = self._start_processes(), self._snapshot
+        rules = self._learning.dispatch(begun.work, self._run)
         ledger = None if snapshot is None else snapshot.ledger
         counters = None if snapshot is None else snapshot.counters
         if ledger is not None and ledger.samples != rules.samples:
             raise UserError(f"the run had {ledger.samples} samples, but the data set now has {rules.samples}")
-        servers = [(name, self._serving.get(name, "")) for name in begun.servers]
+        servers = [(name, self._server_addresses.get(name, "")) for name in begun.servers]
         machine = Dispatcher(rules, begun.shards, servers, time.monotonic(), ledger, counters)
-        conversation = self._conversation(machine, begun.made)
+        coordinator = self._coordinator(machine, begun.work)
         evaluator = None
         if self._evaluator is not None:
-            evaluator = Evaluator(conversation, self._evaluator_of, begun.shards, begun.made.dtype)
-        names = self._write(conversation, begun)
-        for letter in self._joins:
-            conversation.hear_again(letter.sender, letter.message)
-        return StartedReplicas(conversation, begun, names, evaluator)
+            evaluator = EvaluatorHandle(coordinator, self._evaluator_of, begun.shards, begun.work.dtype)
+        names = self._write(coordinator, begun)
+        for received in self._joins:
+            coordinator.handle_again(received.sender, received.message)
+        return StartedReplicas(coordinator, begun, names, evaluator)
 
-    def _write(self, conversation: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
+    def _write(self, coordinator: ReplicaCoordinator, begun: StartedProcesses) -> tuple[str, ...]:
         """Write all vectors to the servers, and return their names."""
         vectors = self._vectors if self._snapshot is None else self._snapshot.vectors
-        zeros = np.zeros(begun.made.size, begun.made.dtype)
-        firsts = {POINT: begun.given, **dict.fromkeys(self._learning.rule.state_names, zeros)}
+        zeros = np.zeros(begun.work.size, begun.work.dtype)
+        firsts = {POINT: begun.parameters, **dict.fromkeys(self._learning.rule.state_names, zeros)}
         # the parameters come last: replicas start when they arrive
         for name, first in reversed(firsts.items()):
             value = vectors[name].numpy() if name in vectors else first
             if value.shape != first.shape or value.dtype != first.dtype:
                 raise UserError(f"the vector {name} is {value.shape} of {value.dtype}, unlike the work's")
-            write_vector(
-                conversation, begun.shards, begun.servers, name, value, self._settings.silent_seconds
-            )
+            write_vector(coordinator, begun.shards, begun.servers, name, value, self._settings.silent_seconds)
         return tuple(firsts)
 
     # --- replicated servers ---
 
-    def _served(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
-        if self._keepers is None:
-            return super()._served(made)
-        keepers, description = self._keepers, self._described(made)
+    def _start_servers(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+        if self._cluster is None:
+            return super()._start_servers(made)
+        keepers, description = self._cluster, self._description(made)
         check_description(description)
         vectors = 1 + len(self._learning.rule.state_names)
-        check_messages(description, vectors, self._post.endpoint.message_bytes)
+        check_messages(description, vectors, self._messenger.endpoint.message_bytes)
         if isinstance(keepers, StandaloneCluster):
             self._await_controllers(keepers)
         else:
@@ -241,7 +245,7 @@ class ReplicaStartup(Startup):
             for _ in range(self._settings.servers):
                 keepers.start_server(time.monotonic())
             self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
-        self._post.meet((bucket, "") for bucket in description.buckets)
+        self._messenger.connect((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
     def _await_controllers(self, servers: StandaloneCluster) -> None:
@@ -252,38 +256,40 @@ class ReplicaStartup(Startup):
             if not is_told and now - began > USUAL_SECONDS:
                 is_told = True
                 self._on_event("waiting", {"name": where, "sentence": f"waiting for a controller at {where}"})
-            if now - asked > _ASK_SECONDS:
+            if now - asked > _REQUEST_SECONDS:
                 asked = now
-                servers.ask()
-            match self._post.receive(_ASK_SECONDS):
+                servers.request_groups()
+            match self._messenger.receive(_REQUEST_SECONDS):
                 case Received(_, m.StatusReply() as looked):
-                    servers.happened(looked)  # no event of them belongs to the run
+                    servers.events_of(looked)  # no event of them belongs to the run
                     return
-                case Received() as letter:
-                    self._hear(letter)
+                case Received() as received:
+                    self._on_message(received)
                 case Ready(descriptor):
-                    self._ended(descriptor)
+                    self._on_descriptor_ready(descriptor)
                 case _:
                     pass
         said = f"no controller that leads has answered for {_CONTROLLERS_SECONDS:g} s"
-        places, lost = places_by_name(self._settings.standing), servers.post.calls.lost
-        if following := servers.post.calls.following:
-            raise MachineError(f"{said}: {why_none_leads(places, lost, following)}")
-        raise MachineError(f"{said}: {why_unreached(places, lost)}")
+        places, lost = addresses_by_name(self._settings.standing), servers.messenger.calls.lost
+        if following := servers.messenger.calls.followers:
+            raise MachineError(f"{said}: {no_leader_text(places, lost, following)}")
+        raise MachineError(f"{said}: {unreachable_text(places, lost)}")
 
-    def _conversation(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
-        if self._keepers is None:
-            return ReplicaCoordinator(self._post, self.staff, machine, self._on_event)
+    def _coordinator(self, machine: Dispatcher, made: WorkerReady) -> ReplicaCoordinator:
+        if self._cluster is None:
+            return ReplicaCoordinator(self._messenger, self.process_group, machine, self._on_event)
         patience = self._settings.alone_seconds
-        conversation = ReplicatedCoordinator(self.staff, machine, self._on_event, self._keepers, patience)
-        description = self._described(made)
-        servers = self._settings.servers if isinstance(self._keepers, RunCluster) else 1
+        coordinator = ReplicatedCoordinator(
+            self.process_group, machine, self._on_event, self._cluster, patience
+        )
+        description = self._description(made)
+        servers = self._settings.servers if isinstance(self._cluster, RunCluster) else 1
         wanted = m.Create(self._run, description.text, description.buckets, servers)
-        conversation.create(wanted, self._settings.start_seconds)
-        return conversation
+        coordinator.create(wanted, self._settings.start_seconds)
+        return coordinator
 
-    def _described(self, made: WorkerReady) -> Description:
-        told = self._told_servers(made)
+    def _description(self, made: WorkerReady) -> Description:
+        told = self._server_arguments(made)
         return Description(
             self._run,
             made.layout,
@@ -292,31 +298,31 @@ class ReplicaStartup(Startup):
             self._settings.max_buckets or _BUCKETS * self._settings.servers,
             cast(Mapping[str, Any], told["updates"]),
             cast(Sequence[int], told["versions"]),
-            self._learning.name[:NAME_LETTERS],
+            self._learning.name[:MAX_NAME_CHARS],
         )
 
-    def _hear(self, letter: Received) -> None:
-        message = letter.message
-        if self._keepers is not None and isinstance(message, ServerReady):
-            self._keepers.heard(message, ())
+    def _on_message(self, received: Received) -> None:
+        message = received.message
+        if self._cluster is not None and isinstance(message, ServerReady):
+            self._cluster.on_ready(message, ())
         else:
-            super()._hear(letter)
+            super()._on_message(received)
 
-    def _make_post(self) -> Messenger:
+    def _make_messenger(self) -> Messenger:
         if not self._settings.keeps_copies:
-            return super()._make_post()
+            return super()._make_messenger()
         if not self._controllers:
             return RoutedMessenger(self._endpoint, {CONTROLLER: ""})
-        reach = EndpointSettings.of(self._settings, self._task.host)
-        outward = ClusterEndpoints(m.COORDINATOR, self._run, reach)
+        endpoint_settings = EndpointSettings.of(self._settings, self._task.host)
+        outward = ClusterEndpoints(m.COORDINATOR, self._run, endpoint_settings)
         return RoutedMessenger(self._endpoint, self._controllers, outward)
 
-    def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
-        made = super()._at_work(name, work, arguments)
-        if self._keepers is None:
+    def _work_arguments(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+        made = super()._work_arguments(name, work, arguments)
+        if self._cluster is None:
             return made
-        standing = {"standing_run": self._run} if self._controllers else {}
-        return {**made, "controllers": self._keepers.controllers, **standing}
+        standing = {"cluster_run": self._run} if self._controllers else {}
+        return {**made, "controllers": self._cluster.controllers, **standing}
 
     def _call(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
         call = super()._call(name, role, arguments)
@@ -327,24 +333,28 @@ class ReplicaStartup(Startup):
 
     def _evaluator_of(self, name: str) -> Call:
         assert self._evaluator is not None, "an evaluator exists"
-        made = self._at_work(name, self._evaluator.work, self._evaluator.arguments)
+        made = self._work_arguments(name, self._evaluator.work, self._evaluator.arguments)
         return self._call(name, "evaluator", {**made, "device": self._learning.device})
 
     def _call_with(self, name: str, role: str, arguments: Mapping[str, object]) -> Call:
-        told = {"name": name, "coordinator": self._endpoint.address, "reach": self._reach}
+        told = {
+            "name": name,
+            "coordinator": self._endpoint.address,
+            "endpoint_settings": self._endpoint_settings,
+        }
         return self._call(name, role, {**told, **arguments})
 
-    def _told_worker(self, name: str) -> Mapping[str, object]:
+    def _worker_arguments(self, name: str) -> Mapping[str, object]:
         stepping, stretch = self._learning.stepping, 1
-        if self._keepers is None:
+        if self._cluster is None:
             stepping = replace(stepping, beyond=0)  # no bucket moves
         else:
             stretch = GROWS_MOVING if stepping.beyond else GROWS
-        pace = replace(self._learning.pace, moves=self._learning.own == "pushed", stretch=stretch)
-        device = {"device": self._learning.device, "place": self.staff.place_of(name)}
+        pace = replace(self._learning.pace, applies_locally=self._learning.own == "pushed", stretch=stretch)
+        device = {"device": self._learning.device, "place": self.process_group.slot_of(name)}
         return {"pace": asdict(pace), "stepping": asdict(stepping), **device}
 
-    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
+    def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
         item_bytes = np.dtype(made.dtype).itemsize
         room = QUEUE_VECTORS * made.size * item_bytes * self._settings.workers
         settings = AsyncSettings(
@@ -358,7 +368,7 @@ class ReplicaStartup(Startup):
             self._learning.unit_norm,
             self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
             dict(made.products),
-            deals=True,
+            may_repeat_samples=True,
         )
         versions = () if self._snapshot is None else self._snapshot.versions
         traffic = self._learning.traffic

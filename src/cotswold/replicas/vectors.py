@@ -20,14 +20,14 @@ from cotswold.shards.runtime.arithmetic import Array, is_finite
 Buffer = bytes | bytearray | memoryview
 
 
-class Vectors(Protocol):
+class VectorMemory(Protocol):
     """Operations on vectors ``(size,)`` in one place."""
 
-    def put(self, part: Tensor, buffer: Buffer) -> None:
+    def write(self, part: Tensor, buffer: Buffer) -> None:
         """Write a message's buffer into a part of a vector; the buffer is not read afterwards."""
         ...
 
-    def give(self, vector: Tensor) -> Array:
+    def read(self, vector: Tensor) -> Array:
         """The numbers of a vector for messages. They stay valid as long as the vector does, or until two
         more vectors were given."""
         ...
@@ -40,12 +40,12 @@ class Vectors(Protocol):
 class HostVectors:
     """Vectors in this process's memory, which messages use directly."""
 
-    def put(self, part: Tensor, buffer: Buffer) -> None:
+    def write(self, part: Tensor, buffer: Buffer) -> None:
         """See `Vectors.put`."""
         numbers = part.numpy()
         numbers[:] = np.frombuffer(buffer, numbers.dtype)
 
-    def give(self, vector: Tensor) -> Array:
+    def read(self, vector: Tensor) -> Array:
         """The vector's own memory."""
         found: Array = vector.numpy()
         return found
@@ -56,24 +56,24 @@ class HostVectors:
 
 
 class DeviceVectors:
-    """Vectors on a device, like ``like``. The results of `give` are in pinned memory, which CUDA accesses
-    directly. The input of `put` need not be: its copy passes through the driver's pinned memory."""
+    """Vectors on a device, like ``like``. The results of `read` are in pinned memory, which CUDA accesses
+    directly. The input of `write` need not be: its copy passes through the driver's pinned memory."""
 
     def __init__(self, like: Tensor) -> None:
         is_cuda = like.device.type == "cuda"
-        self._given = [torch.empty(like.shape, dtype=like.dtype, pin_memory=is_cuda) for _ in range(2)]
+        self._buffers = [torch.empty(like.shape, dtype=like.dtype, pin_memory=is_cuda) for _ in range(2)]
         """Two buffers, used in turn: the newer one last."""
-        self._dtype = self._given[0].numpy().dtype
+        self._dtype = self._buffers[0].numpy().dtype
 
-    def put(self, part: Tensor, buffer: Buffer) -> None:
+    def write(self, part: Tensor, buffer: Buffer) -> None:
         """See `Vectors.put`."""
         numbers = np.frombuffer(buffer, self._dtype)
         part.copy_(torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy()))
 
-    def give(self, vector: Tensor) -> Array:
+    def read(self, vector: Tensor) -> Array:
         """A copy in host memory."""
-        self._given.reverse()
-        found: Array = self._given[-1].copy_(vector).numpy()
+        self._buffers.reverse()
+        found: Array = self._buffers[-1].copy_(vector).numpy()
         return found
 
     def is_finite(self, vector: Tensor) -> bool:
@@ -82,6 +82,6 @@ class DeviceVectors:
         return norm * norm < float(torch.finfo(vector.dtype).max)
 
 
-def vectors_like(parameters: Tensor) -> Vectors:
+def vectors_like(parameters: Tensor) -> VectorMemory:
     """Storage on the device of these parameters."""
     return HostVectors() if parameters.device.type == "cpu" else DeviceVectors(parameters)

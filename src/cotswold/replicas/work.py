@@ -31,16 +31,16 @@ class ReplicaWork(ParameterWork, Protocol):
 
 
 @dataclass(frozen=True)
-class Meeting:
+class ReplicaEndpoint:
     """Facts about a replica for its other ranks, as plain values."""
 
     name: str
     """Name of the replica and of its first rank."""
     address: str
     """Address of the first rank."""
-    reach: Mapping[str, object]
+    endpoint_settings: Mapping[str, object]
     """Fields of `EndpointSettings`."""
-    own: str
+    local_steps: str
     """Name of the `OwnSteps` that it takes."""
     push_samples: int
     """Maximum samples per push."""
@@ -85,7 +85,7 @@ class RankedWork(ParameterWork, Protocol):
         """Number of ranks."""
         ...
 
-    def meet(self, meeting: Meeting) -> Steps:
+    def connect_ranks(self, leader: ReplicaEndpoint) -> Steps:
         """Open endpoints on the other ranks; return the steps that all ranks take together."""
         ...
 
@@ -94,7 +94,7 @@ class RankedWork(ParameterWork, Protocol):
         ...
 
 
-class JudgeWork(Protocol):
+class EvaluationWork(Protocol):
     """The computation of an evaluator."""
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
@@ -112,7 +112,7 @@ class SteppingWork(ReplicaWork, Protocol):
         ...
 
 
-class Factors(Protocol):
+class GradientFactors(Protocol):
     """The gradient of a tensor as a product of a layer's errors and activations (Chilimbi et al. 2014,
     section 3.3)."""
 
@@ -150,7 +150,7 @@ class FactoringWork(ReplicaWork, Protocol):
         change."""
         ...
 
-    def take_factors(self) -> Mapping[str, Factors]:
+    def take_factors(self) -> Mapping[str, GradientFactors]:
         """Return the factors since the last call, by tensor; `compute` has added nothing to these tensors'
         gradients."""
         ...

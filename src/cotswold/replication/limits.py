@@ -13,13 +13,13 @@ import numpy as np
 
 from cotswold.errors import UserError
 from cotswold.phrases import counted
-from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
+from cotswold.replication.controller.bucket_map import MAX_DESCRIPTION_CHARS
 from cotswold.replication.run_description import Description
 from cotswold.shards.core.versions import version_after_restarts
 
 _STATES = 2
 """States of a bucket while a checkpoint is taken: the current and the frozen one."""
-_VERSION_LETTERS = len(f"{version_after_restarts(0, 9)}, ")
+_VERSION_CHARS = len(f"{version_after_restarts(0, 9)}, ")
 """Characters of a shard's version whose bucket was recovered from disks up to nine times."""
 
 
@@ -28,15 +28,15 @@ def check_description(description: Description) -> None:
     room for a version of each shard, which it has once it is resumed."""
     shards, tensors = len(description.shards), len(description.layout)
     rest = len(replace(description, versions=()).text)
-    length = len(description.text) if description.versions else rest + _VERSION_LETTERS * shards
-    if length <= DESCRIPTION_LETTERS:
+    length = len(description.text) if description.versions else rest + _VERSION_CHARS * shards
+    if length <= MAX_DESCRIPTION_CHARS:
         return
     said = (
         f"the parameters are {counted(tensors, 'tensor')} in {counted(shards, 'shard')}: their "
         "description, which the parameter servers' controllers "
-        f"keep, would have {length} letters; at most {DESCRIPTION_LETTERS} fit"
+        f"keep, would have {length} letters; at most {MAX_DESCRIPTION_CHARS} fit"
     )
-    room = (DESCRIPTION_LETTERS - rest) // _VERSION_LETTERS - tensors
+    room = (MAX_DESCRIPTION_CHARS - rest) // _VERSION_CHARS - tensors
     if room <= 0:
         raise UserError(
             f"{said}; leave out cluster.controllers, cluster.replication_factor and cluster.flush_seconds: "

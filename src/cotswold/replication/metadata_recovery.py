@@ -32,10 +32,10 @@ from cotswold.phrases import counted
 from cotswold.replication.controller.bucket_map import BUCKETS, RUNS, items_of
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk import BlockStore, Bucket, DamagedError, Head
-from cotswold.replication.disk.bucket_format import apart, saved_of
+from cotswold.replication.disk.bucket_format import damaged_folders, saved_of
 from cotswold.replication.metadata import MetadataLocation, MetadataStore
 from cotswold.replication.metadata.sqlite import NOTE
-from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, restored_on
+from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, disk_of, restored_on
 from cotswold.replication.run_description import Description
 from cotswold.wire import Group
 from cotswold.wire.names import run_of
@@ -46,7 +46,7 @@ on it."""
 _NAME_BYTES, _DESCRIPTION_BYTES = 200, 4 << 20
 _NAMED_MOST = 3
 """Maximum number of buckets that a sentence names."""
-_MOVED = re.compile(rf"{re.escape(ASIDE)}[0-9]+$")
+_MOVED = re.compile(rf"{re.escape(DAMAGED_SUFFIX)}[0-9]+$")
 _Recency = tuple[int, int, int]
 
 
@@ -136,7 +136,7 @@ class DiskContents:
         self.check()
         descriptions = {run: self.descriptions[run] for run in self.runs}
         (cluster,) = self.clusters
-        if state.read(BUCKETS, most=1) or state.read(RUNS, most=1):
+        if state.read(BUCKETS, limit=1) or state.read(RUNS, limit=1):
             raise UserError("the controllers' state is readable and has a cluster: nothing needs recovery")
         for items in items_of(descriptions, self.groups):
             if not state.transact([(key, None) for key, _ in items], items):
@@ -190,7 +190,7 @@ def read_disks(disks: Iterable[Path]) -> DiskContents:
 def _heads(disk: Path) -> dict[str, tuple[_Recency, tuple[str, ...]]]:
     """Return the recency and the members of each bucket on a disk, without changing it."""
     try:
-        with apart(disk) as copy, BlockStore(copy) as store:
+        with damaged_folders(disk) as copy, BlockStore(copy) as store:
             heads = store.heads()
     except DamagedError as error:
         heads = error.heads  # other disks may have the rest: that is checked for each run
@@ -223,8 +223,8 @@ def is_sound(state: Path) -> bool:
     if not state.exists():
         return False
     try:
-        with closing(MetadataLocation(sqlite=str(state.absolute())).opened()) as opened:
-            opened.read("", most=1)
+        with closing(MetadataLocation(sqlite=str(state.absolute())).open()) as opened:
+            opened.read("", limit=1)
     except FormatError:
         raise
     except (StoreError, UserError):
@@ -235,8 +235,8 @@ def is_sound(state: Path) -> bool:
 def _cluster_without_runs(state: Path) -> str | None:
     """Return the cluster's name in sound metadata without runs, as created after a loss; None if there are
     runs."""
-    with closing(MetadataLocation(sqlite=str(state.absolute())).opened()) as opened:
-        if opened.read(BUCKETS, most=1) or opened.read(RUNS, most=1):
+    with closing(MetadataLocation(sqlite=str(state.absolute())).open()) as opened:
+        if opened.read(BUCKETS, limit=1) or opened.read(RUNS, limit=1):
             return None
         return opened.read(CLUSTER).get(CLUSTER, "")
 
@@ -260,7 +260,7 @@ def recover(state: Path | MetadataLocation, found: DiskContents, without: Collec
     wanted = found.without(without)
     wanted.check()
     if isinstance(state, MetadataLocation):
-        with closing(state.opened()) as opened:
+        with closing(state.open()) as opened:
             return wanted.write(opened)
     if is_sound(state):
         return recover(MetadataLocation(sqlite=str(state.absolute())), wanted)

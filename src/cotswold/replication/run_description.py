@@ -17,12 +17,12 @@ from cotswold.optim.schedule import SampleSchedule
 from cotswold.paramserver.core.update_server import UpdateServer
 from cotswold.paramserver.runtime.update_loop import settings_from_dict
 from cotswold.replication.replica.bucket_state import BucketState
-from cotswold.shards.core.admission import ShardPass
+from cotswold.shards.core.admission import ShardUpdates
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.local_product import LocalProduct
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.wire import Shard
 from cotswold.wire.names import bucket_of
 
@@ -31,9 +31,9 @@ _COUNT = 1 << 17
 _NUMBERS = 1 << 40
 _SHARDS = 1 << 22
 """Maximum numbers per run: of buckets, parameters and shards."""
-NAME_LETTERS = 100
+MAX_NAME_CHARS = 100
 """Maximum length of a run's name for people."""
-_MOST = 1 << 62
+_MAX_INTEGER = 1 << 62
 """Maximum of any number, so that messages can carry it."""
 
 
@@ -78,23 +78,23 @@ class Description:
         ]
         if not sizes or sum(sizes) > _NUMBERS or sum(blocks) > _SHARDS:
             raise ValueError(f"too many: {sum(sizes)} numbers in {sum(blocks)} shards")
-        if not all(type(each) is int and 0 <= each <= _MOST for each in self.versions):
+        if not all(type(each) is int and 0 <= each <= _MAX_INTEGER for each in self.versions):
             raise ValueError("versions must be numbers")
         if not _is_text(self.run):
             raise ValueError("run must be a name")
-        if self.name != "" and not (_is_text(self.name) and len(self.name) <= NAME_LETTERS):
+        if self.name != "" and not (_is_text(self.name) and len(self.name) <= MAX_NAME_CHARS):
             raise ValueError("name must be that of a recipe")
         self._check_updates(rows)
 
-    def _rows(self) -> list[Slot]:
-        found = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # JSON types
+    def _rows(self) -> list[TensorSlot]:
+        found = [TensorSlot(*one) for one in self.layout]  # type: ignore[arg-type]  # JSON types
         if not all(_are_counts(each.rows, each.columns) and _is_text(each.name) for each in found):
             raise ValueError("each tensor needs a name and a size")
         if len({each.name for each in found}) < len(found):
             raise ValueError("two tensors have the same name")
         return found
 
-    def _check_updates(self, rows: Sequence[Slot]) -> None:
+    def _check_updates(self, rows: Sequence[TensorSlot]) -> None:
         """Check all settings that servers read while they apply updates."""
         found = settings_from_dict(self.updates)
         if found.run != self.run or not _is_text(found.name) or found.name in found.rule.state_names:
@@ -105,9 +105,11 @@ class Description:
         columns = {each.name: each.columns for each in rows}
         if not _are_counts(*found.columns.values()) or dict(found.columns) != columns:
             raise ValueError("columns must be those of the tensors")
-        if type(found.deals) is not bool:
-            raise ValueError(f"deals must be true or false, got {found.deals!r:.20}")
-        if type(found.staleness.bound) is not int or found.staleness.bound > _MOST:
+        if type(found.may_repeat_samples) is not bool:
+            raise ValueError(
+                f"may_repeat_samples must be true or false, got {found.may_repeat_samples!r:.20}"
+            )
+        if type(found.staleness.bound) is not int or found.staleness.bound > _MAX_INTEGER:
             raise ValueError("the bound of staleness must be a number")
         if not found.products.keys() <= columns.keys():
             raise ValueError("products must name tensors")
@@ -127,7 +129,7 @@ class Description:
     def shards(self) -> tuple[Shard, ...]:
         """All shards, each with its bucket in place of a server."""
         names = [bucket_of(self.run, number) for number in range(self.count)]
-        slots = [Slot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
+        slots = [TensorSlot(*one) for one in self.layout]  # type: ignore[arg-type]  # as JSON says it
         return split_into_shards(slots, np.dtype(self.dtype).itemsize, self.shard_bytes, names)
 
     @property
@@ -140,12 +142,12 @@ class Description:
         """The same buckets, as a set."""
         return frozenset(one.server for one in self.shards)
 
-    def rehearse(self) -> None:
+    def check(self) -> None:
         """Apply one update to dummy numbers: on a busy host, the imports of a first update may take longer
         than a server may be silent."""
         rule = settings_from_dict(self.updates).rule
         numbers, *kept = (np.zeros(1, self.dtype) for _ in range(1 + len(rule.state_names)))
-        NumpyArithmetic(self.dtype).apply(rule, [ShardPass(numbers, kept, [(0.0, numbers.copy())], 1)])
+        NumpyArithmetic(self.dtype).apply(rule, [ShardUpdates(numbers, kept, [(0.0, numbers.copy())], 1)])
 
     def contents(self, bucket: str) -> BucketState[Array]:
         """Return the initial contents of a bucket."""
@@ -162,14 +164,14 @@ def display_name(text: str) -> str:
     """Return the run's name for people in a description; empty if it has none."""
     try:
         name = json.loads(text)["name"]
-        return name[:NAME_LETTERS] if _is_text(name) else ""
+        return name[:MAX_NAME_CHARS] if _is_text(name) else ""
     except (TypeError, ValueError, LookupError, RecursionError):
         return ""
 
 
 def _are_counts(*values: object) -> bool:
     """True if all are positive integers, neither fractions nor booleans."""
-    return all(type(each) is int and 0 < each <= _MOST for each in values)
+    return all(type(each) is int and 0 < each <= _MAX_INTEGER for each in values)
 
 
 def _is_text(value: object) -> bool:
@@ -184,9 +186,9 @@ def _check_schedule(schedule: SampleSchedule) -> None:
     schedule.rate(1.0, 0)
 
 
-def _check_product(numbers: Sequence[int], slot: Slot, start: int) -> None:
+def _check_product(numbers: Sequence[int], slot: TensorSlot, start: int) -> None:
     """Raise ValueError for a layer whose filters do not match the tensor, which begins at ``start``."""
-    if not all(type(each) is int and 0 <= each <= _MOST for each in numbers):
+    if not all(type(each) is int and 0 <= each <= _MAX_INTEGER for each in numbers):
         raise ValueError(f"{slot.name!r:.40} has a geometry with other values than numbers")
     product = LocalProduct.of(numbers)
     product.errors(0, slot.rows), product.activations(0, slot.rows)

@@ -6,12 +6,13 @@ from .frames import Lost as Lost
 from .frames import Message as Message
 from .frames import Ready as Ready
 from .multi_endpoint import MultiEndpoint as MultiEndpoint
-from .peer import Traffic as Traffic
+from .peer import EndpointTraffic as EndpointTraffic
 from .peers import Event as Event
 
 __all__ = [
     "Buffer",
     "Endpoint",
+    "EndpointTraffic",
     "Event",
     "Header",
     "LossCause",
@@ -19,5 +20,4 @@ __all__ = [
     "Message",
     "MultiEndpoint",
     "Ready",
-    "Traffic",
 ]

@@ -88,7 +88,7 @@ class Address:
         )
 
     @classmethod
-    def is_one(cls, text: str) -> bool:
+    def is_valid(cls, text: str) -> bool:
         """True if a text is an address."""
         try:
             cls.parsed(text)
@@ -97,15 +97,15 @@ class Address:
         return True
 
     @classmethod
-    def is_reached(cls, text: str) -> bool:
+    def is_reachable(cls, text: str) -> bool:
         """True if a text is the address of an endpoint that this process can call."""
         try:
-            return bool(cls.parsed(text).way)
+            return bool(cls.parsed(text).route)
         except ClusterError:
             return False
 
     @classmethod
-    def at_port(cls, host: str, port: int) -> Address:
+    def of_port(cls, host: str, port: int) -> Address:
         """An endpoint of which only the port is known; callers authenticate by *curve*."""
         shown = f"[{host}]" if ":" in host else host
         return cls(_UNKNOWN, 0, _NONE, None, f"tcp://{shown}:{port}", "curve")
@@ -118,8 +118,8 @@ class Address:
         return self.tcp.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
     @property
-    def is_port_alone(self) -> bool:
-        """True if `at_port` made it."""
+    def is_port_only(self) -> bool:
+        """True if `of_port` made it."""
         return self.host == _UNKNOWN
 
     def is_same(self, other: Address) -> bool:
@@ -127,15 +127,15 @@ class Address:
         return (self.host, self.process, self.challenge) == (other.host, other.process, other.challenge)
 
     @property
-    def is_here(self) -> bool:
+    def is_local(self) -> bool:
         """True if the endpoint is on this host."""
         return self.host == this_host()
 
     @property
-    def way(self) -> tuple[str, Mode]:
+    def route(self) -> tuple[str, Mode]:
         """The socket to connect to from this process, and its authentication; raise ClusterError if there
         is none."""
-        if self.is_here and self.unix is not None:
+        if self.is_local and self.unix is not None:
             return self.unix, "hmac"
         if self.tcp is None:
             raise ClusterError(
@@ -156,7 +156,7 @@ def is_ipv6(text: str) -> bool:
         return False
 
 
-def is_taken(host: str, port: int) -> bool:
+def is_port_taken(host: str, port: int) -> bool:
     """True if a process listens at this port of this machine."""
     for family, kind, protocol, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         with socket.socket(family, kind, protocol) as probe:

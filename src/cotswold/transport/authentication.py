@@ -28,7 +28,7 @@ from cotswold.transport.address import Mode
 
 _ZAP = "inproc://zeromq.zap.01"
 _NONCE_BYTES = 16
-_SEEN = 1 << 16
+_MAX_SEEN = 1 << 16
 """Number of recent signatures that are remembered, so that none is accepted twice."""
 
 
@@ -37,7 +37,7 @@ class Keys:
     """Keys derived from a token."""
 
     fingerprint: str
-    signing: bytes
+    signing_key: bytes
     server_secret: bytes
     server_public: bytes
     client_secret: bytes
@@ -73,7 +73,7 @@ class KeySet:
         """The keys of the token with a fingerprint; None if the token is not in use."""
         return next((each for each in self.keys if each.fingerprint == fingerprint), None)
 
-    def towards(self, fingerprint: str) -> list[Keys]:
+    def for_fingerprint(self, fingerprint: str) -> list[Keys]:
         """The keys to try when calling an endpoint: first those of the token in its address, then the
         others, since the endpoint may have changed its token."""
         return sorted(self.keys, key=lambda each: each.fingerprint != fingerprint)
@@ -104,7 +104,7 @@ def call_as(socket: zmq.Socket[bytes], keys: Keys, mode: Mode, challenge: str, n
         return
     who = signature_text(nonce, name).encode()
     socket.plain_username = who
-    socket.plain_password = sign(keys.signing, b"caller", challenge.encode(), who)
+    socket.plain_password = sign(keys.signing_key, b"caller", challenge.encode(), who)
 
 
 def signature_text(nonce: str, name: str) -> str:
@@ -112,14 +112,14 @@ def signature_text(nonce: str, name: str) -> str:
     return f"{nonce}:{name}"
 
 
-def welcome(keys: Keys, nonce: str, name: str) -> bytes:
+def welcome_signature(keys: Keys, nonce: str, name: str) -> bytes:
     """The answer by which the endpoint called ``name`` proves itself to a caller."""
-    return sign(keys.signing, b"called", nonce.encode(), name.encode())
+    return sign(keys.signing_key, b"called", nonce.encode(), name.encode())
 
 
 def is_welcome(keys: Keys, signature: bytes, nonce: str, name: str) -> bool:
     """True if the endpoint called ``name`` signed the answer."""
-    return is_signed(keys.signing, signature, b"called", nonce.encode(), name.encode())
+    return is_signed(keys.signing_key, signature, b"called", nonce.encode(), name.encode())
 
 
 class Authenticator:
@@ -134,7 +134,7 @@ class Authenticator:
         self.ring = ring
         """Keys that callers may use; may be replaced at any time."""
         self._challenge = challenge.encode()
-        self._seen: set[bytes] = set()
+        self._seen_nonces: set[bytes] = set()
         self._newest: deque[bytes] = deque()
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
@@ -151,19 +151,19 @@ class Authenticator:
             while True:
                 asked = self._socket.recv_multipart()
                 version, request, domain = asked[:3]
-                keys = self._known(domain, asked[5], asked[6:])
+                keys = self._verified_keys(domain, asked[5], asked[6:])
                 status = (b"400", b"no token of this run") if keys is None else (b"200", b"OK")
-                user = b"" if keys is None else keys.fingerprint.encode() + self._signed(asked[5:])
+                user = b"" if keys is None else keys.fingerprint.encode() + self._signed_name(asked[5:])
                 self._socket.send_multipart([version, request, *status, user, b""])
         except zmq.ContextTerminated:
             self._socket.close()
 
     @staticmethod
-    def _signed(said: list[bytes]) -> bytes:
+    def _signed_name(frames: list[bytes]) -> bytes:
         """The text that an accepted caller signed, after a space; empty with CURVE."""
-        return b" " + said[1] if said[0] == b"PLAIN" else b""
+        return b" " + frames[1] if frames[0] == b"PLAIN" else b""
 
-    def _known(self, domain: bytes, mechanism: bytes, said: list[bytes]) -> Keys | None:
+    def _verified_keys(self, domain: bytes, mechanism: bytes, said: list[bytes]) -> Keys | None:
         """The keys of the token that the caller knows."""
         if mechanism == b"CURVE":
             keys = self.ring.named(domain.decode().rpartition(" ")[2])
@@ -172,16 +172,16 @@ class Authenticator:
         if mechanism != b"PLAIN" or len(said) != 2:
             return None
         who, signature = said
-        if who in self._seen:
+        if who in self._seen_nonces:
             return None
         for keys in self.ring.keys:
-            if is_signed(keys.signing, signature, b"caller", self._challenge, who):
+            if is_signed(keys.signing_key, signature, b"caller", self._challenge, who):
                 self._remember(who)
                 return keys
         return None
 
-    def _remember(self, who: bytes) -> None:
-        self._seen.add(who)
-        self._newest.append(who)
-        if len(self._newest) > _SEEN:
-            self._seen.remove(self._newest.popleft())
+    def _remember(self, nonce: bytes) -> None:
+        self._seen_nonces.add(nonce)
+        self._newest.append(nonce)
+        if len(self._newest) > _MAX_SEEN:
+            self._seen_nonces.remove(self._newest.popleft())

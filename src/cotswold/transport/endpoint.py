@@ -38,9 +38,9 @@ from cotswold.transport.frames import (
 from cotswold.transport.handshake import is_name
 from cotswold.transport.incoming import Incoming
 from cotswold.transport.listeners import Listeners
-from cotswold.transport.peer import LOST_SECONDS, LocalEndpoint, Traffic
+from cotswold.transport.peer import LOST_SECONDS, EndpointTraffic, LocalEndpoint
 from cotswold.transport.peers import EndpointState, Event, Peers
-from cotswold.transport.shared_buffers import Probe
+from cotswold.transport.shared_buffers import MemoryProbe
 from cotswold.transport.socket_folder import SocketFolder
 
 _BUSY = 16
@@ -91,21 +91,21 @@ class Endpoint:
         self.key = ""
         """The secret by which this process proves its name to peers that have the pair key (`names`);
         empty for none."""
-        self.traffic = Traffic()
+        self.traffic = EndpointTraffic()
         self._common = common = EndpointState(zmq.Context())
-        self.refused = common.refused
+        self.rejections = common.rejections
         """Number of refusals by kind: `strangers` (callers), `malformed` and `oversized` messages, and
         messages in an unsupported `version` of the protocol."""
-        self.message_bytes, self.most_waiting_bytes = message_bytes, waiting_bytes
+        self.message_bytes, self.max_unread_bytes = message_bytes, waiting_bytes
         self._lost_seconds = lost_seconds
-        self._events, self._readiness, self._read = common.events, common.readiness, common.read
+        self._events, self._readiness, self._read = common.events, common.poller, common.read
         self._busy = 0
         """Events since all sockets were checked, including monitors."""
-        self._watched: set[int] = set()
+        self._descriptors: set[int] = set()
         common.context.max_sockets = 8192
         raise_descriptor_limit()
         self._folder = SocketFolder()
-        self._probe = Probe()
+        self._probe = MemoryProbe()
         self._keyring = Keyring.of(token)
         ring, challenge = KeySet.of(self._keyring), authentication.new_nonce()
         self._authenticator = Authenticator(common.context, ring, challenge)
@@ -113,16 +113,20 @@ class Endpoint:
         secret = encrypt and host is not None and (apart or not _loops(host))
         mode = mode or ("curve" if secret else "hmac")
         incoming = self._incoming = Incoming(common, self.traffic, message_bytes)
-        listen, leave = incoming.listen_to, incoming.leave
-        incoming.doors = self._doors = Listeners(common.context, name, unix, host, ports, mode, listen, leave)
-        incoming.peers = self._peers = Peers(common, self._doors, ring, self._own, incoming.take_in)
+        listen, leave = incoming.add, incoming.remove
+        incoming.listeners = self._listeners = Listeners(
+            common.context, name, unix, host, ports, mode, listen, leave
+        )
+        incoming.peers = self._peers = Peers(
+            common, self._listeners, ring, self._local_endpoint, incoming.read_all
+        )
         try:
-            self._doors.open(ring)
+            self._listeners.open(ring)
         except BaseException:
             self.close()
             raise
         where = f"{this_host()}/{challenge}" if apart else this_host()
-        place = where, os.getpid(), challenge, unix, self._doors.tcp, mode
+        place = where, os.getpid(), challenge, unix, self._listeners.tcp, mode
         self._address = Address(*place, ring.first.fingerprint)
 
     @property
@@ -156,26 +160,26 @@ class Endpoint:
         Reads what has arrived. The answer is valid until the endpoint is used otherwise.
         """
         if not self._events:
-            self._give_back()
+            self._return_blocks()
             self._readiness.attend()
-        return bool(self._events) or self._readiness.is_doubtful
+        return bool(self._events) or self._readiness.has_unchecked
 
-    def keep(self, name: str) -> None:
+    def reserve_name(self, name: str) -> None:
         """From now on, reserve a name for a peer that this endpoint calls."""
-        self._peers.kept.add(name)
+        self._peers.reserved.add(name)
 
-    def keep_answers_of(self, name: str) -> None:
+    def accept_only_answers_of(self, name: str) -> None:
         """From now on, accept a peer of this name only if it answers a call of this endpoint."""
-        self._peers.answering.add(name)
+        self._peers.answer_only_names.add(name)
 
-    def keep_answers(self) -> None:
+    def accept_only_answers(self) -> None:
         """From now on, accept only peers that answer a call of this endpoint."""
-        self._peers.admits_answers_only = True
+        self._peers.accepts_only_answers = True
 
-    def vouch(self, name: str, pair: str) -> None:
+    def require_proof(self, name: str, pair: str) -> None:
         """From now on, require a caller of this name to prove it with the pair key (`names`); an empty key
         removes the requirement. A connected caller that has not proved the name is lost."""
-        self._peers.vouch(name, pair)
+        self._peers.require_proof(name, pair)
 
     def has_proved(self, name: str, pair: str) -> bool:
         """True if a peer has connected under this name and proved it with the pair key."""
@@ -186,9 +190,9 @@ class Endpoint:
         is not connected."""
         return self._peers.of[peer].version
 
-    def is_here(self, peer: str) -> bool:
+    def is_local(self, peer: str) -> bool:
         """True if a peer is on this host; raise KeyError if it is not connected."""
-        return self._peers.of[peer].address.is_here
+        return self._peers.of[peer].address.is_local
 
     def connect(self, peer: str, address: str) -> None:
         """Connect to the endpoint called ``peer``, which connects back. A failure arrives as `Lost`.
@@ -205,10 +209,10 @@ class Endpoint:
         parsed = Address.parsed(address)
         known = self._peers.of.get(peer)
         if known is not None:
-            is_its_port = parsed.is_port_alone and known.address.tcp == parsed.tcp
+            is_its_port = parsed.is_port_only and known.address.tcp == parsed.tcp
             if known.address.is_same(parsed) or is_its_port:
                 return
-            self._peers.lose(peer, "another process has its name now")
+            self._peers.drop(peer, "another process has its name now")
         self._peers.call(peer, parsed)
 
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
@@ -237,22 +241,22 @@ class Endpoint:
                 f"parts of {self.message_bytes} bytes at most"
             )
         if self._read:  # first: the answer may then use the block that was read last, which is in cache
-            self._give_back()
+            self._return_blocks()
         found.send(header, views, self.traffic)
-        if found.waiting_bytes > self.most_waiting_bytes:
+        if found.unread_bytes > self.max_unread_bytes:
             # messages that give blocks back may not have been read yet
-            self._incoming.take_in()
-            if self.has(peer) and found.waiting_bytes > self.most_waiting_bytes:
-                self._peers.lose(peer, f"it reads nothing: {found.waiting_bytes} bytes are queued for it")
+            self._incoming.read_all()
+            if self.has(peer) and found.unread_bytes > self.max_unread_bytes:
+                self._peers.drop(peer, f"it reads nothing: {found.unread_bytes} bytes are queued for it")
                 return False
-        self._readiness.doubt(found.connection.descriptor)
+        self._readiness.recheck(found.connection.descriptor)
         return True
 
     def receive(self, timeout: float | None) -> Event | None:
         """Return the next event, or None after ``timeout`` seconds (None: wait without limit)."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._events:
-            self._give_back()
+            self._return_blocks()
             self._readiness.attend()
             self._busy += 1
             if self._events and self._busy < _BUSY:
@@ -281,16 +285,16 @@ class Endpoint:
             self._keyring, keys = ring, KeySet.of(ring)
             self._authenticator.ring = keys
             self._peers.rotate(keys)
-        self._doors.rotate(self._peers.ring)
+        self._listeners.rotate(self._peers.ring)
         first = self._peers.ring.first
-        self._address = replace(self._address, tcp=self._doors.tcp, fingerprint=first.fingerprint)
+        self._address = replace(self._address, tcp=self._listeners.tcp, fingerprint=first.fingerprint)
 
-    def waiting_bytes(self, peer: str) -> int:
+    def unread_bytes(self, peer: str) -> int:
         """Bytes sent to a peer that it has not read, as far as known; 0 for a lost peer."""
         found = self._peers.of.get(peer)
-        return 0 if found is None else found.waiting_bytes
+        return 0 if found is None else found.unread_bytes
 
-    def _give_back(self) -> None:
+    def _return_blocks(self) -> None:
         """Return blocks of shared memory that nothing here refers to any more to their owners."""
         blocks: dict[str, list[int]] = {}
         while self._read:
@@ -300,26 +304,26 @@ class Endpoint:
             # another process with the same name has other blocks
             peer = self._peers.of.get(name.partition("@")[0])
             if peer is not None and peer.label == name:
-                peer.give_back(numbers, self.traffic)
-                self._readiness.doubt(peer.connection.descriptor)
+                peer.return_blocks(numbers, self.traffic)
+                self._readiness.recheck(peer.connection.descriptor)
 
     def watch(self, descriptor: int) -> None:
         """From now on, `receive` also returns `Ready` when this descriptor is readable."""
-        if descriptor not in self._watched:
-            self._watched.add(descriptor)
-            self._readiness.add(descriptor, partial(self._tell_ready, descriptor))
+        if descriptor not in self._descriptors:
+            self._descriptors.add(descriptor)
+            self._readiness.add(descriptor, partial(self._on_ready, descriptor))
 
     def unwatch(self, descriptor: int) -> None:
         """Undo `watch`."""
-        if descriptor in self._watched:
-            self._watched.discard(descriptor)
+        if descriptor in self._descriptors:
+            self._descriptors.discard(descriptor)
             self._readiness.remove(descriptor)
 
     def drop(self, peer: str, why: str = "it was dropped here") -> None:
         """Disconnect a peer, and notify it; ignore everything it sends from now on. No `Lost` event
         follows."""
         if self.has(peer):
-            self._peers.lose(peer, why)
+            self._peers.drop(peer, why)
             kept = [one for one in self._events if not (isinstance(one, Lost) and one.peer == peer)]
             self._events.clear()
             self._events.extend(kept)
@@ -345,8 +349,8 @@ class Endpoint:
             peer.close(linger)
         self._peers.of.clear()
         self._readiness.close()
-        self._watched.clear()
-        self._doors.close()
+        self._descriptors.clear()
+        self._listeners.close()
         self._common.context.term()
         self._authenticator.join()
         self._probe.close()
@@ -360,7 +364,7 @@ class Endpoint:
     ) -> None:
         self.close()
 
-    def _own(self) -> LocalEndpoint:
+    def _local_endpoint(self) -> LocalEndpoint:
         """This endpoint's description of itself for the peers that it calls."""
         probe, versions = self._probe.descriptor, self._peers.versions
         return LocalEndpoint(self.name, self._address, versions, probe, self._lost_seconds, self.key)
@@ -370,7 +374,7 @@ class Endpoint:
         self._busy = 0
         self._readiness.wait(0.0 if self._events else seconds)
 
-    def _tell_ready(self, descriptor: int) -> None:
+    def _on_ready(self, descriptor: int) -> None:
         self._events.append(Ready(descriptor))
 
 

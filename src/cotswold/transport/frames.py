@@ -41,7 +41,7 @@ _ARRAY = [bytes([0x90 | length]) for length in range(4)]
 """First byte of a msgpack array, by its length."""
 
 
-class MalformedError(Exception):
+class MalformedFrameError(Exception):
     """Bytes that no endpoint of ours sends; ``oversized`` if they are too many."""
 
     def __init__(self, why: str, *, oversized: bool = False) -> None:
@@ -73,7 +73,7 @@ class LossCause(Enum):
     """The process at its address does not know the token, or no longer uses it."""
     OLD_TOKEN = "old token"
     """Its connection was made with a token that has left this process's ring."""
-    STRANGER = "stranger"
+    UNAUTHENTICATED = "stranger"
     """The process at its address knows the token, but has another name."""
 
 
@@ -116,7 +116,7 @@ def head(kind: bytes, version: int) -> bytes:
 def split_head(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
     """Split the first frame into kind, version and the rest; raise MalformedError."""
     if len(first) < 2:
-        raise MalformedError("no kind and version")
+        raise MalformedFrameError("no kind and version")
     view = memoryview(first)
     return bytes(view[:1]), view[1], view[2:]
 
@@ -141,11 +141,11 @@ def _bounded(packed: bytes) -> bytes:
 def unpack(data: bytes | memoryview) -> object:
     """Decode plain values; raise MalformedError."""
     if len(data) > HEADER_BYTES:
-        raise MalformedError("the header is too long", oversized=True)
+        raise MalformedFrameError("the header is too long", oversized=True)
     try:
         value: object = msgpack.unpackb(data, strict_map_key=False)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        raise MalformedError("not msgpack") from error
+        raise MalformedFrameError("not msgpack") from error
     return value
 
 
@@ -192,20 +192,20 @@ def decode_buffers(
     """Return the header, the sizes of the buffers, and the shared memory block; raise MalformedError."""
     said = unpack(packed)
     if not isinstance(said, list) or len(said) not in (2, 3) or not isinstance(said[0], dict):
-        raise MalformedError("no header and sizes")
+        raise MalformedFrameError("no header and sizes")
     header, sizes = said[0], said[1]
     if not isinstance(sizes, list) or len(sizes) > BUFFERS or not all(_is_count(one) for one in sizes):
-        raise MalformedError("no sizes of buffers")
+        raise MalformedFrameError("no sizes of buffers")
     if sum(sizes) > bytes_most:
-        raise MalformedError(f"more than {bytes_most} bytes", oversized=True)
+        raise MalformedFrameError(f"more than {bytes_most} bytes", oversized=True)
     loan = None
     if len(said) == 3:
         where = said[2]
         if not isinstance(where, list) or len(where) != 3 or not all(_is_count(one) for one in where):
-            raise MalformedError("no block of shared memory")
+            raise MalformedFrameError("no block of shared memory")
         loan = SharedBlock(*where)
         if not 0 < loan.block_bytes <= 2 * bytes_most + (1 << 20) or frames:
-            raise MalformedError("no block of shared memory")
+            raise MalformedFrameError("no block of shared memory")
     return header, sizes, loan
 
 
@@ -218,7 +218,7 @@ def join_frames(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memo
         count = -(-size // FRAME_BYTES)
         mine = frames[at : at + count]
         if sum(frame.nbytes for frame in mine) != size:
-            raise MalformedError("frames do not make up the buffers")
+            raise MalformedFrameError("frames do not make up the buffers")
         whole = mine[0] if count == 1 else memoryview(bytearray().join(mine))
         end = 0
         for each in sizes[start:stop]:
@@ -226,7 +226,7 @@ def join_frames(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memo
             end += each
         at += count
     if at != len(frames):
-        raise MalformedError("more frames than buffers")
+        raise MalformedFrameError("more frames than buffers")
     return buffers
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from cotswold.errors import ClusterError
 from cotswold.transport.address import Address
-from cotswold.transport.frames import MalformedError, pack, unpack
+from cotswold.transport.frames import MalformedFrameError, pack, unpack
 from cotswold.transport.names import is_proof
 
 _LONGEST = 1024
@@ -51,19 +51,19 @@ class Hello:
         """Decode a message, ignoring unknown fields; raise MalformedError for anything else."""
         said = unpack(data)
         if not isinstance(said, dict):
-            raise MalformedError("no hello")
+            raise MalformedFrameError("no hello")
         words = [said.get(key) for key in ("name", "address", "nonce", "to", "answers", "proof")]
         probe, oldest = said.get("probe"), said.get("oldest")
         are_texts = all(isinstance(one, str) and len(one) <= _LONGEST for one in words)
         if not are_texts or type(probe) is not int or type(oldest) is not int:
-            raise MalformedError("no hello")
+            raise MalformedFrameError("no hello")
         name, text, nonce, to, answers, proof = map(str, words)
         if not is_name(name):
-            raise MalformedError("no name")
+            raise MalformedFrameError("no name")
         try:
             address = Address.parsed(text)
         except ClusterError as error:
-            raise MalformedError("no address") from error
+            raise MalformedFrameError("no address") from error
         return cls(name, address, nonce, to, probe, oldest, answers, proof)
 
     def is_proved(self, pair: str) -> bool:

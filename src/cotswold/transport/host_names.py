@@ -21,7 +21,7 @@ def address_of(host: str, port: int) -> str:
     return _first(host, lambda address: _answers(address, port))
 
 
-def own_address_of(host: str) -> str:
+def local_address_of(host: str) -> str:
     """Resolve a name to an address of this machine; of several, prefer the first at which it can listen.
 
     Raises UserError if the name cannot be resolved.

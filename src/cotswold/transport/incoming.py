@@ -12,17 +12,17 @@ from cotswold.transport.frames import (
     HELLO,
     MEMORY,
     LossCause,
-    MalformedError,
+    MalformedFrameError,
     Message,
     decode_buffers,
     join_frames,
     split_head,
     unpack,
 )
-from cotswold.transport.listener import IncomingMessage, Listener
+from cotswold.transport.listener import EndpointListener, IncomingMessage
 from cotswold.transport.listeners import Listeners
-from cotswold.transport.peer import Traffic
-from cotswold.transport.peers import OLD_TOKEN, EndpointState, Peers
+from cotswold.transport.peer import EndpointTraffic
+from cotswold.transport.peers import OLD_TOKEN_REASON, EndpointState, Peers
 from cotswold.transport.versions import Versions
 
 _BATCH = 64
@@ -30,87 +30,89 @@ _BATCH = 64
 
 
 class Incoming:
-    """Reads what arrives at the listeners of an endpoint. The owner sets `doors` and `peers` before any
+    """Reads what arrives at the listeners of an endpoint. The owner sets `listeners` and `peers` before any
     listener opens."""
 
-    doors: Listeners
+    listeners: Listeners
     peers: Peers
 
-    def __init__(self, common: EndpointState, traffic: Traffic, message_bytes: int) -> None:
+    def __init__(self, common: EndpointState, traffic: EndpointTraffic, message_bytes: int) -> None:
         """``message_bytes``: largest message in bytes; longer ones are refused."""
         self._common, self._traffic, self._message_bytes = common, traffic, message_bytes
 
-    def _count_strangers(self, listener: Listener) -> None:
-        self._common.refused["strangers"] += listener.strangers()
+    def _count_unauthenticated(self, listener: EndpointListener) -> None:
+        self._common.rejections["strangers"] += listener.rejected()
 
-    def listen_to(self, listener: Listener) -> None:
+    def add(self, listener: EndpointListener) -> None:
         """Handle a new listener."""
-        self._common.readiness.add_socket(listener.descriptor, partial(self._hear, listener))
-        self._common.readiness.add_socket(
-            listener.monitor_descriptor, partial(self._count_strangers, listener)
+        self._common.poller.add_socket(listener.descriptor, partial(self._on_readable, listener))
+        self._common.poller.add_socket(
+            listener.monitor_descriptor, partial(self._count_unauthenticated, listener)
         )
 
-    def leave(self, listener: Listener) -> None:
+    def remove(self, listener: EndpointListener) -> None:
         """Prepare to close a listener: read what has arrived, then drop its connections."""
-        self.take_in()
-        self._count_strangers(listener)
+        self.read_all()
+        self._count_unauthenticated(listener)
         for caller in list(listener.callers.values()):
             if caller.name in self.peers.of:
-                self.peers.lose(caller.name, OLD_TOKEN, end=LossCause.OLD_TOKEN)
-        self._common.readiness.remove(listener.descriptor)
-        self._common.readiness.remove(listener.monitor_descriptor)
+                self.peers.drop(caller.name, OLD_TOKEN_REASON, cause=LossCause.OLD_TOKEN)
+        self._common.poller.remove(listener.descriptor)
+        self._common.poller.remove(listener.monitor_descriptor)
 
-    def _hear(self, listener: Listener) -> None:
+    def _on_readable(self, listener: EndpointListener) -> None:
         """Read what has arrived, up to one event."""
         for _ in range(_BATCH):
-            if not self._take_in_from(listener):
+            if not self._read(listener):
                 return
             if self._common.events:
                 break
-        self._common.readiness.doubt(listener.descriptor)
+        self._common.poller.recheck(listener.descriptor)
 
-    def take_in(self) -> None:
+    def read_all(self) -> None:
         """Read what has arrived, up to a bound."""
-        for listener in self.doors.listeners:
-            self._common.readiness.doubt(listener.descriptor)
+        for listener in self.listeners.listeners:
+            self._common.poller.recheck(listener.descriptor)
             for _ in range(_BATCH):
-                if not self._take_in_from(listener):
+                if not self._read(listener):
                     break
 
-    def _take_in_from(self, listener: Listener) -> bool:
+    def _read(self, listener: EndpointListener) -> bool:
         """Read one message; False if there is none."""
-        came = listener.take()
+        came = listener.receive()
         if came is None:
             return False
         try:
-            self._take(listener, came)
-        except MalformedError as error:
-            self._common.refused["oversized" if error.oversized else "malformed"] += 1
+            self._on_message(listener, came)
+        except MalformedFrameError as error:
+            self._common.rejections["oversized" if error.oversized else "malformed"] += 1
         return True
 
-    def _take(self, listener: Listener, came: IncomingMessage) -> None:
+    def _on_message(self, listener: EndpointListener, came: IncomingMessage) -> None:
         """Handle one incoming message; raise MalformedError."""
         kind, version, packed = split_head(came.first)
         if kind == HELLO:
-            self.peers.greet(listener, came, version, packed)
+            self.peers.on_hello(listener, came, version, packed)
             return
         caller = listener.callers.get(came.number)
         peer = None if caller is None else self.peers.of.get(caller.name)
         if peer is None:  # lost, but has not noticed
             return
         if kind not in (DATA, MEMORY):
-            raise MalformedError("unknown kind of message")
-        if not self.peers.versions.speaks(version):
+            raise MalformedFrameError("unknown kind of message")
+        if not self.peers.versions.supports(version):
             self.peers.refuse_version(listener, came.number)
-            self.peers.lose_by_version(peer, Versions(version, version))
+            self.peers.drop_for_version(peer, Versions(version, version))
             return
-        size = len(came.first) + sum(one.nbytes for one in came.rest)
+        size = len(came.first) + sum(one.nbytes for one in came.frames)
         if kind == MEMORY:
             self._traffic.received_bytes += size
             peer.on_memory_message(*_numbers(unpack(packed)))
         else:
-            header, sizes, loan = decode_buffers(packed, came.rest, self._message_bytes)
-            buffers = join_frames(sizes, came.rest) if loan is None else peer.borrower.views(loan, sizes)
+            header, sizes, loan = decode_buffers(packed, came.frames, self._message_bytes)
+            buffers = (
+                join_frames(sizes, came.frames) if loan is None else peer.buffer_receiver.views(loan, sizes)
+            )
             self._traffic.received_messages += 1
             self._traffic.received_bytes += size
             if loan is not None:
@@ -124,4 +126,4 @@ def _numbers(said: object) -> tuple[list[int], list[int]]:
         given_back, dropped = said
         if all(isinstance(one, int) for one in (*given_back, *dropped)):
             return given_back, dropped
-    raise MalformedError("no blocks of shared memory")
+    raise MalformedFrameError("no blocks of shared memory")

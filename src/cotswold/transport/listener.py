@@ -16,7 +16,7 @@ from cotswold.transport.address import Mode
 from cotswold.transport.authentication import Keys
 from cotswold.transport.frames import FRAME_BYTES, HELLO
 from cotswold.transport.handshake import Hello
-from cotswold.transport.sockets import MESSAGES_AHEAD, REFUSED, has_more, is_readable_now
+from cotswold.transport.sockets import AUTHENTICATION_FAILED, QUEUE_MESSAGES, has_more, is_readable_now
 
 _HANDSHAKE_MS = 10_000
 _CURVE_BYTES = 256
@@ -46,15 +46,15 @@ class IncomingMessage:
     """ZeroMQ's number of the connection."""
     first: bytes
     """The first frame."""
-    rest: Sequence[memoryview]
+    frames: Sequence[memoryview]
     """The other frames, which may be long and are not copied."""
     fingerprint: str = ""
     """Fingerprint of the caller's token; set for a `Hello` only."""
-    signed: str = ""
+    signature: str = ""
     """Text that the caller signed with *hmac*; empty with *curve*."""
 
 
-class Listener:
+class EndpointListener:
     """Listens at ``where`` for the endpoint called ``name``; must be closed.
 
     Raises TakenError if another process listens there, MachineError if the machine has no such address.
@@ -64,13 +64,13 @@ class Listener:
         self, context: zmq.Context[zmq.Socket[bytes]], keys: Keys, name: str, where: str, mode: Mode
     ) -> None:
         self.socket = socket = context.socket(zmq.ROUTER)
-        self.monitor = socket.get_monitor_socket(REFUSED)
+        self.monitor = socket.get_monitor_socket(AUTHENTICATION_FAILED)
         self.fingerprint = keys.fingerprint if mode == "curve" else ""
         """Fingerprint of the token that callers need; empty if any token of the ring is accepted."""
         self.callers: dict[bytes, Caller] = {}
         """Callers by ZeroMQ's connection number."""
         socket.linger = 0
-        socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
+        socket.sndhwm = socket.rcvhwm = QUEUE_MESSAGES
         socket.maxmsgsize = FRAME_BYTES + _CURVE_BYTES
         socket.router_mandatory = 1
         socket.handshake_ivl = _HANDSHAKE_MS
@@ -93,7 +93,7 @@ class Listener:
         """The address, with the port that was chosen."""
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
 
-    def take(self) -> IncomingMessage | None:
+    def receive(self) -> IncomingMessage | None:
         """Return a received message, or None. Only after None does the descriptor signal the next message."""
         socket = self.socket  # frame by frame: half the time of `recv_multipart`
         if not is_readable_now(socket):
@@ -107,7 +107,7 @@ class Listener:
         fingerprint, _, signed = str(frame.get("User-Id")).partition(" ")
         return IncomingMessage(number, first, rest, fingerprint, signed)
 
-    def strangers(self) -> int:
+    def rejected(self) -> int:
         """Number of callers refused since the last call."""
         count = 0
         while is_readable_now(self.monitor):
@@ -115,7 +115,7 @@ class Listener:
             count += 1
         return count
 
-    def tell(self, number: bytes, frames: Sequence[bytes]) -> None:
+    def send(self, number: bytes, frames: Sequence[bytes]) -> None:
         """Send an answer on an incoming connection, if it is still open."""
         try:
             self.socket.send_multipart([number, *frames], zmq.NOBLOCK)

@@ -20,11 +20,11 @@ import zmq
 from cotswold.errors import MachineError
 from cotswold.transport.address import Mode
 from cotswold.transport.authentication import Keys, KeySet
-from cotswold.transport.listener import AddressInUseError, Caller, Listener
+from cotswold.transport.listener import AddressInUseError, Caller, EndpointListener
 
 _CLOSING_SECONDS = 2.0
 """Seconds that ZeroMQ may take to release a port."""
-_LOOK_SECONDS = 0.002
+_POLL_SECONDS = 0.002
 
 
 class PortsInUseError(MachineError):
@@ -34,7 +34,7 @@ class PortsInUseError(MachineError):
 class Listeners:
     """The listeners of the endpoint called ``name``; must be closed.
 
-    ``opened`` and ``closing`` are called with each listener. Without ``host`` there is no TCP port.
+    ``on_open`` and ``on_close`` are called with each listener. Without ``host`` there is no TCP port.
     ``ports`` are the ports to choose a free one from; empty for any port.
     """
 
@@ -46,15 +46,15 @@ class Listeners:
         host: str | None,
         ports: Sequence[int],
         mode: Mode,
-        opened: Callable[[Listener], None],
-        closing: Callable[[Listener], None],
+        on_open: Callable[[EndpointListener], None],
+        on_close: Callable[[EndpointListener], None],
     ) -> None:
         self.unix, self._mode = unix, mode
         self.tcp: str | None = None
         """``tcp://host:port`` for the first token."""
-        self.listeners: list[Listener] = []
+        self.listeners: list[EndpointListener] = []
         self._context, self._name, self._host, self._ports = context, name, host, tuple(ports)
-        self._opened, self._closing = opened, closing
+        self._on_open, self._on_close = on_open, on_close
 
     def open(self, ring: KeySet) -> None:
         """Listen. Raises PortsTakenError if other processes listen at all ports, MachineError if this
@@ -72,7 +72,7 @@ class Listeners:
         """True if a peer has a connection to this endpoint."""
         return any(each.name == name for each in self.callers)
 
-    def forget(self, name: str) -> list[tuple[Listener, bytes]]:
+    def forget(self, name: str) -> list[tuple[EndpointListener, bytes]]:
         """Stop reading a peer's incoming connections, and return these connections."""
         found = [
             (listener, number)
@@ -84,7 +84,7 @@ class Listeners:
             del listener.callers[number]
         return found
 
-    def is_at(self, ring: KeySet) -> bool:
+    def has_keys(self, ring: KeySet) -> bool:
         """True if callers with the first token are accepted, and no callers with a token that is not in
         use."""
         known = {each.fingerprint for each in self.listeners if each.fingerprint}
@@ -94,13 +94,13 @@ class Listeners:
 
     def rotate(self, ring: KeySet) -> None:
         """Listen with another ring; raises as `open` does, and may be repeated then."""
-        if self.is_at(ring):
+        if self.has_keys(ring):
             return
         assert self._host is not None, "only TCP ports have keys"
         first = next((each for each in self.listeners if each.fingerprint == ring.first.fingerprint), None)
         if first is None and len(self._ports) == 1:
             self._close([each for each in self.listeners if each.fingerprint])
-            self.tcp = self._listen_again(self._host, ring.first)
+            self.tcp = self._relisten(self._host, ring.first)
         else:  # open first: callers find the new port before the old one closes
             self.tcp = self._listen_at(self._host, ring.first) if first is None else first.where
         self._close(
@@ -113,20 +113,20 @@ class Listeners:
             each.close()
         self.listeners.clear()
 
-    def _close(self, listeners: Sequence[Listener]) -> None:
+    def _close(self, listeners: Sequence[EndpointListener]) -> None:
         for each in listeners:
-            self._closing(each)
+            self._on_close(each)
             self.listeners.remove(each)
             each.close()
 
-    def _listen(self, where: str, keys: Keys, mode: Mode) -> str:
+    def _listen(self, endpoint: str, keys: Keys, mode: Mode) -> str:
         """Listen at an address; return the actual address."""
-        listener = Listener(self._context, keys, self._name, where, mode)
+        listener = EndpointListener(self._context, keys, self._name, endpoint, mode)
         self.listeners.append(listener)
-        self._opened(listener)
+        self._on_open(listener)
         return listener.where
 
-    def _listen_again(self, host: str, keys: Keys) -> str:
+    def _relisten(self, host: str, keys: Keys) -> str:
         """Listen at the port that was just closed."""
         deadline = time.monotonic() + _CLOSING_SECONDS
         while True:
@@ -135,7 +135,7 @@ class Listeners:
             except PortsInUseError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
     def _listen_at(self, host: str, keys: Keys) -> str:
         """Listen at a free one of the ports, or at any port; return the actual address."""

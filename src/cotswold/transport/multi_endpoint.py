@@ -4,7 +4,7 @@ Knows: the endpoint of each peer. Does not know: which messages use which networ
 
 A peer is known on one network; its name decides the endpoint that a message leaves by. Events of all
 networks are received alike. Peers are connected on the first network, unless the caller chooses another
-(`on`).
+(`endpoint_on`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 
 from cotswold.transport.endpoint import Endpoint
 from cotswold.transport.frames import Buffer, Header, Packed
-from cotswold.transport.peer import Traffic
+from cotswold.transport.peer import EndpointTraffic
 from cotswold.transport.peers import Event
 
-_IN_A_ROW = 16
+_MAX_CONSECUTIVE = 16
 """Events taken from one network before the next one is read."""
 _MS = 1000
 
@@ -28,12 +28,12 @@ _MS = 1000
 class MultiEndpoint:
     """Endpoints by the names of their networks; closing it closes them."""
 
-    def __init__(self, roads: Mapping[str, Endpoint]) -> None:
-        assert roads, "at least one network is needed"
-        self.roads = dict(roads)
-        self._all = tuple(dict.fromkeys(self.roads.values()))
+    def __init__(self, networks: Mapping[str, Endpoint]) -> None:
+        assert networks, "at least one network is needed"
+        self.networks = dict(networks)
+        self._all = tuple(dict.fromkeys(self.networks.values()))
         self._first = self._all[0]
-        self._turn = 0
+        self._next = 0
         """Index of the network that is read next."""
         self._row = 0
         """Number of events taken from it in a row."""
@@ -48,14 +48,14 @@ class MultiEndpoint:
         """Address of this process on its first network."""
         return self._first.address
 
-    def on(self, road: str) -> Endpoint:
+    def endpoint_on(self, network: str) -> Endpoint:
         """The endpoint of a network."""
-        return self.roads[road]
+        return self.networks[network]
 
-    def add(self, road: str, endpoint: Endpoint) -> None:
+    def add(self, network: str, endpoint: Endpoint) -> None:
         """Add a network; its endpoint is closed with the others."""
-        self.roads[road] = endpoint
-        self._all = tuple(dict.fromkeys(self.roads.values()))
+        self.networks[network] = endpoint
+        self._all = tuple(dict.fromkeys(self.networks.values()))
 
     @property
     def peers(self) -> Sequence[str]:
@@ -68,9 +68,9 @@ class MultiEndpoint:
         return min(each.message_bytes for each in self._all)
 
     @property
-    def most_waiting_bytes(self) -> int:
+    def max_unread_bytes(self) -> int:
         """Unread bytes after which a peer is dropped."""
-        return min(each.most_waiting_bytes for each in self._all)
+        return min(each.max_unread_bytes for each in self._all)
 
     @property
     def port_address(self) -> str:
@@ -78,17 +78,17 @@ class MultiEndpoint:
         return self._first.port_address
 
     @property
-    def refused(self) -> Counter[str]:
+    def rejections(self) -> Counter[str]:
         """Refusals of all networks by kind; added to the counter of the first."""
         for each in self._all[1:]:
-            self._first.refused.update(each.refused)
-            each.refused.clear()
-        return self._first.refused
+            self._first.rejections.update(each.rejections)
+            each.rejections.clear()
+        return self._first.rejections
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> EndpointTraffic:
         """Traffic of all networks together."""
-        found = Traffic()
+        found = EndpointTraffic()
         for each in self._all:
             for field, count in vars(each.traffic).items():
                 setattr(found, field, getattr(found, field) + count)
@@ -98,9 +98,9 @@ class MultiEndpoint:
         """Connect a peer on the first network, as `Endpoint.connect` does."""
         self._first.connect(peer, address)
 
-    def is_here(self, peer: str) -> bool:
+    def is_local(self, peer: str) -> bool:
         """True if a peer is on this host; raise KeyError if it is not connected."""
-        return self._of(peer).is_here(peer)
+        return self._of(peer).is_local(peer)
 
     def send(self, peer: str, header: Header | Packed, buffers: Sequence[Buffer] = ()) -> bool:
         """Send on the network of the peer, as `Endpoint.send` does."""
@@ -111,10 +111,10 @@ class MultiEndpoint:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             for _ in self._all:
-                event = self._all[self._turn % len(self._all)].receive(0.0)
+                event = self._all[self._next % len(self._all)].receive(0.0)
                 self._row += 1
-                if event is None or self._row == _IN_A_ROW:
-                    self._turn, self._row = self._turn + 1, 0
+                if event is None or self._row == _MAX_CONSECUTIVE:
+                    self._next, self._row = self._next + 1, 0
                 if event is not None:
                     return event
             left = None if deadline is None else deadline - time.monotonic()
@@ -122,9 +122,9 @@ class MultiEndpoint:
                 return None
             self._wait(left)
 
-    def waiting_bytes(self, peer: str) -> int:
+    def unread_bytes(self, peer: str) -> int:
         """Bytes sent to a peer that it has not read."""
-        return self._of(peer).waiting_bytes(peer)
+        return self._of(peer).unread_bytes(peer)
 
     def watch(self, descriptor: int) -> None:
         """Watch a descriptor, as `Endpoint.watch` does."""

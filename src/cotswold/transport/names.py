@@ -22,13 +22,13 @@ def pair_key(own_key: str, to: str) -> str:
 
 def proof(pair: str, nonce: str, name: str, address: str) -> str:
     """The proof for one call."""
-    return sign(pair.encode(), *_parts(nonce, name, address)).decode()
+    return sign(pair.encode(), *_signed_bytes(nonce, name, address)).decode()
 
 
 def is_proof(pair: str, said: str, nonce: str, name: str, address: str) -> bool:
     """True if a caller knows the pair key."""
-    return is_signed(pair.encode(), said.encode(), *_parts(nonce, name, address))
+    return is_signed(pair.encode(), said.encode(), *_signed_bytes(nonce, name, address))
 
 
-def _parts(nonce: str, name: str, address: str) -> tuple[bytes, ...]:
+def _signed_bytes(nonce: str, name: str, address: str) -> tuple[bytes, ...]:
     return b"name", nonce.encode(), name.encode(), address.encode()

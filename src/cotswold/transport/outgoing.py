@@ -21,8 +21,8 @@ from cotswold.transport.address import Address
 from cotswold.transport.authentication import Keys
 from cotswold.transport.frames import LossCause
 from cotswold.transport.sockets import (
-    MESSAGES_AHEAD,
-    REFUSED,
+    AUTHENTICATION_FAILED,
+    QUEUE_MESSAGES,
     is_readable_now,
     is_writable_now,
     readable_and_writable,
@@ -54,33 +54,37 @@ class OutgoingCall:
     lost_seconds: float
 
 
-class Connection:
+class OutgoingConnection:
     """Connects with the keys of a token, and sends ``hello``; must be closed. The owner polls its two
     descriptors. Raises ClusterError for an invalid address."""
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], call: OutgoingCall, keys: Keys, hello: bytes
     ) -> None:
-        endpoint, mode = call.address.way
+        endpoint, mode = call.address.route
         # with *hmac* an endpoint says why it refuses; a handshake without a reason means that it exited
-        self._refusals = REFUSED if mode == "curve" else REFUSED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-        self._began = time.monotonic()
+        self._refusals = (
+            AUTHENTICATION_FAILED
+            if mode == "curve"
+            else AUTHENTICATION_FAILED & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+        )
+        self._started_at = time.monotonic()
         if not can_open(DESCRIPTORS):  # without free descriptors ZeroMQ aborts the process
             raise ClusterError(
                 f"{call.name} cannot be called: this process may open fewer than {DESCRIPTORS} more files; "
                 "raise the limit (ulimit -n)"
             )
         self.socket = socket = context.socket(zmq.DEALER)
-        self.monitor = socket.get_monitor_socket(_ENDED | REFUSED)
+        self.monitor = socket.get_monitor_socket(_ENDED | AUTHENTICATION_FAILED)
         self.descriptor, self.monitor_descriptor = socket.FD, self.monitor.FD
         try:
             socket.linger = 0
-            socket.sndhwm = socket.rcvhwm = MESSAGES_AHEAD
+            socket.sndhwm = socket.rcvhwm = QUEUE_MESSAGES
             socket.maxmsgsize = 1 << 16
             socket.reconnect_ivl = -1
             socket.handshake_ivl = round(1000 * _HANDSHAKE_SECONDS)
             if endpoint.startswith("tcp"):
-                _travel_by_tcp(socket, endpoint, call.lost_seconds)
+                _connect_tcp(socket, endpoint, call.lost_seconds)
             authentication.call_as(socket, keys, mode, call.address.challenge, call.own_name, call.nonce)
             try:
                 socket.connect(endpoint)
@@ -94,7 +98,7 @@ class Connection:
             self.close()
             raise
 
-    def come_and_room(self) -> tuple[bool, bool]:
+    def poll(self) -> tuple[bool, bool]:
         """Return whether an answer can be received and whether a message can be sent, from one query.
 
         The query consumes what the descriptor would signal.
@@ -105,7 +109,7 @@ class Connection:
         """Receive an answer that has arrived."""
         return self.socket.recv_multipart()
 
-    def hand_on(self, first: bytes, rest: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
+    def send(self, first: bytes, rest: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
         """Pass a message to ZeroMQ; return False if its queue is full."""
         *before, last = first, *rest
         for _ in range(2):
@@ -121,11 +125,11 @@ class Connection:
                 return True
         return False
 
-    def ended(self) -> LossCause | None:
+    def end_cause(self) -> LossCause | None:
         """Return the reported end of the connection, as for a peer that never answered; None while it is
         open."""
         end = None
-        is_late = time.monotonic() - self._began > _PROMPT_SECONDS
+        is_late = time.monotonic() - self._started_at > _PROMPT_SECONDS
         refusals = self._refusals & ~zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL if is_late else self._refusals
         while is_readable_now(self.monitor):
             said = self.monitor.recv_multipart()
@@ -143,7 +147,7 @@ class Connection:
         self.socket.close(int(1000 * linger))
 
 
-def _travel_by_tcp(socket: zmq.Socket[bytes], endpoint: str, lost_seconds: float) -> None:
+def _connect_tcp(socket: zmq.Socket[bytes], endpoint: str, lost_seconds: float) -> None:
     socket.connect_timeout = round(1000 * min(_CONNECT_SECONDS, lost_seconds))
     socket.tcp_maxrt = round(1000 * lost_seconds)
     socket.tcp_keepalive, socket.tcp_keepalive_cnt = 1, _PROBES

@@ -31,8 +31,8 @@ from cotswold.transport.frames import (
     to_frames,
 )
 from cotswold.transport.handshake import Hello
-from cotswold.transport.outgoing import Connection, OutgoingCall
-from cotswold.transport.shared_buffers import LEAST_BYTES, BufferReceiver, BufferSender
+from cotswold.transport.outgoing import OutgoingCall, OutgoingConnection
+from cotswold.transport.shared_buffers import MIN_BYTES, BufferReceiver, BufferSender
 from cotswold.transport.versions import Versions
 
 LOST_SECONDS = 30.0
@@ -40,7 +40,7 @@ LOST_SECONDS = 30.0
 
 
 @dataclass
-class Traffic:
+class EndpointTraffic:
     """Messages and bytes that an endpoint sent and received; ``shared`` counts bytes in shared memory."""
 
     sent_messages: int = 0
@@ -75,11 +75,11 @@ class _QueuedMessage:
 
     kind: bytes
     body: bytes
-    rest: Sequence[zmq.Frame]
+    frames: Sequence[zmq.Frame]
 
     @property
     def bytes_total(self) -> int:
-        return len(self.body) + sum(map(len, self.rest))
+        return len(self.body) + sum(map(len, self.frames))
 
 
 class Peer:
@@ -92,7 +92,7 @@ class Peer:
     def __init__(
         self,
         context: zmq.Context[zmq.Socket[bytes]],
-        own: LocalEndpoint,
+        local_endpoint: LocalEndpoint,
         name: str,
         address: Address,
         tokens: Sequence[Keys],
@@ -107,34 +107,34 @@ class Peer:
         """The agreed protocol version; None until the peer has authenticated itself."""
         self.keys, *untried = tokens
         """Keys of the token that is used."""
-        self._untried = deque(untried)
+        self._next_tokens = deque(untried)
         self._tokens = len(tokens)
         self._is_shared = False
-        self._waiting: deque[_QueuedMessage] = deque()
-        self._waiting_bytes = 0
-        self.lender = BufferSender()
+        self._queue: deque[_QueuedMessage] = deque()
+        self._queued_bytes = 0
+        self.buffer_sender = BufferSender()
         self._read = read
-        self.borrower = BufferReceiver(self.label, address.process, read)
+        self.buffer_receiver = BufferReceiver(self.label, address.process, read)
         self._context = context
         hello = Hello(
-            *(own.name, own.address, self.nonce, name, own.probe),
-            oldest=own.versions.oldest,
+            *(local_endpoint.name, local_endpoint.address, self.nonce, name, local_endpoint.probe),
+            oldest=local_endpoint.versions.oldest,
             answers=answers,
-            proof=own.proof(self.nonce, name),
+            proof=local_endpoint.proof(self.nonce, name),
         )
-        self._hello = head(HELLO, own.versions.newest) + hello.packed
-        self._call = OutgoingCall(own.name, self.nonce, name, address, own.lost_seconds)
+        self._hello = head(HELLO, local_endpoint.versions.newest) + hello.packed
+        self._call = OutgoingCall(local_endpoint.name, self.nonce, name, address, local_endpoint.lost_seconds)
         try:
             self.connection = self._connected()
         except BaseException:
-            self.lender.close()
+            self.buffer_sender.close()
             raise
 
-    def _connected(self) -> Connection:
-        return Connection(self._context, self._call, self.keys, self._hello)
+    def _connected(self) -> OutgoingConnection:
+        return OutgoingConnection(self._context, self._call, self.keys, self._hello)
 
     @property
-    def is_welcome(self) -> bool:
+    def is_authenticated(self) -> bool:
         """True if the peer has authenticated itself."""
         return self.version is not None
 
@@ -143,88 +143,88 @@ class Peer:
 
         Raises ClusterError as the first call does.
         """
-        if self.is_welcome or not self._untried:
+        if self.is_authenticated or not self._next_tokens:
             return False
-        refused, self.keys = self.connection, self._untried.popleft()
+        refused, self.keys = self.connection, self._next_tokens.popleft()
         self.connection = self._connected()
         refused.close()
         return True
 
-    def met(self, address: Address) -> None:
+    def on_called_back(self, address: Address) -> None:
         """The peer called back with its address: only its port was known, or its address has changed."""
-        if self.address.is_port_alone:
-            self.borrower = BufferReceiver(self.label, address.process, self._read)
+        if self.address.is_port_only:
+            self.buffer_receiver = BufferReceiver(self.label, address.process, self._read)
         self.address = address
         self._call = replace(self._call, address=address)
 
     @property
-    def waiting_bytes(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes that the peer has not read."""
-        return self._waiting_bytes + self.lender.lent_bytes
+        return self._queued_bytes + self.buffer_sender.in_use_bytes
 
-    def welcomed(self, version: int, *, shared: bool) -> None:
+    def on_authenticated(self, version: int, *, shared: bool) -> None:
         """The peer authenticated itself, speaks this version, and ``shared`` says if it maps this
         process's memory."""
         self.version, self._is_shared = version, shared
 
-    def send(self, header: Header | Packed, buffers: Sequence[memoryview], traffic: Traffic) -> None:
+    def send(self, header: Header | Packed, buffers: Sequence[memoryview], traffic: EndpointTraffic) -> None:
         """Send a message now, or when the peer can take it; the buffers may change afterwards."""
         sizes = [one.nbytes for one in buffers]
         traffic.sent_messages += 1
-        if self._is_shared and sum(sizes) >= LEAST_BYTES:
+        if self._is_shared and sum(sizes) >= MIN_BYTES:
             try:
-                loan = self.lender.lend(buffers)
+                loan = self.buffer_sender.place(buffers)
             except OSError:  # no memory or descriptors left: use the socket instead
                 self._is_shared = False
             else:
                 traffic.sent_shared_bytes += sum(sizes)
                 place = [loan.number, loan.descriptor, loan.block_bytes]
                 self._send(DATA, pack_data(header, sizes, place), (), traffic)
-                if dropped := self.lender.drop_surplus():
+                if dropped := self.buffer_sender.drop_surplus():
                     self._send(MEMORY, pack([[], dropped]), (), traffic)
                 return
         self._send(DATA, pack_data(header, sizes), to_frames(buffers, sizes), traffic)
 
-    def give_back(self, blocks: Sequence[int], traffic: Traffic) -> None:
+    def return_blocks(self, blocks: Sequence[int], traffic: EndpointTraffic) -> None:
         """Tell the peer which of its blocks are free again."""
         self._send(MEMORY, pack([blocks, []]), (), traffic)
 
-    def on_memory_message(self, given_back: Sequence[int], dropped: Sequence[int]) -> None:
+    def on_memory_message(self, returned: Sequence[int], dropped: Sequence[int]) -> None:
         """The peer returned blocks, or dropped blocks that it owns; raise MalformedError."""
-        for number in given_back:
-            self.lender.give_back(number)
+        for number in returned:
+            self.buffer_sender.release(number)
         for number in dropped:
-            self.borrower.drop(number)
+            self.buffer_receiver.drop(number)
 
     def flush(self) -> bool:
         """Send queued messages as far as there is space; return True if any were sent."""
-        waited = len(self._waiting)
-        while self._waiting and self.version is not None:
-            next_ = self._waiting[0]
-            if not self.connection.hand_on(head(next_.kind, self.version) + next_.body, next_.rest):
+        waited = len(self._queue)
+        while self._queue and self.version is not None:
+            next_ = self._queue[0]
+            if not self.connection.send(head(next_.kind, self.version) + next_.body, next_.frames):
                 break
-            self._waiting_bytes -= self._waiting.popleft().bytes_total
-        return len(self._waiting) < waited
+            self._queued_bytes -= self._queue.popleft().bytes_total
+        return len(self._queue) < waited
 
-    def heard(self) -> list[bytes] | None:
+    def answer(self) -> list[bytes] | None:
         """Return the peer's answer, after sending queued messages; None without one.
 
         Only after None does the descriptor signal an answer, or space for queued messages. Both must come
         from the same query of the socket, because the query consumes what the descriptor would signal.
         """
         while True:
-            come, room = self.connection.come_and_room()
+            come, room = self.connection.poll()
             if not (room and self.flush()):
                 return self.connection.answer() if come else None
 
     @property
     def has_unsent(self) -> bool:
         """True if messages are queued here."""
-        return bool(self._waiting)
+        return bool(self._queue)
 
     def loss_cause(self, end: LossCause) -> LossCause:
         """The reason of the end; `LossCause.OTHERWISE` if the peer had authenticated itself."""
-        return LossCause.OTHERWISE if self.is_welcome else end
+        return LossCause.OTHERWISE if self.is_authenticated else end
 
     def loss_reason(self, end: LossCause) -> str:
         """The reason of the end, in words that follow the peer's name."""
@@ -233,18 +233,20 @@ class Peer:
                 "the token of this run" if self._tokens == 1 else f"all {self._tokens} tokens of this process"
             )
             return f"it refused {tokens}"
-        return "its connection ended" if self.is_welcome else "it does not answer at its address"
+        return "its connection ended" if self.is_authenticated else "it does not answer at its address"
 
     def close(self, linger: float = 0.0) -> None:
         """Disconnect; wait up to ``linger`` seconds for sent messages to leave."""
         self.connection.close(linger)
-        self.lender.close()
+        self.buffer_sender.close()
 
-    def _send(self, kind: bytes, body: bytes, rest: Sequence[bytes | memoryview], traffic: Traffic) -> None:
+    def _send(
+        self, kind: bytes, body: bytes, rest: Sequence[bytes | memoryview], traffic: EndpointTraffic
+    ) -> None:
         traffic.sent_bytes += 2 + len(body) + sum(map(len, rest))
-        is_next = self.version is not None and not self._waiting
-        if is_next and self.connection.hand_on(head(kind, self.version or 0) + body, rest):
+        is_next = self.version is not None and not self._queue
+        if is_next and self.connection.send(head(kind, self.version or 0) + body, rest):
             return
         kept = _QueuedMessage(kind, body, [zmq.Frame(one, copy=True) for one in rest])  # copied only once
-        self._waiting.append(kept)
-        self._waiting_bytes += kept.bytes_total
+        self._queue.append(kept)
+        self._queued_bytes += kept.bytes_total

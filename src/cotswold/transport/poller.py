@@ -21,12 +21,12 @@ class Poller:
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         """Descriptors with their handlers."""
-        self._doubtful: set[int] = set()
+        self._unchecked: set[int] = set()
 
     @property
-    def is_doubtful(self) -> bool:
+    def has_unchecked(self) -> bool:
         """True if sockets may have messages that their descriptors do not signal."""
-        return bool(self._doubtful)
+        return bool(self._unchecked)
 
     def fileno(self) -> int:
         """A descriptor that is readable when one of these is; it does not signal doubtful sockets."""
@@ -35,7 +35,7 @@ class Poller:
     def add_socket(self, descriptor: int, act: Handler) -> None:
         """Call ``act`` when a ZeroMQ socket may have a message."""
         self._selector.register(descriptor, selectors.EVENT_READ, act)
-        self._doubtful.add(descriptor)
+        self._unchecked.add(descriptor)
 
     def add(self, descriptor: int, act: Handler) -> None:
         """Call ``act`` when a descriptor is readable."""
@@ -45,13 +45,13 @@ class Poller:
         """Stop polling a socket or descriptor."""
         self._selector.unregister(descriptor)
 
-    def doubt(self, descriptor: int) -> None:
+    def recheck(self, descriptor: int) -> None:
         """Mark a socket as used."""
-        self._doubtful.add(descriptor)
+        self._unchecked.add(descriptor)
 
     def attend(self) -> None:
         """Call the handlers of sockets that were used since they were last found empty."""
-        doubtful, self._doubtful = self._doubtful, set()
+        doubtful, self._unchecked = self._unchecked, set()
         known = self._selector.get_map()
         for descriptor in doubtful:
             if descriptor in known:
@@ -60,7 +60,7 @@ class Poller:
     def wait(self, seconds: float | None) -> None:
         """Wait until a descriptor is ready or a socket is doubtful; call the handlers of ready
         descriptors."""
-        if self._doubtful:
+        if self._unchecked:
             seconds = 0.0
         for key, _ in self._selector.select(None if seconds is None else max(0.0, seconds)):
             key.data()

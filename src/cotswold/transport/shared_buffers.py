@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from cotswold.errors import MachineError
-from cotswold.host import Block
+from cotswold.host import MemoryBlock
 from cotswold.host.ipc.shared_memory import BlockPool, is_supported
-from cotswold.transport.frames import MalformedError, SharedBlock, block_offsets
+from cotswold.transport.frames import MalformedFrameError, SharedBlock, block_offsets
 
-LEAST_BYTES = 1 << 16
+MIN_BYTES = 1 << 16
 """Shorter messages go through the socket."""
 
 
@@ -30,14 +30,14 @@ class BufferSender:
     def __init__(self) -> None:
         self._pool = BlockPool()
         self._descriptors: dict[int, int] = {}
-        self._lent: dict[int, int] = {}
+        self._in_use: dict[int, int] = {}
 
     @property
-    def lent_bytes(self) -> int:
+    def in_use_bytes(self) -> int:
         """Bytes of messages that the peer has not returned."""
-        return sum(self._lent.values())
+        return sum(self._in_use.values())
 
-    def lend(self, buffers: Sequence[memoryview]) -> SharedBlock:
+    def place(self, buffers: Sequence[memoryview]) -> SharedBlock:
         """Copy the buffers into a block; raise OSError if no memory or descriptor is left."""
         starts, count = block_offsets([one.nbytes for one in buffers])
         block, descriptor = self._pool.acquire(count)
@@ -45,13 +45,13 @@ class BufferSender:
             self._descriptors[block.number] = descriptor
         for start, one in zip(starts, buffers, strict=True):
             block.memory[start : start + one.nbytes] = one
-        self._lent[block.number] = count
+        self._in_use[block.number] = count
         return SharedBlock(block.number, self._descriptors[block.number], block.size)
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         """The peer is done with a block; raise MalformedError if it has none of this number."""
-        if self._lent.pop(number, None) is None:
-            raise MalformedError("a block was returned that the peer does not have")
+        if self._in_use.pop(number, None) is None:
+            raise MalformedFrameError("a block was returned that the peer does not have")
         self._pool.release(number)
 
     def drop_surplus(self) -> list[int]:
@@ -66,7 +66,7 @@ class BufferSender:
         for descriptor in self._descriptors.values():
             os.close(descriptor)
         self._descriptors.clear()
-        self._lent.clear()
+        self._in_use.clear()
 
 
 class BufferReceiver:
@@ -77,20 +77,20 @@ class BufferReceiver:
 
     def __init__(self, name: str, process: int, read: deque[tuple[str, int]]) -> None:
         self._name, self._process, self._read = name, process, read
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, MemoryBlock] = {}
 
-    def views(self, loan: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
+    def views(self, block: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
         """The buffers in a block; raise MalformedError if they exceed it."""
-        block = self._blocks.get(loan.number)
-        if block is None:
-            block = _mapped(self._process, loan)
-            self._blocks[loan.number] = block
+        mapped = self._blocks.get(block.number)
+        if mapped is None:
+            mapped = _mapped(self._process, block)
+            self._blocks[block.number] = mapped
         starts, count = block_offsets(sizes)
-        if count > block.size or loan.block_bytes != block.size:
-            raise MalformedError("buffers exceed their block")
+        if count > mapped.size or block.block_bytes != mapped.size:
+            raise MalformedFrameError("buffers exceed their block")
         # an object of this message only, which lives as long as any view or tensor of it
-        owner = (ctypes.c_char * count).from_buffer(block.memory)
-        weakref.finalize(owner, self._read.append, (self._name, loan.number)).atexit = False
+        owner = (ctypes.c_char * count).from_buffer(mapped.memory)
+        weakref.finalize(owner, self._read.append, (self._name, block.number)).atexit = False
         whole = memoryview(owner).cast("B")
         return [whole[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
@@ -99,7 +99,7 @@ class BufferReceiver:
         self._blocks.pop(number, None)
 
 
-class Probe:
+class MemoryProbe:
     """A block by which a peer tests if it can map this process's memory; must be closed."""
 
     SIZE = 4096
@@ -108,7 +108,7 @@ class Probe:
         self.descriptor = -1
         wanted = os.environ.get("COTSWOLD_SHARED_MEMORY", "1") != "0"
         if wanted and is_supported():
-            _, self.descriptor = Block.new(0, self.SIZE)
+            _, self.descriptor = MemoryBlock.new(0, self.SIZE)
 
     @classmethod
     def is_mapped(cls, process: int, descriptor: int) -> bool:
@@ -117,7 +117,7 @@ class Probe:
             return False
         try:
             _mapped(process, SharedBlock(0, descriptor, cls.SIZE))
-        except MalformedError:
+        except MalformedFrameError:
             return False
         return True
 
@@ -128,24 +128,24 @@ class Probe:
             self.descriptor = -1
 
 
-def _mapped(process: int, loan: SharedBlock) -> Block:
+def _mapped(process: int, block: SharedBlock) -> MemoryBlock:
     """Map a block of a process of this host and user; raise MalformedError, or MachineError without
     memory."""
     try:
-        descriptor = os.open(f"/proc/{process}/fd/{loan.descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(f"/proc/{process}/fd/{block.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise MalformedError(f"a block of shared memory cannot be opened: {error.strerror}") from error
+        raise MalformedFrameError(f"a block of shared memory cannot be opened: {error.strerror}") from error
     try:
         # memory beyond the end of the file can be mapped, but not read
-        if not 0 < loan.block_bytes <= os.fstat(descriptor).st_size:
-            raise MalformedError("a block of shared memory is too short")
-        return Block.map(loan.number, descriptor, loan.block_bytes)
+        if not 0 < block.block_bytes <= os.fstat(descriptor).st_size:
+            raise MalformedFrameError("a block of shared memory is too short")
+        return MemoryBlock.map(block.number, descriptor, block.block_bytes)
     except OSError as error:
         if error.errno == errno.ENOMEM:
             raise MachineError(
-                f"no memory is left to read a message of {loan.block_bytes} bytes: free some, or spread the "
+                f"no memory is left to read a message of {block.block_bytes} bytes: free some, or spread the "
                 "data over more processes and machines"
             ) from error
-        raise MalformedError(f"a block of shared memory cannot be mapped: {error.strerror}") from error
+        raise MalformedFrameError(f"a block of shared memory cannot be mapped: {error.strerror}") from error
     finally:
         os.close(descriptor)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import zmq
 
-MESSAGES_AHEAD = 16
+QUEUE_MESSAGES = 16
 """Messages that ZeroMQ queues for a peer, at most; further ones are queued and counted here."""
-REFUSED = (
+AUTHENTICATION_FAILED = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH

@@ -15,7 +15,7 @@ from cotswold.host.keyring import Keyring, KeyringFile
 from cotswold.host.token import CLUSTER_VARIABLE
 from cotswold.transport import Endpoint
 
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
 """The environment variable that names the file with the tokens of a cluster."""
 
@@ -23,10 +23,10 @@ FILE_VARIABLE = "COTSWOLD_CLUSTER_TOKEN_FILE"
 class TokenRotation:
     """The tokens of a process."""
 
-    def __init__(self, given: Token | KeyringFile) -> None:
-        self._given = given
-        self._looked = float("-inf")
-        self._failing = set[Endpoint]()
+    def __init__(self, source: Token | KeyringFile) -> None:
+        self._source = source
+        self._checked_at = float("-inf")
+        self._failed_endpoints = set[Endpoint]()
         """Endpoints without a port for the new token."""
 
     @classmethod
@@ -40,33 +40,33 @@ class TokenRotation:
     @property
     def may_change(self) -> bool:
         """True if the tokens may change."""
-        return not isinstance(self._given, Token)
+        return not isinstance(self._source, Token)
 
     @property
     def ring(self) -> Token | Keyring:
         """The tokens in use."""
-        return self._given if isinstance(self._given, Token) else self._given.refresh()
+        return self._source if isinstance(self._source, Token) else self._source.refresh()
 
     def tick(self, endpoints: Iterable[Endpoint], now: float) -> list[str]:
         """Read the file now and then, and pass new tokens to the endpoints.
 
         Returns new problems, a sentence each: with the file, or with a port for an endpoint's new token.
         """
-        if isinstance(self._given, Token) or now - self._looked < _LOOK_SECONDS:
+        if isinstance(self._source, Token) or now - self._checked_at < _CHECK_SECONDS:
             return []
-        self._looked = now
-        ring = self._given.refresh()
-        trouble = self._given.take_problem()
+        self._checked_at = now
+        ring = self._source.refresh()
+        trouble = self._source.take_problem()
         found = [trouble] if trouble else []
         for each in endpoints:
             try:
                 each.rotate(ring)
             except MachineError as error:  # no port is free; the next tick tries again
-                if each not in self._failing:
+                if each not in self._failed_endpoints:
                     found.append(str(error))
-                self._failing.add(each)
+                self._failed_endpoints.add(each)
             else:
-                self._failing.discard(each)
+                self._failed_endpoints.discard(each)
         return found
 
 

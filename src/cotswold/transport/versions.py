@@ -22,7 +22,7 @@ PROTOCOL = 1
 change of a message other than new fields with defaults at its end."""
 OLDEST = 1
 """The oldest supported version."""
-_MOST = 255
+_MAX_VERSION = 255
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Versions:
     oldest: int
 
     def __post_init__(self) -> None:
-        assert 0 <= self.oldest <= self.newest <= _MOST, f"{self} must fit into a byte"
+        assert 0 <= self.oldest <= self.newest <= _MAX_VERSION, f"{self} must fit into a byte"
 
     @classmethod
     def ours(cls) -> Versions:
@@ -48,25 +48,25 @@ class Versions:
     @classmethod
     def read(cls, version: int, rest: bytes | memoryview) -> Versions:
         """Decode a refusal from its version and the rest of its frame; raise MalformedError."""
-        return cls.said(version, unpack(rest))
+        return cls.from_hello(version, unpack(rest))
 
     @classmethod
-    def said(cls, newest: int, oldest: object) -> Versions:
+    def from_hello(cls, newest: int, oldest: object) -> Versions:
         """The versions that another process states; only its newest if its oldest makes no sense."""
         return cls(newest, oldest if type(oldest) is int and 0 <= oldest <= newest else newest)
 
-    def speaks(self, version: int) -> bool:
+    def supports(self, version: int) -> bool:
         """True if a version is in the range."""
         return self.oldest <= version <= self.newest
 
-    def settled(self, other: Versions) -> int | None:
+    def agreed(self, other: Versions) -> int | None:
         """The newest common version; None if there is none."""
         found = min(self.newest, other.newest)
         return found if found >= max(self.oldest, other.oldest) else None
 
     def refusal(self, other: Versions) -> str:
         """The reason why this process and the other cannot communicate."""
-        if self.settled(other) is not None:
+        if self.agreed(other) is not None:
             return "it sent a message in another version of Cotswold's protocol than the agreed one"
         older = "this process" if other.newest > self.newest else "it"
         return (

@@ -3,7 +3,7 @@ from .admin import ClusterEvent as ClusterEvent
 from .admin import DeleteRun as DeleteRun
 from .admin import DeleteRunRequest as DeleteRunRequest
 from .admin import Drain as Drain
-from .admin import Draining as Draining
+from .admin import DrainStatus as DrainStatus
 from .admin import ReplicaServerStatus as ReplicaServerStatus
 from .admin import RunDeleted as RunDeleted
 from .admin import RunStatus as RunStatus
@@ -104,9 +104,9 @@ from .registry import ToReplica as ToReplica
 from .registry import ToServer as ToServer
 from .registry import ToUpdates as ToUpdates
 from .registry import ToWorker as ToWorker
+from .replication import BucketChange as BucketChange
 from .replication import BucketEnvelope as BucketEnvelope
 from .replication import BucketMessage as BucketMessage
-from .replication import Change as Change
 from .replication import FrozenState as FrozenState
 from .replication import Group as Group
 from .replication import NotPrimary as NotPrimary
@@ -119,8 +119,8 @@ from .types import Fetch as Fetch
 from .types import Grant as Grant
 from .types import Node as Node
 from .types import Open as Open
-from .types import Plan as Plan
 from .types import PortionResult as PortionResult
+from .types import ReductionSchedule as ReductionSchedule
 from .types import Shard as Shard
 from .types import SumName as SumName
 
@@ -139,11 +139,11 @@ __all__ = [
     "BatchRejected",
     "BatchReply",
     "BatchRequest",
+    "BucketChange",
     "BucketEnvelope",
     "BucketMessage",
     "BucketStatus",
     "CancelRequests",
-    "Change",
     "Close",
     "ClusterEvent",
     "ComputedPortion",
@@ -156,7 +156,7 @@ __all__ = [
     "DiskStateReply",
     "DiskStateRequest",
     "Drain",
-    "Draining",
+    "DrainStatus",
     "EndEvaluation",
     "EpochAssignment",
     "EpochReport",
@@ -190,7 +190,6 @@ __all__ = [
     "NotPrimary",
     "Open",
     "PeerUnreachable",
-    "Plan",
     "PointReady",
     "PoolMembers",
     "PortionFailed",
@@ -212,6 +211,7 @@ __all__ = [
     "PushRejected",
     "Ranges",
     "Reduce",
+    "ReductionSchedule",
     "ReplicaHeartbeat",
     "ReplicaInstructions",
     "ReplicaServerStatus",

@@ -49,7 +49,7 @@ class Drain:
 
 
 @dataclass(frozen=True)
-class Draining:
+class DrainStatus:
     """Progress of a drain."""
 
     server: str

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.optim.vectors.base import Command
-from cotswold.wire.types import ComputedPortion, Fetch, Grant, Plan, PortionResult, Shard
+from cotswold.wire.types import ComputedPortion, Fetch, Grant, PortionResult, ReductionSchedule, Shard
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class WorkerHeartbeat:
     """True if the worker has received `FlushSums`."""
     granted: tuple[int, ...]
     """Grants that are queued or being computed."""
-    held: tuple[ComputedPortion, ...]
+    computed: tuple[ComputedPortion, ...]
     """Computed portions, except those that the coordinator has acknowledged by `ResultsAck`."""
-    heard: tuple[tuple[int, int], ...]
+    acknowledged: tuple[tuple[int, int], ...]
     """Grants that are computed and acknowledged but not settled: (first, last) of each range."""
 
 
@@ -67,7 +67,7 @@ class PortionsComputed:
 
     session: int
     evaluation: int
-    held: tuple[ComputedPortion, ...]
+    computed: tuple[ComputedPortion, ...]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Aborted:
     session: int
     evaluation: int
     attempt: int
-    lost: str
+    unreachable: str
     """Name of the unreachable member, or empty."""
 
 
@@ -237,7 +237,7 @@ class Reduce:
     session: int
     evaluation: int
     attempt: int
-    plan: Plan
+    plan: ReductionSchedule
     numbers: tuple[int, ...]
     """Numbers of this worker's sums in the reduction."""
     portions: tuple[tuple[int, ...], ...]

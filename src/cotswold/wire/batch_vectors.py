@@ -49,7 +49,7 @@ class AcceptSums:
     start: int
     """Position of ``log[0]`` in the evaluation's log."""
     log: tuple[SumName, ...]
-    ended: tuple[int, ...]
+    ended_sessions: tuple[int, ...]
 
 
 @dataclass(frozen=True)

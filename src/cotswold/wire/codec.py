@@ -26,7 +26,14 @@ import msgpack
 
 from cotswold.wire import MESSAGES, Message
 from cotswold.wire import lifecycle as beginning
-from cotswold.wire.validation import Buffer, Buffers, Encoded, MalformedError, class_reader, required
+from cotswold.wire.validation import (
+    Buffer,
+    BufferReader,
+    Encoded,
+    MalformedMessageError,
+    class_reader,
+    required,
+)
 
 Header = Mapping[str, object]
 AnyMessage = Message | beginning.LifecycleMessage
@@ -46,7 +53,7 @@ _PLAIN = {int, float, str, bool, NoneType}
 _BUFFERS = {bytes, bytearray, memoryview}
 
 
-class UnknownError(MalformedError):
+class UnknownError(MalformedMessageError):
     """A message of another release: its name is unknown, or it lacks a field."""
 
     def __init__(self, name: str) -> None:
@@ -101,17 +108,17 @@ def decode(
         found = header.get("message")
         if header.get("long") is True and buffers:
             if memoryview(buffers[0]).nbytes > _LONG_BYTES:
-                raise MalformedError("a list is too long")
+                raise MalformedMessageError("a list is too long")
             found, buffers = msgpack.unpackb(buffers[0], strict_map_key=False), buffers[1:]
         if not isinstance(found, list) or not found:
-            raise MalformedError("no message")
+            raise MalformedMessageError("no message")
         written = found if isinstance(found[0], list) else [found]
-        known = Buffers(buffers)
+        known = BufferReader(buffers)
         return [*_read_all(written, known, unknown)]
-    except MalformedError:
+    except MalformedMessageError:
         raise
     except Exception as error:  # any error that untrusted bytes cause in msgpack or a constructor
-        raise MalformedError(f"{type(error).__name__}: {error}") from error
+        raise MalformedMessageError(f"{type(error).__name__}: {error}") from error
 
 
 def _read_all(
@@ -128,10 +135,10 @@ def _read_all(
 
 def _read(fields: object, buffers: Sequence[Buffer]) -> AnyMessage:
     if not isinstance(fields, list) or not fields or not isinstance(fields[0], str):
-        raise MalformedError("no message")
+        raise MalformedMessageError("no message")
     name = fields[0]
     if name not in _READERS or len(fields) < _LEAST[name]:
-        raise UnknownError(name) if _NAME.fullmatch(name) else MalformedError("no message")
+        raise UnknownError(name) if _NAME.fullmatch(name) else MalformedMessageError("no message")
     message: AnyMessage = _READERS[name](fields, buffers)
     return message
 

@@ -33,7 +33,7 @@ class FenceReply:
     term: int
     """Term of the fence."""
     server: str
-    of_term: int
+    member_term: int
     """Newest term in which the server knew itself to be a member."""
     index: int
     """Greatest prepared index; -1 if it has no valid state."""
@@ -84,7 +84,7 @@ class PeerUnreachable:
     term: int
     server: str
     """Name of the primary."""
-    copy: str
+    replica: str
 
 
 @dataclass(frozen=True)

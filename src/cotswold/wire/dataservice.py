@@ -24,7 +24,7 @@ class DataServerReport:
     address: str
     terms: str
     """Description of the served data as JSON; the same for all servers of a pool."""
-    supplied: int
+    samples_sent: int
     """Samples sent so far."""
     seconds: float
     """Total seconds that its threads took to prepare them."""
@@ -32,9 +32,9 @@ class DataServerReport:
     """Samples found in its cache."""
     misses: int
     cached_bytes: int
-    cached_bytes_most: int
+    cached_bytes_max: int
     """Peak size of the cache in bytes."""
-    waiting: int
+    queued_requests: int
     """Queued requests."""
     batches: int = 0
     """Batches sent so far, which contained those samples."""
@@ -52,9 +52,9 @@ class JoinPool:
     """Identity of the requested store; empty for any."""
     version: int
     """Newest `PoolMembers` version that the trainer has; 0 for none."""
-    handed: int = 0
+    delivered: int = 0
     """Samples delivered to its loop."""
-    waited: float = 0.0
+    waited_seconds: float = 0.0
     """Seconds that its loop has waited for samples."""
 
 
@@ -149,7 +149,7 @@ class EpochReport:
     """Pool name from `PoolMembers`; another pool ignores the message."""
     stream: str
     """Name under which trainers share epochs."""
-    what: tuple[tuple[str, str], ...]
+    description: tuple[tuple[str, str], ...]
     """(name, value) pairs that describe the data and their order; the same for all trainers of a stream."""
     samples: int
     """Number of samples in an epoch."""
@@ -160,16 +160,16 @@ class EpochReport:
     """Number 1, 2, 3, ... of this trainer's pass."""
     number: int
     """Number 1, 2, 3, ... of this session's messages; older messages are dropped."""
-    want: int
+    batch_samples: int
     """Maximum samples per batch."""
-    most: int
+    max_batches: int
     """Maximum batches that the trainer holds at a time."""
-    take: Ranges
+    taking: Ranges
     """Batches that the trainer is about to deliver to its loop."""
-    handed: Ranges
+    delivered: Ranges
     """Batches that its loop has consumed and that are not acknowledged yet."""
-    leaves: bool
-    """True if the pass has finished: all consumed batches were listed in ``handed``, now or before."""
+    is_leaving: bool
+    """True if the pass has finished: all consumed batches were listed in ``delivered``, now or before."""
 
 
 @dataclass(frozen=True)
@@ -180,14 +180,14 @@ class EpochAssignment:
     session: int
     number: int
     """Number 1, 2, 3, ... of the replies to this session."""
-    heard: int
+    last_report: int
     """Number of the newest `EpochReport` that was received."""
     epoch: int
     batches: Ranges
     """All assigned batches that the trainer has not delivered to its loop, in order."""
     taken: Ranges
     """The ranges of ``batches`` that no other trainer will receive."""
-    is_over: bool
+    is_exhausted: bool
     """True if no more batches are assigned in this epoch."""
     is_ended: bool
     """True if the session has ended: the trainer has left or timed out."""

@@ -24,7 +24,7 @@ class WorkerReady:
     patterns: int
     flops: tuple[int, int]
     """Floating-point operations per pattern: for the value, and for value and gradient."""
-    held: int
+    held_out: int
     """Number of patterns for validation."""
     layout: tuple[tuple[str, int, int], ...]
     """(name, rows, numbers per row) of each tensor in the parameters."""
@@ -79,7 +79,7 @@ class EventReport:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopProcess:
     """The server exits when its disk has all data; within `STOP_SECONDS`."""
 
 
@@ -107,7 +107,7 @@ class ActivityReport:
     """Current activity of a replica; sent on change, and every second."""
 
     name: str
-    what: str
+    activity: str
     waits_for: tuple[str, ...]
     """Names of the processes it waits for; empty while it computes."""
     seconds: float
@@ -210,7 +210,7 @@ class ServerCounters:
     """Replicas whose progress blocks updates of others."""
     replicas: tuple[tuple[str, int, float, int], ...]
     """For each live replica: updates applied (per shard), their mean staleness, the maximum."""
-    taken_bytes: int = 0
+    accepted_bytes: int = 0
     """Bytes of numbers in all accepted updates, as received."""
     versions: tuple[tuple[int, int], ...] = ()
     """(shard, number of updates since the beginning of the run)."""
@@ -219,7 +219,7 @@ class ServerCounters:
     cpu_seconds: float = 0.0
     """CPU seconds of the whole process; the difference to ``applying_seconds`` is the cost of messages."""
     sent_bytes: tuple[tuple[str, int], ...] = ()
-    """`taken_bytes` by sender: live replicas, and each of their ranks."""
+    """`accepted_bytes` by sender: live replicas, and each of their ranks."""
     short: tuple[int, int, int] = (0, 0, 0)
     """Buckets with too few members to commit updates; members of the smallest; required members."""
     unsaved: FlushBacklog | None = None
@@ -227,7 +227,7 @@ class ServerCounters:
     restored: tuple[tuple[int, int], ...] = ()
     """(shard, version) with which each shard's incarnation began that was restored from this server's
     disk."""
-    parts: BucketRoles | None = None
+    roles: BucketRoles | None = None
     """None without replication."""
 
 
@@ -239,7 +239,7 @@ class ServerReportRequest:
 
 
 @dataclass(frozen=True)
-class ReplicaStatus:
+class BucketReplicaStatus:
     """One replica of a bucket, as its server has it."""
 
     bucket: str
@@ -249,19 +249,19 @@ class ReplicaStatus:
     index: int
     """Index up to which it has at least prepared everything; -1 if it has no valid state."""
     committed: int
-    saved: int
+    durable_index: int
     """Index up to which its state is on disk; -1 for none."""
-    behind: tuple[tuple[str, int], ...]
+    lags: tuple[tuple[str, int], ...]
     """For a primary: (server, number of indexes that it is behind)."""
     queued_bytes: int
     """Bytes of queued updates."""
-    is_waiting: bool
+    is_blocked: bool
     """True if the updates wait for other replicas."""
-    spoke_term: int = 0
+    replied_term: int = 0
     """Term in which it last replied to clients as the primary."""
-    spoke_from: float = 0.0
+    replied_from: float = 0.0
     """Time of the first such reply in that term, on the host's monotonic clock."""
-    spoke_until: float = 0.0
+    replied_until: float = 0.0
     """Time of the last such reply."""
 
 
@@ -269,7 +269,7 @@ class ReplicaStatus:
 class NetworkTraffic:
     """Bytes that a server has sent and received over a network."""
 
-    road: str
+    network: str
     """Name of the network; several names separated by commas if they are one network."""
     address: str
     sent_bytes: int
@@ -281,15 +281,15 @@ class ServerReport:
     """State of a server."""
 
     server: str
-    copies: tuple[ReplicaStatus, ...]
+    copies: tuple[BucketReplicaStatus, ...]
     dirty_bytes: int
     """Bytes that are not on its disk."""
     window_seconds: float
     """Age in seconds of the oldest of them."""
     has_disk: bool
-    refused: tuple[tuple[str, int], ...]
+    rejected: tuple[tuple[str, int], ...]
     """(reason, number) of rejected frames and connections."""
-    roads: tuple[NetworkTraffic, ...]
+    networks: tuple[NetworkTraffic, ...]
     process: int
     """Process id on the server's host."""
 
@@ -344,7 +344,7 @@ LifecycleMessage = (
     | PeerAddresses
     | ControllerAddresses
     | EventReport
-    | Stop
+    | StopProcess
     | StepMetrics
     | ActivityReport
     | RankReady
@@ -370,7 +370,7 @@ MESSAGES: tuple[type[LifecycleMessage], ...] = (
         PeerAddresses,
         ControllerAddresses,
         EventReport,
-        Stop,
+        StopProcess,
     ),
     *(StepMetrics, ActivityReport, RankReady, RankLost, CountersRequest, ServerCounters),
     *(ServerReportRequest, ServerReport, ExportRequest),

@@ -17,11 +17,11 @@ from cotswold.transport.frames import REDUCTION_KEY
 from cotswold.wire import Message, Send
 from cotswold.wire import lifecycle as beginning
 from cotswold.wire.codec import Packing, UnknownError, decode, encode
-from cotswold.wire.validation import MalformedError
+from cotswold.wire.validation import MalformedMessageError
 
 AnyMessage = Message | beginning.LifecycleMessage
 
-_TOGETHER_BYTES, _APART_BYTES = 16 << 20, 256 << 10
+_BATCH_BYTES, _SEPARATE_BYTES = 16 << 20, 256 << 10
 """Maximum buffer bytes of messages that share a frame, without the last message: on one host, and to another
 host. Over a network, no message of a frame can be read before the whole frame has arrived, so a large frame
 would block a slow link."""
@@ -30,7 +30,7 @@ _MALFORMED, _UNKNOWN = "malformed", "unknown"
 _UNKNOWN_NAMES = 16
 _CALL_SECONDS = 0.2
 """Minimum seconds between two connection attempts to the same unconnected peer."""
-_CALLED = 256
+_MAX_ADDRESSES = 256
 """Number of names above which those with old attempts are forgotten."""
 
 
@@ -55,12 +55,12 @@ Event = Received | PeerMoved | Frame | Lost | Ready
 class Reconnector:
     """Connect to peers, and retry unconnected peers several times a second."""
 
-    def __init__(self, way: Callable[[str], Endpoint]) -> None:
-        """``way`` returns the endpoint that reaches an address."""
-        self._way = way
-        self._called: dict[str, float] = {}
+    def __init__(self, endpoint_for: Callable[[str], Endpoint]) -> None:
+        """``endpoint_for`` returns the endpoint that reaches an address."""
+        self._endpoint_for = endpoint_for
+        self._called_at: dict[str, float] = {}
 
-    def meet(self, peers: Mapping[str, str]) -> None:
+    def connect(self, peers: Mapping[str, str]) -> None:
         """Connect to peers, given as name to address. Peers without an address are skipped. An invalid
         address counts as malformed, because another process has reported it."""
         now = time.monotonic()
@@ -68,19 +68,19 @@ class Reconnector:
             if not address:
                 continue
             try:
-                endpoint = self._way(address)
+                endpoint = self._endpoint_for(address)
             except (MachineError, ClusterError):  # its network is down and may return
                 continue
-            if endpoint.has(name) or now - self._called.get(name, 0.0) > _CALL_SECONDS:
-                if len(self._called) >= _CALLED:
-                    self._called = {
-                        each: at for each, at in self._called.items() if now - at <= _CALL_SECONDS
+            if endpoint.has(name) or now - self._called_at.get(name, 0.0) > _CALL_SECONDS:
+                if len(self._called_at) >= _MAX_ADDRESSES:
+                    self._called_at = {
+                        each: at for each, at in self._called_at.items() if now - at <= _CALL_SECONDS
                     }
-                self._called[name] = now
+                self._called_at[name] = now
                 try:
                     endpoint.connect(name, address)
                 except ClusterError:
-                    endpoint.refused[_MALFORMED] += 1
+                    endpoint.rejections[_MALFORMED] += 1
 
 
 class Messenger:
@@ -88,10 +88,10 @@ class Messenger:
 
     def __init__(self, endpoint: Endpoint | MultiEndpoint) -> None:
         self.endpoint = endpoint
-        self._letters: deque[Received] = deque()
+        self._received: deque[Received] = deque()
         """Further messages of a frame whose first message was returned."""
 
-    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+    def connect(self, peers: Iterable[tuple[str, str]]) -> None:
         """Connect to peers, given as (name, address)."""
         for name, address in peers:
             self.endpoint.connect(name, address)
@@ -106,7 +106,7 @@ class Messenger:
         together: dict[str, tuple[Packing, int]] = {}
         for each in sends:
             if each.to not in together:
-                together[each.to] = Packing(), self._most_bytes(each.to)
+                together[each.to] = Packing(), self._batch_bytes(each.to)
             packing, most = together[each.to]
             packing.add(each.message)
             if packing.buffer_bytes > most:
@@ -115,12 +115,12 @@ class Messenger:
         for peer, (packing, _) in together.items():
             self.endpoint.send(peer, *packing.packed())
 
-    def _most_bytes(self, peer: str) -> int:
+    def _batch_bytes(self, peer: str) -> int:
         """Maximum buffer bytes of messages to a peer that share a frame."""
         try:
-            return _TOGETHER_BYTES if self.endpoint.is_here(peer) else _APART_BYTES
+            return _BATCH_BYTES if self.endpoint.is_local(peer) else _SEPARATE_BYTES
         except KeyError:  # the peer is not connected
-            return _TOGETHER_BYTES
+            return _BATCH_BYTES
 
     def receive(self, timeout: float | None) -> Event | None:
         """Return the next message or event within ``timeout`` seconds, or None. Malformed frames are counted
@@ -128,27 +128,27 @@ class Messenger:
 
         A piece of a vector in a reduction or broadcast is returned as it arrived.
         """
-        if self._letters:
-            return self._letters.popleft()
+        if self._received:
+            return self._received.popleft()
         event = self.endpoint.receive(timeout)
         if not isinstance(event, Frame) or REDUCTION_KEY in event.header:
             return event
         try:
             found = decode(event.header, event.buffers, self._count)
-        except MalformedError as error:
+        except MalformedMessageError as error:
             self._count(error)
             return None
-        self._letters.extend(Received(event.sender, each) for each in found)
-        return self._letters.popleft() if self._letters else None
+        self._received.extend(Received(event.sender, each) for each in found)
+        return self._received.popleft() if self._received else None
 
-    def _count(self, error: MalformedError) -> None:
-        self.endpoint.refused[self._reason(error)] += 1
+    def _count(self, error: MalformedMessageError) -> None:
+        self.endpoint.rejections[self._reason(error)] += 1
 
-    def _reason(self, error: MalformedError) -> str:
+    def _reason(self, error: MalformedMessageError) -> str:
         """Return the counter for an error; unknown messages of other releases are counted by name, up to a
         limit."""
         if not isinstance(error, UnknownError):
             return _MALFORMED
         reason = f"{_UNKNOWN} {error.name}"
-        known = [each for each in self.endpoint.refused if each.startswith(_UNKNOWN)]
+        known = [each for each in self.endpoint.rejections if each.startswith(_UNKNOWN)]
         return reason if reason in known or len(known) < _UNKNOWN_NAMES else _UNKNOWN

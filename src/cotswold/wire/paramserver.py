@@ -57,9 +57,9 @@ class Update:
     decay: float = 0.0
     """Weight decay to add to gradients from factors when they are multiplied; plain gradients already include
     it."""
-    part: int = 0
+    rank: int = 0
     """Rank in the replica that sends it."""
-    parts: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
     """Ranks that each send a part of this update; empty if it is whole."""
 
 
@@ -73,7 +73,7 @@ class Applied:
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     """Versions after the update; a pull of these versions includes it."""
-    waiting: int
+    queued_bytes: int
     """Bytes of queued updates on this server."""
 
 
@@ -86,7 +86,7 @@ class UpdateRefused:
     number: int
     reason: str
     """One sentence for people."""
-    again: bool
+    is_retryable: bool
     """True if the same update may be sent again because the queue was full. Otherwise its number is used up,
     unless it was not the number that was due."""
     code: str = ""
@@ -134,27 +134,27 @@ class CoordinatorState:
     """(version, learning rate)."""
     checkpoint: int
     """Newest checkpoint that was started; 0 for none."""
-    settled: int
+    settled_below: int
     """Position below which all samples are settled and need no report."""
-    taken: int = 0
+    released_checkpoint: int = 0
     """Newest checkpoint whose state the coordinator has; servers may drop it."""
-    closed: Ranges = ()
-    """Settled positions above ``settled``."""
-    known: Ranges = ()
+    settled_above: Ranges = ()
+    """Settled positions above ``settled_below``."""
+    recorded: Ranges = ()
     """Positions that the coordinator has already recorded as counted, torn or refused; acknowledgements omit
     them."""
-    lives: tuple[tuple[str, int], ...] = ()
+    incarnations: tuple[tuple[str, int], ...] = ()
     """Incarnation of each server that the coordinator knows, if not 0. A server in a later incarnation omits
     nothing from its acknowledgement."""
-    cut: Ranges = ()
+    recorded_at_checkpoint: Ranges = ()
     """Positions that were recorded when the checkpoint began: the servers' states of the checkpoint omit
     them. They are the same in all states of a checkpoint, because servers may learn of it from different
     ones."""
 
     @property
-    def forgotten(self) -> Ranges:
+    def settled(self) -> Ranges:
         """All positions whose samples are settled."""
-        return (*(((0, self.settled),) if self.settled else ()), *self.closed)
+        return (*(((0, self.settled_below),) if self.settled_below else ()), *self.settled_above)
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,18 @@ class CoordinatorStateAck:
     """(session, applied here, permanently refused) of sessions that are live or ended with this state."""
     frozen: int
     """Newest checkpoint whose state this server has kept."""
-    waiting: int
+    queued_bytes: int
     """Bytes of queued updates."""
-    cut: tuple[tuple[int, Ranges, Ranges], ...] = ()
+    checkpoint_samples: tuple[tuple[int, Ranges, Ranges], ...] = ()
     """(session, applied, permanently refused) in that checkpoint's state; empty once the coordinator has
     it."""
-    past: tuple[tuple[int, Ranges], ...] = ()
+    earlier_sessions: tuple[tuple[int, Ranges], ...] = ()
     """(session, applied here and not settled) of sessions that ended with an earlier state."""
-    life: int = 0
+    incarnation: int = 0
     """Incarnation; it grows when the server loses its memory and restarts from its disk."""
     restored: int = 0
     """Newest coordinator state that the disk knew when this incarnation began."""
-    saved: int | None = None
+    durable_state: int | None = None
     """Newest coordinator state whose acknowledged facts are all on a disk; None without a disk."""
 
 
@@ -228,9 +228,9 @@ class ReplicaHeartbeat:
     """Heartbeat of a replica, with the work that it still has; answered by `ReplicaInstructions`."""
 
     session: int
-    hand: int
+    assignment: int
     """Number of the newest assignment that the replica has received."""
-    left: int
+    remaining_samples: int
     """Samples of its assignments that no step has processed yet."""
 
 
@@ -239,7 +239,7 @@ class ReplicaInstructions:
     """Instructions for a replica, valid until the next ones."""
 
     session: int
-    hands: tuple[tuple[int, int, int], ...]
+    assignments: tuple[tuple[int, int, int], ...]
     """(number, start, stop): assigned samples, for each assignment newer than the one that the heartbeat
     named."""
     rate: int
@@ -247,7 +247,7 @@ class ReplicaInstructions:
     rate_value: float
     checkpoint: int
     """Number of the newest checkpoint that was started: its marker is due."""
-    alone: tuple[int, ...] = ()
+    exclusive: tuple[int, ...] = ()
     """Numbers of assignments that some servers have applied. A push holds samples of one of these
     assignments, or of none."""
 
@@ -274,6 +274,6 @@ class PushPart:
     leading rank."""
 
     server: str
-    closing: int
+    accumulation: int
     """Number of the accumulation; all ranks count accumulations alike, in the order in which they close."""
     update: Update

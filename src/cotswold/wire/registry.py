@@ -14,7 +14,7 @@ from cotswold.wire.admin import (
     DeleteRun,
     DeleteRunRequest,
     Drain,
-    Draining,
+    DrainStatus,
     ReplicaServerStatus,
     RunDeleted,
     RunStatus,
@@ -109,8 +109,8 @@ from cotswold.wire.paramserver import (
     UpdateRefused,
 )
 from cotswold.wire.replication import (
+    BucketChange,
     BucketEnvelope,
-    Change,
     FrozenState,
     Group,
     NotPrimary,
@@ -125,8 +125,8 @@ from cotswold.wire.types import (
     Grant,
     Node,
     Open,
-    Plan,
     PortionResult,
+    ReductionSchedule,
     Shard,
     SumName,
 )
@@ -223,7 +223,7 @@ OfClusters = (
     | RunDeleted
     | DeleteRun
     | Drain
-    | Draining
+    | DrainStatus
     | Undrain
     | Undrained
     | StatusRequest
@@ -329,7 +329,7 @@ MESSAGES: tuple[type[Message], ...] = (
         RunDeleted,
         DeleteRun,
         Drain,
-        Draining,
+        DrainStatus,
         Undrain,
         Undrained,
         StatusRequest,
@@ -338,9 +338,9 @@ MESSAGES: tuple[type[Message], ...] = (
 )
 """Every message class; the class name identifies the message."""
 PARTS: tuple[type, ...] = (
-    *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, Plan, Fetch, Open, Close),
+    *(SumName, Node, Shard, PortionResult, Grant, ComputedPortion, ReductionSchedule, Fetch, Open, Close),
     *(Combine, Multiply, Dot, Drop),
-    *(Group, Change, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
+    *(Group, BucketChange, SessionState, FrozenState, Applied, UpdateRefused, CoordinatorState),
     *(ReplicaServerStatus, RunStatus, BucketStatus, ClusterEvent),
 )
 """Types of message fields other than plain values."""

@@ -81,10 +81,10 @@ class SessionState:
     refused: UpdateRefused | None
     """The reply to it, if it was refused."""
     samples: Ranges
-    missed: Ranges
+    refused_samples: Ranges
     checkpoint: int
-    marked: int
-    worked: int
+    sent_marker: int
+    last_computed: int
 
 
 @dataclass(frozen=True)
@@ -94,31 +94,31 @@ class FrozenState:
     checkpoint: int
     versions: tuple[int, ...]
     samples: tuple[tuple[int, Ranges, Ranges], ...]
-    is_now: bool
+    is_current: bool
     """True if its numbers equal those of the bucket after this change; otherwise they are sent along."""
 
 
 @dataclass(frozen=True)
-class Change:
+class BucketChange:
     """The difference of a bucket since an index; its complete state since -1."""
 
     shards: tuple[int, ...]
     versions: tuple[int, ...]
     sessions: tuple[SessionState, ...]
     """The sessions that changed."""
-    living: tuple[int, ...]
+    live: tuple[int, ...]
     """Numbers of all live sessions."""
     ended: tuple[int, ...]
     """Numbers of the sessions that ended with the newest coordinator state."""
-    gone: tuple[int, ...]
+    ended_since_checkpoint: tuple[int, ...]
     """Numbers of the sessions that ended since the start of a checkpoint that is not frozen yet."""
-    past: tuple[int, ...]
+    ended_earlier: tuple[int, ...]
     """Numbers of the sessions that ended earlier and have samples that are not settled."""
-    void: int
+    void_sessions: int
     """Sessions up to this number belong to an earlier incarnation and push nothing more."""
     restored: int
     """Newest coordinator state that the disk knew when the bucket's incarnation began."""
-    order: CoordinatorState | None
+    coordinator_state: CoordinatorState | None
     """The newest coordinator state, if it changed."""
     frozen: FrozenState | None
     """The newest frozen state, if it exists and changed."""
@@ -132,19 +132,19 @@ class Prepare:
 
     bucket: str
     term: int
-    after: int
+    base_index: int
     """Index on which the change is based; -1 for the complete state."""
     index: int
     """Index of the bucket after the change."""
     committed: int
     """Greatest index that all members have prepared."""
-    change: Change | None
+    change: BucketChange | None
     """None if nothing changed and only ``committed`` is sent."""
     names: tuple[str, ...] = ()
     """Names of the vectors whose numbers are sent."""
     buffers: tuple[object, ...] = ()
     """For each vector, its shards in the order of ``change.shards``; one buffer per vector if they are
-    contiguous. Then the numbers of all shards of a frozen state whose ``is_now`` is False."""
+    contiguous. Then the numbers of all shards of a frozen state whose ``is_current`` is False."""
     onward: tuple[str, ...] = ()
     """Servers to forward to: to the first of them, with the rest."""
 
@@ -158,9 +158,9 @@ class Prepared:
     server: str
     index: int
     """Prepared index; -1 if it has no valid state."""
-    is_lacking: bool
+    is_behind: bool
     """True if a change was rejected because it starts above this index."""
-    saved: int = -1
+    durable_index: int = -1
     """Index up to which the state is on the member's disk; -1 for none."""
 
 

@@ -58,7 +58,7 @@ class Grant:
     number: int
     """Number of the grant in its session; a grant that was seen before is not computed again."""
     portion: int
-    apart: bool
+    is_isolated: bool
     """True if the portion must be a separate sum, because another worker computes it too."""
 
 
@@ -75,7 +75,7 @@ class ComputedPortion:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReductionSchedule:
     """Schedule of a reduction, or of the broadcast that mirrors it: ranges, senders, receivers and stages."""
 
     members: tuple[str, ...]
@@ -90,7 +90,7 @@ class Fetch:
     """A vector that a worker needs."""
 
     name: str
-    plan: Plan | None
+    plan: ReductionSchedule | None
     """The broadcast that delivers the vector; None if the worker pulls it from the servers."""
 
 

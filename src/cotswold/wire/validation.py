@@ -19,23 +19,23 @@ Reader = Callable[[Encoded, Sequence[Buffer]], Any]
 """Return the value of a field; raise MalformedError for a value of another type."""
 
 
-class MalformedError(ValueError):
+class MalformedMessageError(ValueError):
     """Bytes that are not a message of the known classes."""
 
 
-class Buffers(list[Buffer]):
+class BufferReader(list[Buffer]):
     """The buffers of one frame."""
 
     def __init__(self, buffers: Sequence[Buffer]) -> None:
         super().__init__(buffers)
-        self._left = len(self)
+        self._remaining = len(self)
 
     def row(self, start: int, stop: int) -> tuple[Buffer, ...]:
         """Return consecutive buffers. All rows together have at most as many buffers as the frame, so that a
         short message cannot expand into a long one."""
-        self._left -= stop - start
-        if not 0 <= start <= stop <= len(self) or self._left < 0:
-            raise MalformedError(f"buffers {start} to {stop} are out of range: {len(self)} buffers")
+        self._remaining -= stop - start
+        if not 0 <= start <= stop <= len(self) or self._remaining < 0:
+            raise MalformedMessageError(f"buffers {start} to {stop} are out of range: {len(self)} buffers")
         return tuple(self[start:stop])
 
 
@@ -63,7 +63,7 @@ def reader(hint: Any) -> Reader:
         return class_reader(hint)  # type: ignore[arg-type]  # hints of fields are classes
     if hint is float:
         return _read_float
-    return _plain(_HOLDS.get(hint, _never), hint)
+    return _plain(_HOLDS.get(hint, _rejects_all), hint)
 
 
 @cache
@@ -75,14 +75,14 @@ def class_reader(kind: type) -> Reader:
     """
     hints = get_type_hints(kind)
     own = [hints[each.name] for each in dataclasses.fields(kind)]
-    readers, enough = [reader(each) for each in own], [_enough(each) for each in own]
+    readers, enough = [reader(each) for each in own], [_required(each) for each in own]
     name, least, most = kind.__name__, 1 + required(kind), 1 + len(readers)
     known: dict[tuple[type, ...], list[int]] = {}
     """Positions of fields that need more than a type check, by the types of an accepted message."""
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
         if not isinstance(value, list) or len(value) < least or value[0] != name:
-            raise MalformedError(f"not a valid {name}: wrong name or too few fields")
+            raise MalformedMessageError(f"not a valid {name}: wrong name or too few fields")
         fields = value[1:most]
         kinds = tuple(map(type, fields))
         places = known.get(kinds)
@@ -103,10 +103,10 @@ def required(kind: type) -> int:
     )
 
 
-def _enough(hint: Any) -> frozenset[type]:
+def _required(hint: Any) -> frozenset[type]:
     """Types whose values are valid for a field without conversion."""
     if get_origin(hint) in (Union, types.UnionType):
-        return frozenset[type]().union(*map(_enough, get_args(hint)))
+        return frozenset[type]().union(*map(_required, get_args(hint)))
     if hint is None:
         return frozenset({types.NoneType})
     return frozenset({hint}) if hint in (float, *_HOLDS) else frozenset()
@@ -115,13 +115,13 @@ def _enough(hint: Any) -> frozenset[type]:
 def _plain(holds: Callable[[Encoded], bool], hint: Any) -> Reader:
     def read(value: Encoded, buffers: Sequence[Buffer]) -> Any:
         if not holds(value):
-            raise _wrong(value, hint)
+            raise _type_error(value, hint)
         return value
 
     return read
 
 
-def _never(value: Encoded) -> bool:
+def _rejects_all(value: Encoded) -> bool:
     return False
 
 
@@ -139,18 +139,18 @@ def _read_float(value: Encoded, buffers: Sequence[Buffer]) -> float:
     if type(value) is float:
         return value
     if type(value) is not int:
-        raise _wrong(value, float)
+        raise _type_error(value, float)
     return float(value)
 
 
 def _read_buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not isinstance(value, dict) or set(value) != {""}:
-        raise MalformedError(f"expected a buffer, got {value!r:.60}")
+        raise MalformedMessageError(f"expected a buffer, got {value!r:.60}")
     number = value[""]
     if type(number) is not int:
-        raise _wrong(number, int)
+        raise _type_error(number, int)
     if not 0 <= number < len(buffers):
-        raise MalformedError(f"buffer {number} is out of range: {len(buffers)} buffers")
+        raise MalformedMessageError(f"buffer {number} is out of range: {len(buffers)} buffers")
     return buffers[number]
 
 
@@ -160,8 +160,8 @@ def _read_row(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
         return tuple([_read_buffer(one, buffers) for one in value])
     ends = value.get("") if isinstance(value, dict) and len(value) == 1 else None
     if not isinstance(ends, list) or [*map(type, ends)] != [int, int]:
-        raise MalformedError(f"expected buffers, got {value!r:.60}")
-    return (buffers if isinstance(buffers, Buffers) else Buffers(buffers)).row(*ends)
+        raise MalformedMessageError(f"expected buffers, got {value!r:.60}")
+    return (buffers if isinstance(buffers, BufferReader) else BufferReader(buffers)).row(*ends)
 
 
 def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
@@ -169,7 +169,7 @@ def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
 
     def read(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise _wrong(value, hint)
+            raise _type_error(value, hint)
         if only and only.issuperset(map(type, value)):  # C speed for long lists of numbers
             return tuple(value)
         return tuple([each(one, buffers) for one in value])
@@ -180,7 +180,7 @@ def _tuple(each: Reader, inner: Any, hint: Any) -> Reader:
 def _row(readers: tuple[Reader, ...], hint: Any) -> Reader:
     def read(value: Encoded, buffers: Sequence[Buffer]) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) != len(readers):
-            raise _wrong(value, hint)
+            raise _type_error(value, hint)
         return tuple([each(one, buffers) for each, one in zip(readers, value, strict=True)])
 
     return read
@@ -189,7 +189,7 @@ def _row(readers: tuple[Reader, ...], hint: Any) -> Reader:
 def _mapping(key_of: Reader, value_of: Reader, hint: Any) -> Reader:
     def read(value: Encoded, buffers: Sequence[Buffer]) -> dict[Any, Any]:
         if not isinstance(value, dict):
-            raise _wrong(value, hint)
+            raise _type_error(value, hint)
         return {key_of(key, buffers): value_of(one, buffers) for key, one in value.items()}
 
     return read
@@ -214,12 +214,12 @@ def _union(kinds: tuple[Any, ...]) -> Reader:
         for each in tried:
             try:
                 return each(value, buffers)
-            except MalformedError:
+            except MalformedMessageError:
                 continue
-        raise MalformedError(f"{value!r:.60} matches none of {len(kinds)} types")
+        raise MalformedMessageError(f"{value!r:.60} matches none of {len(kinds)} types")
 
     return read
 
 
-def _wrong(value: Encoded, hint: Any) -> MalformedError:
-    return MalformedError(f"expected {hint}, got {value!r:.60}")
+def _type_error(value: Encoded, hint: Any) -> MalformedMessageError:
+    return MalformedMessageError(f"expected {hint}, got {value!r:.60}")

@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 import pytest
-from tests.replication.disk.test_renewed_index import spoil, tables
+from tests.replication.disk.test_rebuilt_index import spoil, tables
 
 from cotswold.api.servers.backups import restore_backup, write_backup
 from cotswold.api.verify import verify
@@ -28,7 +28,7 @@ from cotswold.replication.metadata.interface import Item
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.run_description import Description
 from cotswold.shards.runtime.arithmetic import raw
-from cotswold.wire import Change, Group
+from cotswold.wire import BucketChange, Group
 
 RUN = "c83a0b833eac6e20"
 
@@ -50,12 +50,12 @@ class Standing:
     def description(self, run: str) -> str:
         return self._description.text
 
-    def saved(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
+    def export(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
         for bucket in buckets:
             shards = [each for each in self._description.shards if each.server == bucket]
             numbers = {("x", each.number): _numbers(each.start, each.stop) for each in shards}
             names = tuple(each.number for each in shards)
-            change = Change(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
+            change = BucketChange(names, (1,) * len(shards), (), (), (), (), (), 0, 0, None, None, 0)
             yield SavedBucket(bucket, 0, 3, 7, change, ("x",), numbers)
 
 
@@ -173,7 +173,7 @@ class Etcd:
         self.of: dict[str, str] = {}
         self.most = most
 
-    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+    def read(self, prefix: str, start: str = "", limit: int | None = None) -> dict[str, str]:
         return dict(self.of)
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
@@ -197,7 +197,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = Etcd()
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     folder = tmp_path / "new host"
     said = restore_backup(backup, folder, "10.0.0.1", "", PLACE, "10.0.0.1,10.0.0.2")
     assert said.startswith(f"{folder} has 4 buckets of 1 run; now start this host before any other, with --")
@@ -212,7 +212,7 @@ def test_what_starts_a_restored_host_is_said_as_a_whole(
 def test_a_restore_that_fails_leaves_nothing_and_can_be_tried_again(
     backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: Etcd
 ) -> None:
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     with pytest.raises(MachineError):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
     assert not state.of and not list((tmp_path / "host").iterdir())
@@ -232,7 +232,7 @@ def test_a_state_that_has_a_cluster_is_found_before_anything_is_written(
 ) -> None:
     state = Etcd()
     state.of["run/other/0"] = "{}"
-    monkeypatch.setattr(MetadataLocation, "opened", lambda self: state)
+    monkeypatch.setattr(MetadataLocation, "open", lambda self: state)
     monkeypatch.setattr(saved_buckets, "write_saved", None)  # not to be called
     with pytest.raises(UserError, match="already contains a cluster"):
         restore_backup(backup, tmp_path / "host", "127.0.0.1", "", PLACE)
@@ -262,17 +262,17 @@ def test_a_backup_that_fails_leaves_no_folder_and_can_be_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     standing, folder = Standing(), tmp_path / "backup"
-    whole = standing.saved
+    whole = standing.export
 
     def fails(buckets: Sequence[str]) -> Iterator[SavedBucket]:
         yield from whole(buckets[:2])
         raise MachineError("server-a-0 was killed")
 
-    monkeypatch.setattr(standing, "saved", fails)
+    monkeypatch.setattr(standing, "export", fails)
     with pytest.raises(MachineError, match="was killed"):
         write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(standing, "saved", whole)
+    monkeypatch.setattr(standing, "export", whole)
     write_backup(cast(AdminClient, standing), folder, None, lambda doing, done: None)
     assert verify(folder, progress=False).is_valid
 

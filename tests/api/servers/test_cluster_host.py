@@ -120,6 +120,6 @@ def test_who_operates_a_cluster_has_all_tokens_of_the_file_that_the_environment_
         deadline, event = time.monotonic() + 10, None
         while not isinstance(event, Message):
             assert time.monotonic() < deadline, "its controllers have the old token yet"
-            asking._post.send(CONTROLLERS, StatusRequest())
-            asking._post.receive(0.05)
+            asking._messenger.send(CONTROLLERS, StatusRequest())
+            asking._messenger.receive(0.05)
             event = controller.receive(0.05)

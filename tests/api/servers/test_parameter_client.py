@@ -28,7 +28,7 @@ from cotswold.api.servers.parameter_client import Connection, secret_of
 from cotswold.api.servers.parameter_server import ServedParameters, ServedStatus
 from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import MachineError, RunError, UserError
-from cotswold.replicas.client import PushRefusedError
+from cotswold.replicas.client import PushRejectedError
 
 SHARD_BYTES = 64
 ROOT = Path(__file__).parents[3]
@@ -88,9 +88,9 @@ def test_a_loop_pulls_and_pushes_gradients(shared: ServedParameters) -> None:
 
 
 def s_pushed(number: int, staleness: int = 0) -> object:
-    from cotswold.replicas.client import Pushed
+    from cotswold.replicas.client import PushResult
 
-    return Pushed(number, staleness, dropped=False)
+    return PushResult(number, staleness, dropped=False)
 
 
 def test_staleness_is_how_many_pushes_of_others_came_between(shared: ServedParameters) -> None:
@@ -150,7 +150,7 @@ def test_what_is_dropped_is_told_counted_and_asks_for_a_pull(
             assert (slow.dropped, slow.dropped_samples, fast.dropped) == (1, 5, 0)
             (said,) = [each.message for each in caplog.records]
             assert said.startswith("push 1 was dropped (stale: more than 0 updates were applied before it)")
-            with pytest.raises(PushRefusedError, match=r"this one would be, too; pull first"):
+            with pytest.raises(PushRejectedError, match=r"this one would be, too; pull first"):
                 slow.push(module)
             slow.pull(module)
             set_gradient(module, 0.0)
@@ -249,7 +249,7 @@ def test_what_cannot_be_pushed_is_told_and_the_connection_goes_on(shared: Served
         module.zero_grad()
         with pytest.raises(UserError, match="call backward"):
             s.push(module)
-        with pytest.raises(PushRefusedError, match=r"server-0 refused push 1: finite: shard 0 .*; other"):
+        with pytest.raises(PushRejectedError, match=r"server-0 refused push 1: finite: shard 0 .*; other"):
             s._client.push(np.array([np.nan] + [0.0] * (SIZE * SIZE - 1)), 1)
         set_gradient(module, 0.0)
         s.push(module)
@@ -343,7 +343,7 @@ def test_two_threads_at_one_connection_are_told_to_connect_once_each(shared: Ser
     with connected(shared) as s:
         s.pull(module)
         set_gradient(module, 0.0)
-        with s._client._using:  # as another thread has it, which pulls or pushes
+        with s._client._call_lock:  # as another thread has it, which pulls or pushes
             for use in (s.pull, s.push):
                 with pytest.raises(UserError, match="use one connection per thread"):
                     use(module)
@@ -359,7 +359,11 @@ def test_a_connection_that_nobody_refers_to_ends_with_its_thread_and_descriptors
     assert client._thread.is_alive()
     del s
     client._thread.join(20)
-    assert not client._thread.is_alive() and client._endpoint._common.context.closed and client._wake == -1
+    assert (
+        not client._thread.is_alive()
+        and client._endpoint._common.context.closed
+        and client._wake_writer == -1
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class LedgerBesideSets(RuleBasedStateMachine):
         hand = self.hands.setdefault(session, {})
         if portion in self.open and portion not in hand.values():
             self.grants += 1
-            self.ledger.claim(portion, session, self.grants, apart=False, now=0.0)
+            self.ledger.claim(portion, session, self.grants, is_isolated=False, now=0.0)
             hand[self.grants] = portion
 
     @rule(session=SESSIONS, data=st.data())
@@ -54,7 +54,7 @@ class LedgerBesideSets(RuleBasedStateMachine):
     @rule(session=SESSIONS)
     def lose(self, session: int) -> None:
         gone = set(self.hands.pop(session, {}).values())
-        freed = self.ledger.lose(session)
+        freed = self.ledger.drop_session(session)
         held = {portion for hand in self.hands.values() for portion in hand.values()}
         assert set(freed) == gone - held
 
@@ -97,7 +97,7 @@ class LedgerBesideSets(RuleBasedStateMachine):
         }
         for portion in range(PORTIONS):
             assert ledger.is_free(portion) is (portion in self.open - held)
-            assert ledger.is_in_sum(portion) is (portion in in_sums)
+            assert ledger.is_summed(portion) is (portion in in_sums)
         assert ledger.computed == len(ledger.counted) + len(in_sums & self.open)
 
 
@@ -115,22 +115,22 @@ def test_a_sum_with_one_portion_that_counts_is_refused_whole() -> None:
 
 def test_a_portion_is_not_given_to_a_session_twice() -> None:
     ledger = PortionLedger([1])
-    ledger.claim(1, 7, 1, apart=False, now=0.0)
+    ledger.claim(1, 7, 1, is_isolated=False, now=0.0)
     with pytest.raises(AssertionError, match="session 7 claims portion 1 twice"):
-        ledger.claim(1, 7, 2, apart=False, now=0.0)
+        ledger.claim(1, 7, 2, is_isolated=False, now=0.0)
 
 
 def test_what_counts_is_given_to_nobody() -> None:
     ledger = PortionLedger([1])
     ledger.offer(SumName(1, 1), [1])
     with pytest.raises(AssertionError, match="not wanted"):
-        ledger.claim(1, 7, 1, apart=False, now=0.0)
+        ledger.claim(1, 7, 1, is_isolated=False, now=0.0)
 
 
 def test_a_portion_enters_the_sum_of_a_session_once() -> None:
     ledger = PortionLedger(range(PORTIONS))
-    ledger.claim(3, 1, 7, apart=False, now=0.0)
-    assert ledger.compute(1, 7, 1) and ledger.is_in_sum(3)
+    ledger.claim(3, 1, 7, is_isolated=False, now=0.0)
+    assert ledger.compute(1, 7, 1) and ledger.is_summed(3)
     assert not ledger.compute(1, 7, 1), "that is known"
     assert ledger.compute(1, 7, 2), "the session began another sum"
     assert not ledger.compute(2, 7, 1), "nobody else has the grant"

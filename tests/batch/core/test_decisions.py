@@ -16,13 +16,13 @@ from cotswold.wire import Join
 
 def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_without_it() -> None:
     failures = PortionFailures(deaths=3)
-    failures.died(1, [7], "was killed")
-    failures.died(2, [7], "was killed")
-    failures.died(3, [8], "was killed")  # and did not have 7
-    failures.died(4, [7], "was killed")
+    failures.record_death(1, [7], "was killed")
+    failures.record_death(2, [7], "was killed")
+    failures.record_death(3, [8], "was killed")  # and did not have 7
+    failures.record_death(4, [7], "was killed")
     assert failures.may_try(7, 9)
-    failures.died(5, [7], "was killed")
-    failures.died(6, [7], "was killed")
+    failures.record_death(5, [7], "was killed")
+    failures.record_death(6, [7], "was killed")
     assert not failures.may_try(7, 9)
     assert failures.sentence(7) == "portion 7 kills every worker: was killed (on 5 workers)"
 
@@ -34,7 +34,7 @@ def test_a_deadline_waits_for_the_least_part(computed: int, left: list[int]) -> 
     member = members.add(Join("one", 0, "", 100, 4), 0.0)
     member.seconds, member.is_ready = 1.0, True
     for portion in range(computed):
-        ledger.claim(portion, member.session, portion + 1, apart=True, now=0.0)
+        ledger.claim(portion, member.session, portion + 1, is_isolated=True, now=0.0)
         ledger.compute(member.session, portion + 1, portion + 1)
     assert portions_to_leave_out(ledger, members, rules, 19.0) == []
     assert portions_to_leave_out(ledger, members, rules, 20.0) == left

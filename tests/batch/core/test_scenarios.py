@@ -89,7 +89,7 @@ def test_a_death_gives_back_what_was_not_counted(travel: str) -> None:
 def test_short_portions_are_granted_and_told_of_several_at_a_time(travel: str) -> None:
     messages, seconds = [], []
     for ahead_seconds in (0.0, 0.1):
-        cluster = trial(travel, (0.01, 0.01), portions=400, ahead_seconds=ahead_seconds)
+        cluster = trial(travel, (0.01, 0.01), portions=400, queue_seconds=ahead_seconds)
         cluster.evaluate(0)
         before = cluster.network.messages
         seconds.append(timed(cluster, 1)[0])
@@ -175,7 +175,7 @@ def test_a_fraction_counts_patterns_of_a_slow_worker_as_often_as_others() -> Non
             counts[portion] += 1
     drawn = [0] * 20
     for cycle in range(cycles):
-        for portion in cluster.world.rules.dealing.drawn(cycle, 0.8):
+        for portion in cluster.world.rules.permutation.draw(cycle, 0.8):
             drawn[portion] += 1
     assert counts == drawn  # chance alone decides, which knows no workers
 
@@ -204,8 +204,8 @@ def test_a_portion_that_fails_on_every_worker_is_named_and_the_rest_is_kept() ->
     cluster.truth.failing = {7}
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
-    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
-    trouble = coordinator.trouble(cluster.loop.now)
+    assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=30)
+    trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert (trouble.kind, trouble.portion) == ("poisoned", 7)
     assert "portion 7 is unreadable (on 2 workers); all other results are kept" in trouble.sentence
@@ -233,26 +233,26 @@ def test_a_portion_that_workers_die_of_is_named() -> None:
 
     die_of_it()
     coordinator = cluster.coordinator.coordinator
-    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=60)
-    trouble = coordinator.trouble(cluster.loop.now)
+    assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=60)
+    trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert (trouble.kind, trouble.portion) == ("poisoned", deadly)
     assert len(coordinator.members) == 2
 
 
 def test_an_evaluation_without_workers_says_so_and_goes_on_when_one_joins() -> None:
-    cluster = trial(speeds=(0.1,), portions=20, lonely_seconds=5.0)
+    cluster = trial(speeds=(0.1,), portions=20, no_worker_seconds=5.0)
     cluster.loop.schedule(0.5, lambda: cluster.kill(workers(cluster)[0]))
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
-    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
-    trouble = coordinator.trouble(cluster.loop.now)
+    assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=30)
+    trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert trouble.kind == "lonely"
     assert "no worker for 5 s (none is connected)" in trouble.sentence
     cluster.start()
     assert cluster.loop.run(lambda: cluster.coordinator.outcome is not None, seconds=30)
-    assert coordinator.trouble(cluster.loop.now) is None
+    assert coordinator.failure(cluster.loop.now) is None
 
 
 def test_parameters_that_differ_are_pulled_again_before_anything_is_computed() -> None:
@@ -278,7 +278,7 @@ def test_a_dead_server_is_trouble_that_names_it() -> None:
     del cluster.network.endpoints["server 1"]
     cluster.coordinator.handle_end("server 1", "killed by signal 9")
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
-    trouble = cluster.coordinator.coordinator.trouble(cluster.loop.now)
+    trouble = cluster.coordinator.coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert trouble.sentence == "parameter server server 1 is lost: killed by signal 9"
 
@@ -295,8 +295,8 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
     worker._portion = dishonest
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
-    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=30)
-    trouble = coordinator.trouble(cluster.loop.now)
+    assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=30)
+    trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert "it counted 1 patterns in portion 0, which has 3 patterns" in trouble.sentence
 
@@ -319,7 +319,7 @@ def test_no_portion_is_to_blame_where_workers_are_killed_all_the_time() -> None:
     cluster.loop.schedule(0.3, kill_one)
     for number in range(3):
         cluster.evaluate(number)
-        assert cluster.coordinator.coordinator.trouble(cluster.loop.now) is None
+        assert cluster.coordinator.coordinator.failure(cluster.loop.now) is None
 
 
 @pytest.mark.parametrize("travel", ["pushed", "reduced"])
@@ -337,8 +337,8 @@ def test_two_portions_that_kill_are_found_while_workers_are_started_again(travel
     die_of_it()
     cluster.coordinator.evaluate(EvaluationRequest("x", "g"))
     coordinator = cluster.coordinator.coordinator
-    assert cluster.loop.run(lambda: coordinator.trouble(cluster.loop.now) is not None, seconds=60)
-    trouble = coordinator.trouble(cluster.loop.now)
+    assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=60)
+    trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
     assert trouble.portion == 3 and "portion 3 kills every worker: killed by signal 9" in trouble.sentence
     assert cluster.started <= 2 + 2 * 4

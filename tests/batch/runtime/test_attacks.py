@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.support.replicas.works import LeastSquares
 
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.host import ForkServer
@@ -28,7 +28,7 @@ LIMIT_SECONDS = 60
 class Attacker:
     """Kills, stops and resumes workers during an evaluation; called several times per second."""
 
-    def __init__(self, cluster: Cluster, seed: int, every_seconds: float) -> None:
+    def __init__(self, cluster: BatchCluster, seed: int, every_seconds: float) -> None:
         self._cluster, self._random, self._every = cluster, Random(seed), every_seconds
         self._stopped: dict[int, float] = {}
         self._next = time.monotonic() + every_seconds

@@ -17,7 +17,7 @@ import torch
 from tests.support.replicas.works import LeastSquares
 
 from cotswold import wire as m
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import MachineError, UserError
@@ -32,7 +32,7 @@ from cotswold.wire.messenger import AnyMessage, Received
 WORK = "tests.support.replicas.works:least_squares"
 PATTERNS, SIZE = 1003, 50
 
-Opener = Callable[..., Cluster]
+Opener = Callable[..., BatchCluster]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def opened(fork_server: ForkServer) -> Opener:
         arguments: Mapping[str, object] | None = None,
         events: list[tuple[str, Mapping[str, object]]] | None = None,
         **settings: Any,
-    ) -> Cluster:
+    ) -> BatchCluster:
         chosen = ClusterSettings(**{"portion_size": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
         given = {"patterns": PATTERNS, "size": SIZE} if arguments is None else arguments
         heard = [] if events is None else events
@@ -101,7 +101,7 @@ def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
             assert after.received_bytes - before.received_bytes < 8_000
 
 
-def trajectory(cluster: Cluster, steps: int = 6) -> list[float]:
+def trajectory(cluster: BatchCluster, steps: int = 6) -> list[float]:
     method = LBFGSMethod(cluster.vectors, cluster.objective)
     found = [method.step().value for _ in range(steps)]
     method.flush()
@@ -158,7 +158,7 @@ def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened:
         evaluate_until(cluster, lambda: cluster.status().workers == 2, value)
 
 
-def evaluate_until(cluster: Cluster, holds: Callable[[], bool], value: float) -> None:
+def evaluate_until(cluster: BatchCluster, holds: Callable[[], bool], value: float) -> None:
     deadline = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < deadline, "it never came"
@@ -380,8 +380,8 @@ def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
 ) -> None:
     with opened(workers=1) as cluster:
         expected = cluster.validate()
-        post, lost = cluster._conversation.post, []
-        send, receive = post.send, post.receive
+        messenger, lost = cluster._coordinator.messenger, []
+        send, receive = messenger.send, messenger.receive
 
         def losing(to: str, message: AnyMessage) -> bool:
             if isinstance(message, m.Validate) and "asked" not in lost:
@@ -396,8 +396,8 @@ def test_a_validation_goes_on_where_what_was_asked_or_answered_is_lost(
                 return None
             return event
 
-        monkeypatch.setattr(post, "send", losing)
-        monkeypatch.setattr(post, "receive", losing_answers)
+        monkeypatch.setattr(messenger, "send", losing)
+        monkeypatch.setattr(messenger, "receive", losing_answers)
         assert cluster.validate() == expected
         assert lost == ["asked", "told"]
 

@@ -15,7 +15,7 @@ import torch
 from tests.support.processes.host_processes import HostProcesses
 from tests.support.replicas.works import LeastSquares
 
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import open_cluster
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.host import ForkServer
@@ -40,7 +40,7 @@ def opened(
     there: int | None = None,
     seconds: float = 0.0,
     **settings: Any,
-) -> Iterator[tuple[Cluster, HostProcesses]]:
+) -> Iterator[tuple[BatchCluster, HostProcesses]]:
     """Yield a cluster whose coordinator is on the first host, with its processes and their machines."""
     chosen = {"portion_size": 20, "shard_bytes": 1 << 13, "alone_seconds": 20.0, "workers": 2, **settings}
     heard: Told = [] if told is None else told
@@ -76,13 +76,13 @@ def some_point() -> torch.Tensor:
 EXPECTED = alone(some_point())
 
 
-def begin(cluster: Cluster, workers: int) -> None:
+def begin(cluster: BatchCluster, workers: int) -> None:
     """Evaluate until ``workers`` workers have joined."""
     cluster.write("x", some_point())
     until(cluster, lambda: cluster.status().workers == workers)
 
 
-def until(cluster: Cluster, holds: Callable[[], bool], seconds: float = 20) -> None:
+def until(cluster: BatchCluster, holds: Callable[[], bool], seconds: float = 20) -> None:
     """Evaluate, and check the results, until a condition holds."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -90,7 +90,7 @@ def until(cluster: Cluster, holds: Callable[[], bool], seconds: float = 20) -> N
         check(cluster)
 
 
-def check(cluster: Cluster) -> None:
+def check(cluster: BatchCluster) -> None:
     """Check that an evaluation counts every pattern once, with the value and gradient of one process."""
     found = cluster.evaluate("x", "g")
     assert found.value == pytest.approx(EXPECTED[0], rel=1e-13)
@@ -247,7 +247,7 @@ def test_workers_that_cannot_reach_each_other_do_not_stop_a_reduction(fork_serve
         assert len(counted_by(cluster)) == 4
 
 
-def counted_by(cluster: Cluster) -> Mapping[str, int]:
+def counted_by(cluster: BatchCluster) -> Mapping[str, int]:
     """Return the portions of the last evaluation by worker."""
     assert cluster.last is not None
     return {name: count for name, count in dict(cluster.last.account.by_name).items() if count}

@@ -15,7 +15,7 @@ from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 
 DEALING = ChunkPermutation(0, 1000, 10)
 
@@ -23,34 +23,34 @@ DEALING = ChunkPermutation(0, 1000, 10)
 def test_all_patterns_are_a_set_without_being_drawn() -> None:
     sets = PatternSets(DEALING)
     assert sets.portions(ALL) == tuple(range(100))
-    assert sets.drawn(range(100)) == ALL
+    assert sets.add_drawn(range(100)) == ALL
 
 
 def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
     sets = PatternSets(DEALING)
-    name = sets.drawn(range(0, 100, 2))
-    part = sets.part(name, 0.1)
+    name = sets.add_drawn(range(0, 100, 2))
+    part = sets.subset(name, 0.1)
     assert len(sets.portions(part)) == 5
-    assert sets.portions(sets.part(name, 0.1)) == sets.portions(part)
+    assert sets.portions(sets.subset(name, 0.1)) == sets.portions(part)
     assert set(sets.portions(part)) <= set(sets.portions(name))
-    assert sets.part(name, 1.0) == name
-    assert len(sets.portions(sets.part(name, 0.03))) == 2, "1.5 of 50 are rounded"
-    assert len(sets.portions(sets.part(name, 1e-9))) == 1
+    assert sets.subset(name, 1.0) == name
+    assert len(sets.portions(sets.subset(name, 0.03))) == 2, "1.5 of 50 are rounded"
+    assert len(sets.portions(sets.subset(name, 1e-9))) == 1
     for wrong in (0.0, 1.5, float("nan")):
         with pytest.raises(UserError, match="above 0"):
-            sets.part(name, wrong)
+            sets.subset(name, wrong)
 
 
 def test_a_state_goes_through_json_and_on() -> None:
     sets = PatternSets(DEALING)
-    name = sets.drawn(range(30))
-    sets.part(name, 0.5)
+    name = sets.add_drawn(range(30))
+    sets.subset(name, 0.5)
     sets.replay(["0-4,9"])
     again = PatternSets(DEALING)
     again.load(json.loads(json.dumps(sets.state())))
     assert again == sets
-    assert again.next_recorded() == (0, 1, 2, 3, 4, 9)
-    assert again.next_recorded() is None
+    assert again.next_replayed() == (0, 1, 2, 3, 4, 9)
+    assert again.next_replayed() is None
     with pytest.raises(UserError, match="resume with the same data"):
         PatternSets(ChunkPermutation(1, 1000, 10)).load(sets.state())
 
@@ -62,13 +62,15 @@ def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
 
 
 SLOTS = st.lists(
-    st.builds(Slot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)), min_size=1, max_size=6
+    st.builds(TensorSlot, st.text(max_size=3), st.integers(0, 300), st.integers(1, 300)),
+    min_size=1,
+    max_size=6,
 )
 
 
 @given(SLOTS, st.sampled_from([256, 1 << 14, 1 << 20]), st.integers(1, 5))
 def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
-    layout: list[Slot], each: int, servers: int
+    layout: list[TensorSlot], each: int, servers: int
 ) -> None:
     names = [f"s{number}" for number in range(servers)]
     shards = split_into_shards(layout, 4, each, names)
@@ -92,7 +94,9 @@ def test_shards_are_whole_rows_of_a_tensor_and_their_cut_knows_no_servers(
 
 
 def test_servers_have_equal_parts_of_large_tensors() -> None:
-    shards = split_into_shards([Slot("w", 4096, 1024), Slot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"])
+    shards = split_into_shards(
+        [TensorSlot("w", 4096, 1024), TensorSlot("b", 4096, 1)], 4, 1 << 20, ["s0", "s1", "s2"]
+    )
     sizes = [sum(one.stop - one.start for one in shards if one.server == f"s{n}") for n in range(3)]
     assert max(sizes) - min(sizes) <= 2 << 18
 

@@ -190,15 +190,15 @@ def test_messages_of_a_reduction_that_begins_later_here_are_kept_and_of_an_earli
             event = came[0].receive(0.01)
             messages += [event] if isinstance(event, Message) else []
         first, second = messages
-        assert two.reducers[0].take(second)
+        assert two.reducers[0].receive(second)
         assert two.reducers[0].begin(2, plan, two.names, 0, given[0]).is_done
-        assert two.reducers[0].take(first)
+        assert two.reducers[0].receive(first)
         current = two.reducers[0].current
         assert current is not None
         assert_close(current.result, given[0] + given[1])
         with pytest.raises(ClusterError, match="must increase"):
             two.reducers[0].begin(2, plan, two.names, 0, given[0])
-        assert not two.reducers[0].take(Message("rank-1", {"else": 1}))
+        assert not two.reducers[0].receive(Message("rank-1", {"else": 1}))
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_a_message_that_is_not_in_the_plan_is_refused(header: dict[str, object],
         one = Reduction(1, plan, ["rank-0", "rank-1"], 0, np.zeros(100, np.float32), [endpoint])
         one.start()
         with pytest.raises(ClusterError, match="not in the plan"):
-            one.take(Message("rank-1", {"reduction": 1, **header}, [memoryview(bytes(count))]))
+            one.receive(Message("rank-1", {"reduction": 1, **header}, [memoryview(bytes(count))]))
         with pytest.raises(ClusterError, match="not in the plan"):
-            one.take(Message("rank-2", {"reduction": 1, "piece": 0, "stage": 0}, [memoryview(bytes(400))]))
-        one.take(Message("rank-1", {"reduction": 1, "piece": 0, "stage": 0}, [memoryview(bytes(400))]))
+            one.receive(Message("rank-2", {"reduction": 1, "piece": 0, "stage": 0}, [memoryview(bytes(400))]))
+        one.receive(Message("rank-1", {"reduction": 1, "piece": 0, "stage": 0}, [memoryview(bytes(400))]))
         assert one.is_done
 
 

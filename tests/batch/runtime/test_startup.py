@@ -23,9 +23,9 @@ def test_parameters_of_a_worker_that_has_ended_meanwhile_are_asked_of_another() 
         nothing,
         lambda kind, more: None,
     )
-    opening._hear(Received("worker-2", MADE))
-    opening._hear(Received("worker-1", Parameters((b"\0\0\0\0",))))  # its end was heard before
-    given = [opening._given]
-    opening._hear(Received("worker-2", Parameters((b"\0\0\0\0",))))
-    given.append(opening._given)
+    opening._on_message(Received("worker-2", MADE))
+    opening._on_message(Received("worker-1", Parameters((b"\0\0\0\0",))))  # its end was heard before
+    given = [opening._parameters]
+    opening._on_message(Received("worker-2", Parameters((b"\0\0\0\0",))))
+    given.append(opening._parameters)
     assert [None if each is None else each.tolist() for each in given] == [None, [0.0]]

@@ -26,46 +26,46 @@ def begun() -> VectorCache:
 
 
 def test_the_first_point_is_fetched() -> None:
-    found = begun().fetching("x")
+    found = begun().instructions("x")
     assert (found.keeps, found.changed, found.local) == (("x",), ("x",), ())
 
 
 def test_within_a_line_search_nothing_travels() -> None:
     contents = begun()
-    contents.fetching("x")
+    contents.instructions("x")
     contents.ran([Combine("d", ((-1.0, "g"),)), trial(1.0)])
-    first = contents.fetching("trial")
+    first = contents.instructions("trial")
     assert first.keeps == ("d", "x") and first.changed == ("d",)
     for step in (0.5, 0.25):
         contents.ran([trial(step)])
-        found = contents.fetching("trial")
+        found = contents.instructions("trial")
         assert found.changed == () and found.local == (trial(step),)
 
 
 def test_a_step_that_was_taken_is_not_fetched() -> None:
     contents = begun()
-    contents.fetching("x")
+    contents.instructions("x")
     contents.ran([Combine("d", ((-1.0, "g"),)), trial(1.0)])
-    contents.fetching("trial")
+    contents.instructions("trial")
     contents.ran(
         [Combine("x", ((1.0, "x"), (1.0, "d"))), Combine("d", ((0.5, "d"), (-1.0, "g"))), trial(0.3)]
     )
-    found = contents.fetching("trial")
+    found = contents.instructions("trial")
     assert found.changed == ("d",)
     assert found.local == (Combine("x", ((1.0, "trial"),)), trial(0.3))
 
 
 def test_a_step_that_was_not_tried_last_is_fetched() -> None:
     contents = begun()
-    contents.fetching("x")
+    contents.instructions("x")
     contents.ran([Combine("d", ((-1.0, "g"),)), trial(1.0)])
-    contents.fetching("trial")
+    contents.instructions("trial")
     contents.ran([trial(0.5)])
-    contents.fetching("trial")
+    contents.instructions("trial")
     contents.ran(
         [Combine("x", ((1.0, "x"), (1.0, "d"))), Combine("d", ((0.5, "d"), (-1.0, "g"))), trial(0.3)]
     )
-    assert contents.fetching("trial").changed == ("d", "x")
+    assert contents.instructions("trial").changed == ("d", "x")
 
 
 _NAMES = st.sampled_from(["x", "d", "g", "t"])
@@ -89,7 +89,7 @@ def test_whatever_is_commanded_workers_have_the_point(
     for commands, at, drop in evaluations:
         shards.run(commands)
         contents.ran(commands)
-        found = contents.fetching(at)
+        found = contents.instructions(at)
         newcomer = WorkerVectors(SIZE, start.dtype)
         for worker, fetched in ((lasting, found.changed), (newcomer, found.keeps)):
             for name in fetched:

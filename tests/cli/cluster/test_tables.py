@@ -17,7 +17,7 @@ from cotswold.errors import UserError
 from cotswold.replication.client.admin import AdminClient
 from cotswold.ui.screen import Screen
 from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus, RunStatus, StatusReply
-from cotswold.wire.lifecycle import NetworkTraffic, ReplicaStatus, ServerReport
+from cotswold.wire.lifecycle import BucketReplicaStatus, NetworkTraffic, ServerReport
 
 RUN = "c83a0b833eac6e20"
 ROADS = (NetworkTraffic("updates", "somewhere", 5, 7),)
@@ -27,12 +27,14 @@ def seen(name: str, state: str = "living", seconds: float = 0.1) -> ReplicaServe
     return ReplicaServerStatus(name, f"host {name}", f"at {name}", state, seconds, 4, 2)
 
 
-def copy(role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object) -> ReplicaStatus:
+def copy(
+    role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object
+) -> BucketReplicaStatus:
     told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
-    return ReplicaStatus(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
+    return BucketReplicaStatus(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
 
 
-def reported(name: str, *copies: ReplicaStatus, has_disk: bool = True) -> ServerReport:
+def reported(name: str, *copies: BucketReplicaStatus, has_disk: bool = True) -> ServerReport:
     return ServerReport(name, copies, 2_500_000, 0.7, has_disk, (("strangers", 3),), ROADS, 4711)
 
 
@@ -194,12 +196,12 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
 def test_addresses_are_host_and_port_in_json() -> None:
     text = "0f/1 77 challenge ipc:///tmp/socket tcp://10.0.0.1:30001 curve"
     server = replace(seen("a"), address=text)
-    road = NetworkTraffic("updates", text, 5, 7)
-    report = replace(reported("a"), roads=(road,))
+    network = NetworkTraffic("updates", text, 5, 7)
+    report = replace(reported("a"), networks=(network,))
     told = json.loads(json.dumps(to_plain_values(Overview(looked(servers=(server,)), {"a": report}))))
     assert told["status"]["servers"][0]["address"] == "10.0.0.1:30001"
-    assert told["reports"]["a"]["roads"] == [
-        {"road": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
+    assert told["reports"]["a"]["networks"] == [
+        {"network": "updates", "address": "10.0.0.1:30001", "sent_bytes": 5, "received_bytes": 7}
     ]
 
 

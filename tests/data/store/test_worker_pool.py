@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cotswold.data.store.shard import Shard
+from cotswold.data.store.shard import StoreShard
 from cotswold.data.store.worker_pool import WorkerPool
 
 
 class Telling:
     """Work that reports the state of its process."""
 
-    def measure(self, shard: Shard) -> tuple[tuple[str | None, str], dict[int, str]]:
+    def measure(self, shard: StoreShard) -> tuple[tuple[str | None, str], dict[int, str]]:
         return (os.environ.get("OMP_NUM_THREADS"), getattr(sys.modules["__main__"], "MARK", "none")), {}
 
-    def write(self, shard: Shard, transform: None, broken: Any) -> Any:
+    def write(self, shard: StoreShard, transform: None, broken: Any) -> Any:
         raise NotImplementedError
 
-    def estimated(self, shards: list[Shard], pool: Any) -> Any:
+    def estimated(self, shards: list[StoreShard], pool: Any) -> Any:
         raise NotImplementedError
 
 
@@ -41,7 +41,7 @@ def test_pools_of_two_threads_leave_the_main_module_and_the_environment_as_they_
     monkeypatch.setattr(main, "InMain", InMain, raising=False)
     monkeypatch.setattr(main, "MARK", "here", raising=False)
     about, environment = dict(vars(main)), dict(os.environ)
-    shards = [Shard("train", n, n, 1, np.array([n])) for n in range(4)]  # type: ignore[arg-type]  # nobody reads it
+    shards = [StoreShard("train", n, n, 1, np.array([n])) for n in range(4)]  # type: ignore[arg-type]  # nobody reads it
     seen: list[object] = []
 
     def pool() -> None:

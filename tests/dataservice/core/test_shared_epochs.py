@@ -30,7 +30,7 @@ class Talk:
         return self.heard[name]
 
     def gone(self, name: str) -> None:
-        self._hear(self.sharing.gone(name, self.now))
+        self._hear(self.sharing.on_trainer_lost(name, self.now))
 
     @property
     def account(self) -> EpochCounts:
@@ -53,23 +53,23 @@ def test_each_trainer_is_dealt_as_many_batches_as_it_has_room_for() -> None:
 def test_what_is_handed_over_makes_room() -> None:
     talk = Talk()
     talk.say("a")
-    assert talk.say("a", take=((0, 3),)).taken == ((0, 3),)
-    assert talk.say("a", handed=((0, 3),)).batches == ((3, 6), (6, 9))
+    assert talk.say("a", taking=((0, 3),)).taken == ((0, 3),)
+    assert talk.say("a", delivered=((0, 3),)).batches == ((3, 6), (6, 9))
     assert (talk.account.delivered, talk.account.by) == (3, {"a": 3})
 
 
 def test_a_batch_of_another_trainer_is_not_taken() -> None:
     talk = Talk()
     talk.say("a")
-    assert talk.say("b", take=((0, 3),), handed=((3, 6),)).taken == ()
+    assert talk.say("b", taking=((0, 3),), delivered=((3, 6),)).taken == ()
     assert talk.account.delivered == 0
 
 
 def test_what_a_dead_trainer_had_not_taken_is_dealt_again_and_what_it_had_taken_is_counted() -> None:
     talk = Talk()
-    talk.say("a", most=4)
-    talk.say("a", most=4, take=((0, 3),))
-    talk.say("b", most=4)
+    talk.say("a", max_batches=4)
+    talk.say("a", max_batches=4, taking=((0, 3),))
+    talk.say("b", max_batches=4)
     talk.gone("a")
     assert talk.heard["b"].batches == ((3, 6), (6, 9), (9, 10))
     assert (talk.account.died, talk.account.dealt_again) == (3, 7)
@@ -77,9 +77,9 @@ def test_what_a_dead_trainer_had_not_taken_is_dealt_again_and_what_it_had_taken_
 
 def test_at_least_once_what_a_dead_trainer_had_taken_is_dealt_again_too() -> None:
     talk = Talk()
-    talk.say("a", at_least_once=True, most=4, take=())
-    talk.say("a", at_least_once=True, most=4, take=((0, 3),))
-    talk.say("b", at_least_once=True, most=4)
+    talk.say("a", at_least_once=True, max_batches=4, taking=())
+    talk.say("a", at_least_once=True, max_batches=4, taking=((0, 3),))
+    talk.say("b", at_least_once=True, max_batches=4)
     talk.gone("a")
     assert talk.heard["b"].batches[0] == (0, 3)
     assert talk.account.died == 0
@@ -87,40 +87,43 @@ def test_at_least_once_what_a_dead_trainer_had_taken_is_dealt_again_too() -> Non
 
 def test_whoever_leaves_gives_back_what_its_loop_has_not_had() -> None:
     talk = Talk()
-    talk.say("a", most=4)
-    talk.say("a", most=4, take=((0, 3), (3, 6)))
-    assert talk.say("a", handed=((0, 3),), leaves=True).is_ended
-    assert talk.say("b", most=4).batches == ((3, 6), (6, 9), (9, 10))
+    talk.say("a", max_batches=4)
+    talk.say("a", max_batches=4, taking=((0, 3), (3, 6)))
+    assert talk.say("a", delivered=((0, 3),), is_leaving=True).is_ended
+    assert talk.say("b", max_batches=4).batches == ((3, 6), (6, 9), (9, 10))
     assert (talk.account.delivered, talk.account.died) == (3, 0)
 
 
 def test_an_idle_trainer_gets_what_another_one_has_had_untaken_for_long() -> None:
     talk = Talk()
-    talk.say("a", most=4)
-    talk.say("a", most=4, take=((0, 3),))
+    talk.say("a", max_batches=4)
+    talk.say("a", max_batches=4, taking=((0, 3),))
     assert talk.say("b").batches == ()
     talk.now = 1.0
     assert talk.say("b").batches == ((9, 10),)
-    assert talk.say("a", most=4, take=((9, 10),)).batches == ((0, 3), (3, 6), (6, 9))
-    assert talk.say("a", most=4).taken == ((0, 3),)
+    assert talk.say("a", max_batches=4, taking=((9, 10),)).batches == ((0, 3), (3, 6), (6, 9))
+    assert talk.say("a", max_batches=4).taken == ((0, 3),)
 
 
 def test_an_epoch_is_over_once_everything_is_taken_and_somebody_has_nothing_left() -> None:
     talk = Talk()
-    talk.say("a", most=4)
-    over = [talk.say("b").is_over]
+    talk.say("a", max_batches=4)
+    over = [talk.say("b").is_exhausted]
     all_of_it = ((0, 3), (3, 6), (6, 9), (9, 10))
     for taken in (3, 4):
-        over += [talk.say("a", most=4, take=all_of_it[:taken]).is_over, talk.heard["b"].is_over]
+        over += [
+            talk.say("a", max_batches=4, taking=all_of_it[:taken]).is_exhausted,
+            talk.heard["b"].is_exhausted,
+        ]
     assert over == [False, False, False, True, True]
-    talk.say("a", handed=all_of_it[:3], leaves=True)
+    talk.say("a", delivered=all_of_it[:3], is_leaving=True)
     assert (talk.account.delivered, talk.account.left_out) == (9, 1)
 
 
 def test_an_epoch_that_nobody_draws_has_ended_early_once_a_later_one_is_on() -> None:
     talk = Talk()
     talk.say("a")
-    talk.say("a", take=((0, 3),), handed=((0, 3),), leaves=True)
+    talk.say("a", taking=((0, 3),), delivered=((0, 3),), is_leaving=True)
     before = talk.account
     assert talk.say("a", session=2, epoch=1).epoch == 1
     after = talk.account
@@ -132,10 +135,10 @@ def test_the_epoch_that_is_on_is_the_newest_or_the_one_after_it() -> None:
     assert talk.say("a", epoch=-1).epoch == 0
     assert talk.say("b", epoch=-1).epoch == 0
     batches = ((0, 3), (3, 6), (6, 9), (9, 10))
-    talk.say("a", most=4, take=batches)
-    talk.say("b", most=4, take=batches)
-    talk.say("a", most=4, handed=batches)
-    talk.say("b", most=4, handed=batches)
+    talk.say("a", max_batches=4, taking=batches)
+    talk.say("b", max_batches=4, taking=batches)
+    talk.say("a", max_batches=4, delivered=batches)
+    talk.say("b", max_batches=4, delivered=batches)
     assert talk.account.is_over
     assert talk.say("c", epoch=-1).epoch == 1
 
@@ -150,10 +153,10 @@ def test_a_session_that_has_ended_is_not_begun_anew_by_a_late_message() -> None:
 
 
 def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_KEPT", 1)
+    monkeypatch.setattr(sharing, "_MAX_EPOCHS", 1)
     talk = Talk()
-    talk.say("a", most=4)
-    talk.say("a", most=4, take=((0, 3), (3, 6)), handed=((0, 3),))
+    talk.say("a", max_batches=4)
+    talk.say("a", max_batches=4, taking=((0, 3), (3, 6)), delivered=((0, 3),))
     talk.gone("a")
     talk.say("b", epoch=2)
     assert [each.epoch for each in talk.sharing.accounts] == [2]
@@ -164,12 +167,15 @@ def test_the_totals_of_a_stream_count_epochs_that_are_forgotten(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"what": (("split", "test"),)}, "has split train, but this trainer wants split test; use"),
-        ({"what": (("split", "train"), ("seed", "1"))}, "has seed None, but this trainer wants seed 1"),
+        ({"description": (("split", "test"),)}, "has split train, but this trainer wants split test; use"),
+        (
+            {"description": (("split", "train"), ("seed", "1"))},
+            "has seed None, but this trainer wants seed 1",
+        ),
         ({"samples": 11}, "has samples 10, but this trainer wants samples 11; use another name"),
         ({"at_least_once": True}, "requests otherwise"),
-        ({"want": 0}, "do not fit epoch"),
-        ({"most": 1000}, "do not fit epoch"),
+        ({"batch_samples": 0}, "do not fit epoch"),
+        ({"max_batches": 1000}, "do not fit epoch"),
     ],
 )
 def test_whoever_wants_something_else_of_a_stream_is_told_why_not(other: dict[str, object], why: str) -> None:
@@ -184,6 +190,6 @@ def test_trainers_that_have_ended_are_not_remembered_for_ever(monkeypatch: pytes
     monkeypatch.setattr(sharing, "_TRAINERS", 3)
     talk = Talk()
     for number in range(5):
-        talk.say(f"trainer-{number}", leaves=True)
+        talk.say(f"trainer-{number}", is_leaving=True)
     assert talk.say("trainer-4").is_ended, "a late message of the last begins nothing"
-    assert len(talk.sharing._ended) == 3
+    assert len(talk.sharing._ended_sessions) == 3

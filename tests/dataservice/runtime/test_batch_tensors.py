@@ -48,7 +48,7 @@ def test_each_batch_may_be_changed_in_place_and_kept_by_itself() -> None:
     found[0][0].add_(weight)  # which a part of several views refuses
 
 
-def test_what_is_lent_is_counted_while_any_samples_of_it_are_kept_and_labels_keep_nothing() -> None:
+def test_borrowed_bytes_are_counted_while_any_samples_are_kept_and_labels_keep_nothing() -> None:
     ended: list[int] = []
 
     def is_lent(array: np.ndarray) -> bool:

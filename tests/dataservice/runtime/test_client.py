@@ -13,7 +13,7 @@ import torch
 from tests.dataservice.runtime.test_pool import ASKING, BATCH, check, expected, reading, served, store, until  # noqa: F401  # the fixture
 
 from cotswold.data import Store
-from cotswold.data.loading.batching import BatchRequest, coalesce
+from cotswold.data.loading.batching import BatchRows, coalesce
 from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime import client as feeding
@@ -32,16 +32,16 @@ def test_batches_that_are_asked_for_together_are_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
-    ask = DataClient._ask
+    ask = DataClient._submit
 
-    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRows) -> int:
         asked.append(len(wanted.rows))
         return ask(client, view, wanted)
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
+    monkeypatch.setattr(DataClient, "_submit", noted)
     with (
         served(store, fork_server, servers=2) as (pool, token),
-        reading(pool, token, store, replace(ASKING, together=together)) as reader,
+        reading(pool, token, store, replace(ASKING, batches_per_request=together)) as reader,
     ):
         check(reader, expected(store, 60))
     whole, rest = divmod(200 // BATCH, together)
@@ -50,15 +50,15 @@ def test_batches_that_are_asked_for_together_are_the_same(
 
 def test_batches_together_have_no_more_bytes_than_they_may() -> None:
     rows = np.arange(40)
-    wanted = [BatchRequest(0, rows[start : start + 4]) for start in range(0, 40, 4)]
+    wanted = [BatchRows(0, rows[start : start + 4]) for start in range(0, 40, 4)]
     assert [len(each.rows) for each in coalesce(iter(wanted), 100, 1400, 8)] == [3, 3, 3, 1]
     assert [len(each.rows) for each in coalesce(iter(wanted), 100, 1, 8)] == [1] * 10
     assert [len(each.rows) for each in coalesce(iter(wanted), 0, 1, 8)] == [1] * 10
     assert np.array_equal(np.concatenate([each.rows.ravel() for each in coalesce(wanted, 1, 199, 8)]), rows)
-    odd = [BatchRequest(0, rows[:4]), BatchRequest(0, rows[4:8]), BatchRequest(0, rows[8:9])]
+    odd = [BatchRows(0, rows[:4]), BatchRows(0, rows[4:8]), BatchRows(0, rows[8:9])]
     assert [each.rows.shape for each in coalesce(odd, 1, 10_000, 8)] == [(2, 4), (1, 1)]
     assert [len(each.rows) for each in coalesce(wanted, 0, 160, 8)] == [2] * 5, "rows and labels count"
-    two = [BatchRequest(0, rows[:4]), BatchRequest(1, rows[:4]), BatchRequest(1, rows[4:8])]
+    two = [BatchRows(0, rows[:4]), BatchRows(1, rows[:4]), BatchRows(1, rows[4:8])]
     assert [(each.epoch, len(each.rows)) for each in coalesce(two, 1, 10_000, 8)] == [(0, 1), (1, 2)]
 
 
@@ -72,12 +72,12 @@ def test_functions_of_ones_own_are_given_the_batches_of_a_run_without_data_serve
 ) -> None:
     asked: list[int] = []
 
-    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRows) -> int:
         asked.append(len(wanted.rows))
         raise MachineError("enough")
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = (BatchRequest(0, np.arange(4)) for _ in range(100))
+    monkeypatch.setattr(DataClient, "_submit", noted)
+    wanted = (BatchRows(0, np.arange(4)) for _ in range(100))
     with (
         served(store, fork_server) as (pool, token),
         DataClient(token, pool.address) as client,
@@ -95,19 +95,19 @@ def test_what_is_under_way_is_bounded_also_where_the_first_batch_is_short(
     shape, asked = store.shape, list[int]()
     sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
     monkeypatch.setattr(feeding, "AHEAD_BYTES", 60 * sample_bytes)
-    ask = DataClient._ask
+    ask = DataClient._submit
 
-    def noted(client: DataClient, view: str, wanted: BatchRequest) -> int:
+    def noted(client: DataClient, view: str, wanted: BatchRows) -> int:
         number = ask(client, view, wanted)
-        asked.append(sum(each.ask.samples for each in client._machine.requests._requests.values()))
+        asked.append(sum(each.request.samples for each in client._machine.requests._requests.values()))
         return number
 
-    monkeypatch.setattr(DataClient, "_ask", noted)
-    wanted = [BatchRequest(0, np.arange(1)), *(BatchRequest(0, np.arange(20)) for _ in range(12))]
-    asking = replace(ASKING, together=1)
+    monkeypatch.setattr(DataClient, "_submit", noted)
+    wanted = [BatchRows(0, np.arange(1)), *(BatchRows(0, np.arange(20)) for _ in range(12))]
+    asking = replace(ASKING, batches_per_request=1)
     with (
         served(store, fork_server) as (pool, token),
-        DataClient(token, pool.address, asking=asking) as client,
+        DataClient(token, pool.address, request_settings=asking) as client,
     ):
         found = list(client.batches(DatasetView("train"), iter(wanted), sample_bytes))
     assert [len(labels) for _, labels in found] == [1] + [20] * 12
@@ -119,13 +119,13 @@ def test_a_stop_is_heard_that_comes_before_the_first_batch_is_asked_for() -> Non
         batches = client.batches(DatasetView("train"), iter(()), 4)
         client.stop()
         assert list(batches) == []
-        batches = client.drawn(DatasetView("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
+        batches = client.shared_epoch(DatasetView("train"), SharedEpochSettings("s", (), 2, 1), 0, np.arange)
         client.stop()
         assert list(batches) == []
 
 
 def test_a_loop_keeps_little_of_the_memory_of_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "LENT_BYTES", 300)
+    monkeypatch.setattr(feeding, "BORROWED_BYTES", 300)
     with DataClient(Token.new()) as client:
         client._sample_bytes = 80
 

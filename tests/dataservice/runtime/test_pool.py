@@ -32,7 +32,9 @@ from cotswold.wire import DataServerReport
 
 WORK = "tests.dataservice.runtime.test_pool:in_server"
 BATCH = 20
-ASKING = RequestSettings(lonely_seconds=20.0, late_seconds=0.1, retry_seconds=1.0, together=1)
+ASKING = RequestSettings(
+    no_server_seconds=20.0, straggler_seconds=0.1, retry_seconds=1.0, batches_per_request=1
+)
 """Settings with one batch per request, so that few of the batches are prefetched."""
 
 
@@ -92,7 +94,9 @@ def served(
 def reading(pool: DataPool, token: Token, store: Store, asking: RequestSettings = ASKING) -> Iterator[Reader]:
     """Yield a reader of the pool."""
     with ExitStack() as held:
-        client = held.enter_context(DataClient(token, pool.address, store=store.identity, asking=asking))
+        client = held.enter_context(
+            DataClient(token, pool.address, store=store.identity, request_settings=asking)
+        )
         shape = store.shape
         feed = ServedFeed(
             client,
@@ -189,7 +193,7 @@ def test_servers_that_are_killed_or_stopped_change_no_bit(store: Store, fork_ser
 def test_a_pool_of_which_every_server_is_dead_is_an_error_and_no_hang(
     store: Store, fork_server: ForkServer
 ) -> None:
-    asking = RequestSettings(lonely_seconds=1.0, together=1)
+    asking = RequestSettings(no_server_seconds=1.0, batches_per_request=1)
     with (
         served(store, fork_server, servers=2, restarts=False) as (pool, token),
         reading(pool, token, store, asking) as reader,
@@ -223,14 +227,14 @@ def test_the_status_of_a_pool_is_whole_while_its_servers_go(
     plain = data_pool.server_line
     threads: list[Thread] = []
 
-    def line_of(offer: DataServerReport, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
+    def line_of(offer: DataServerReport, silent_seconds: float, process_group: ProcessGroup) -> ServerLine:
         if not threads:
             threads.append(
-                Thread(target=pool._conversation._on_client_disconnect, args=("data-server-2", "it went"))
+                Thread(target=pool._coordinator._on_client_disconnect, args=("data-server-2", "it went"))
             )
             threads[0].start()
             threads[0].join(0.5)
-        return plain(offer, silent_seconds, staff)
+        return plain(offer, silent_seconds, process_group)
 
     with served(store, fork_server, servers=2) as (pool, _):
         until(lambda: len(pids(pool)) == 2)
@@ -299,7 +303,7 @@ def lent_pid(lent: RemoteServers) -> int | None:
     return next((line.pid for line in lent.status().servers), None)
 
 
-def test_a_lent_server_that_is_stopped_is_replaced(store: Store, fork_server: ForkServer) -> None:
+def test_a_remote_server_that_is_stopped_is_replaced(store: Store, fork_server: ForkServer) -> None:
     with (
         served(store, fork_server, servers=1, host="127.0.0.1") as (pool, token),
         lending(pool, token, store, fork_server, WORK) as lent,
@@ -312,7 +316,7 @@ def test_a_lent_server_that_is_stopped_is_replaced(store: Store, fork_server: Fo
         assert set(lent.status().ended.values()) == {"said nothing for 2 s, and was ended"}
 
 
-def test_a_lent_server_that_hangs_before_it_serves_is_replaced(
+def test_a_remote_server_that_hangs_before_it_serves_is_replaced(
     store: Store, fork_server: ForkServer, tmp_path: Path
 ) -> None:
     with (
@@ -332,7 +336,7 @@ def is_starved(reader: Reader) -> bool:
     client = reader._feed._client
     with client._lock:
         numbers = client._machine.requests.numbers
-        return len(numbers) > 1 and not any(map(client._machine.requests.made, numbers))
+        return len(numbers) > 1 and not any(map(client._machine.requests.is_ready, numbers))
 
 
 def test_a_trainer_of_another_store_is_turned_away(store: Store, fork_server: ForkServer) -> None:

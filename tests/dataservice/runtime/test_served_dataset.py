@@ -150,7 +150,7 @@ def test_a_loop_listens_at_one_of_the_ports_that_it_is_given(pool: tuple[DataPoo
             next(iter(batches))
     with connected(pool, stream="ports", ports=(port, port)) as batches:
         assert len(next(iter(batches))[0]) == 12
-        assert batches._connected().own_address.count(f":{port}") == 1
+        assert batches._connected().address.count(f":{port}") == 1
 
 
 def test_each_pass_of_a_loop_is_the_next_epoch(pool: tuple[DataPool, Token]) -> None:

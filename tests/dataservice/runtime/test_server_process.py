@@ -17,7 +17,7 @@ from cotswold.dataservice.runtime.server_process import DataServer
 from cotswold.errors import MachineError, UserError
 from cotswold.transport import Ready
 from cotswold.wire import POOL, BatchRejected, BatchReply, BatchRequest, DataServerReport, Message, Shutdown
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 
@@ -49,7 +49,7 @@ class Talk:
         if self._said:
             return Received(*self._said.pop(0))
         if len(self.sent) >= self._answers:
-            return Received(POOL, Stop())
+            return Received(POOL, StopProcess())
         found, _, _ = select.select([self._woken], [], [], 20.0)
         assert found, "no answer in time"
         return Ready(self._woken)
@@ -124,7 +124,7 @@ def test_whatever_ends_a_transform_does_not_end_the_server(error: BaseException,
 
 def test_what_a_trainer_would_not_take_is_not_even_made() -> None:
     work, talk = Work(plain), Talk([ask(1)], 1)
-    talk.waiting = data_server._WAITING_BYTES + 1
+    talk.waiting = data_server._QUEUED_BYTES + 1
     (answer,) = answers(work, talk)
     assert answer == BatchRejected("s", 1, "") and not work.made
 

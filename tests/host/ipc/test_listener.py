@@ -94,10 +94,10 @@ def test_a_rank_that_does_not_come_is_named_though_strangers_wait(listener: List
 def test_strangers_that_call_without_a_pause_do_not_move_the_deadline(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "_accept_caller", lambda ready: [])  # so one caller is always waiting
+    monkeypatch.setattr(listener, "_accept_connection", lambda ready: [])  # so one caller is always waiting
     begun = time.monotonic()
     with _stranger(listener):
-        assert listener.accept_some({2: "rank 2"}, 0.1) == {}
+        assert listener.accept_ready({2: "rank 2"}, 0.1) == {}
     assert time.monotonic() - begun < 5
 
 
@@ -167,13 +167,13 @@ def test_a_caller_with_another_token_secret_or_rank_is_not_taken_for_a_peer(
     key = b"other" if wrong == "key" else KEY
     secret = b"0" * 32 if wrong == "secret" else tcp_listener.secret
     with call_tcp(tcp_listener.address, key, secret, 7 if wrong == "rank" else 1, 5):
-        assert tcp_listener.accept_some({1: "rank 1"}, 0.1) == {}
+        assert tcp_listener.accept_ready({1: "rank 1"}, 0.1) == {}
 
 
 def test_what_a_caller_said_serves_nobody_a_second_time(tcp_listener: TcpListener) -> None:
     who = (1).to_bytes(8, "little")
     said = who + sign(KEY, tcp_listener.secret, who)
     with _tcp_stranger(tcp_listener, said) as first, _tcp_stranger(tcp_listener, said):
-        found = tcp_listener.accept_some({1: "rank 1", 2: "rank 2"}, 0.2)
+        found = tcp_listener.accept_ready({1: "rank 1", 2: "rank 2"}, 0.2)
         with found[1] as connection:
             assert connection.getpeername() == first.getsockname()

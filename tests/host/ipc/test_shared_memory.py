@@ -12,8 +12,8 @@ from cotswold.host.ipc.shared_memory import (
     BOUND,
     NAME,
     PERIOD,
-    Block,
     BlockPool,
+    MemoryBlock,
     block_size,
     is_supported,
 )
@@ -33,8 +33,8 @@ def _send(pool: BlockPool, count: int) -> None:
 
 def test_two_mappings_of_a_block_are_the_same_memory_which_ends_with_the_last() -> None:
     before = Path("/proc/self/maps").read_text().count(NAME)
-    block, descriptor = Block.new(3, BLOCK_BYTES_MIN)
-    again = Block.map(3, descriptor, BLOCK_BYTES_MIN)
+    block, descriptor = MemoryBlock.new(3, BLOCK_BYTES_MIN)
+    again = MemoryBlock.map(3, descriptor, BLOCK_BYTES_MIN)
     os.close(descriptor)
     block.memory[7] = 42
     assert again.memory[7] == 42 and again.size == BLOCK_BYTES_MIN

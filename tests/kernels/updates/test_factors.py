@@ -16,7 +16,7 @@ from cotswold.kernels.compile import library
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.operands import name_of
 from cotswold.kernels.products.problem import Overrides, processor_of
-from cotswold.kernels.updates import Block, Factors, Kind, factors, products, run_products
+from cotswold.kernels.updates import BlockKind, Factors, Kind, factors, products, run_products
 from cotswold.kernels.updates.passes import apply_update
 
 SHAPES = st.one_of(
@@ -30,7 +30,7 @@ EXAMPLES = st.lists(st.one_of(st.integers(1, 9), st.sampled_from([255, 257, 600]
 class Given:
     """A block, its weights, its state, and pushes, all surrounded by NaN."""
 
-    block: Block
+    block: BlockKind
     weights: Tensor
     kept: Tensor | None
     pushes: list[Factors]
@@ -46,7 +46,7 @@ def random(
         return vector(torch.randn(count, dtype=dtype, generator=generator), offset).view(size)
 
     rows, columns = shape
-    block = Block(kind, rows, columns, name_of(dtype), CONSTANTS[kind])
+    block = BlockKind(kind, rows, columns, name_of(dtype), CONSTANTS[kind])
     kept = None if kind == "add" else vector(some(rows * columns).abs(), offset)
     pushes = [(0.5 ** (1 + n) - 0.1, some(k, rows), some(k, columns)) for n, k in enumerate(examples)]
     return Given(block, some(rows * columns), kept, pushes)
@@ -100,7 +100,7 @@ def test_any_vector_threads_place_and_queue_give_the_same_bits(
 
 def test_rows_have_norm_1_afterwards_where_they_are_to() -> None:
     weights = torch.randn(5 * 37)
-    block = Block("add", 5, 37, "float32", unit_norm=True)
+    block = BlockKind("add", 5, 37, "float32", unit_norm=True)
     run_products(block, weights, None, [(0.1, torch.randn(3, 5), torch.randn(3, 37))])
     torch.testing.assert_close(weights.view(5, 37).norm(dim=1), torch.ones(5))
 

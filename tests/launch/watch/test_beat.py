@@ -24,7 +24,7 @@ def test_only_a_later_beat_is_news() -> None:
     assert newer_beat(old, new.dumps()) == new
 
 
-def test_an_old_beat_that_is_repeated_is_no_life_and_one_wiped_out_no_death() -> None:
+def test_a_repeated_old_beat_is_no_sign_of_activity_and_a_deleted_one_no_exit() -> None:
     old, new = Beat(7), Beat(8)
     assert newer_beat(new, old.dumps()) == new
     assert newer_beat(new, None) == new

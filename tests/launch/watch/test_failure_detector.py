@@ -72,7 +72,7 @@ def test_who_waits_at_the_end_does_not_take_one_that_failed_for_one_that_has_fin
     assert heartbeat.abort_reason == failed and not heartbeat.all_done
 
 
-def test_the_keeper_of_the_store_ends_only_once_the_others_know() -> None:
+def test_the_host_of_the_store_exits_only_once_the_others_know() -> None:
     found = AbortReason(2, "rank 2 on b has died", silent=True)
     heartbeat = second(begin(0, size=3), 1.0, [beat(1), beat(1)], found)
     heartbeat = second(heartbeat, 1.1, [beat(1), beat(1)], found)
@@ -80,7 +80,7 @@ def test_the_keeper_of_the_store_ends_only_once_the_others_know() -> None:
     assert second(heartbeat, 1.2, [beat(2, State.LEFT), beat(1)], found).abort_reason == found
 
 
-def test_the_keeper_waits_for_a_few_beats_and_no_longer() -> None:
+def test_the_host_of_the_store_waits_for_a_few_beats_and_no_longer() -> None:
     found = AbortReason(2, "rank 2 on b has died", silent=True)
     heartbeat = second(begin(0, size=3), 1.0, [beat(1), beat(1)], found)
     for now in (2.0, 3.0, 4.0, 5.0):
@@ -118,7 +118,7 @@ def test_after_a_broken_connection_a_few_beats_are_enough() -> None:
 
 
 @pytest.mark.parametrize(("keeper", "name"), [(0, "rank 0"), (None, "the launcher's store")])
-def test_a_store_whose_connection_breaks_is_gone_with_its_keeper(keeper: int | None, name: str) -> None:
+def test_a_store_whose_connection_breaks_counts_as_lost_with_its_host(keeper: int | None, name: str) -> None:
     heartbeat = second(begin(1, keeper=keeper), 1.0, [beat(1)]).disconnect(1.5)
     assert heartbeat.abort_reason == AbortReason(
         keeper, f"{name} is lost: the connection to it broke", silent=True
@@ -179,7 +179,7 @@ def test_without_its_parent_a_rank_ends_at_once() -> None:
     )
 
 
-def test_who_has_finished_waits_for_all_and_the_keeper_leaves_last() -> None:
+def test_finished_ranks_wait_for_all_and_the_host_of_the_store_exits_last() -> None:
     keeper, other = begin(0).finish_work(), begin(1).finish_work()
     keeper = second(keeper, 1.0, [beat(1)])
     assert not keeper.all_done

@@ -12,7 +12,7 @@ def test_a_counter_that_stands_still_is_death_after_the_timeout_and_not_before()
         assert silence.find_silent_rank(timeout_seconds=4) == (1 if second == 6 else None)
 
 
-def test_a_counter_that_moves_again_is_life() -> None:
+def test_a_counter_that_moves_again_is_activity() -> None:
     silence = SilenceTracker(longest_gap_seconds=3, now=0)
     for second, beat in enumerate([1, 1, 1, 2, 2, 2]):
         silence = silence.advance({1: beat}, now=second)

@@ -42,7 +42,15 @@ class World:
             server.receive(m.COORDINATOR, m.Write(1, "x", server.numbers, ((0.0, 0.0),)))
             self.updates[name] = UpdateServer(server, settings, ListArithmetic(), ListUpdates())
         rules = DispatcherSettings(
-            "run", ANY, 4, 1, 1.0, hand=1, ahead=1, silent_seconds=5.0, retry_seconds=0.5
+            "run",
+            ANY,
+            4,
+            1,
+            1.0,
+            assignment_samples=1,
+            assignments_ahead=1,
+            silent_seconds=5.0,
+            retry_seconds=0.5,
         )
         self.ledger = ClientLedger()
         self.dispatcher = Dispatcher(rules, SHARDS, [("s0", "s0"), ("s1", "s1")], 0.0, self.ledger)
@@ -105,7 +113,7 @@ class World:
 
     def here(self, name: str) -> ClientSession:
         visitor = self.arrive(name)
-        self.until(lambda: visitor.state is ClientState.HERE)
+        self.until(lambda: visitor.state is ClientState.JOINED)
         return visitor
 
     @property
@@ -122,7 +130,7 @@ def test_each_push_counts_once_whatever_is_lost_doubled_or_late(seed: int) -> No
     while pushed < 30:
         assert world.now < 100, "it goes on"
         for visitor in visitors:
-            if visitor.state is ClientState.HERE and not visitor.is_pushing and visitor.outcome is None:
+            if visitor.state is ClientState.JOINED and not visitor.is_pushing and visitor.outcome is None:
                 if min(visitor.versions.values()) < 0:
                     world.pull(visitor)
                 world.push(visitor)
@@ -152,7 +160,7 @@ def test_the_account_knows_what_every_server_has_of_a_client_that_was_killed(see
         for _ in range(world.random.randrange(12)):
             world.step()
         del world.visitors[visitor.name]  # killed while it pushes
-        world.dispatcher.ended(visitor.name, "it was killed")
+        world.dispatcher.on_exit(visitor.name, "it was killed")
     world.faults = 0.0
     world.until(lambda: not world.dispatcher.is_settling and not world.way)
     total = world.ledger.total
@@ -174,10 +182,10 @@ def test_who_was_silent_joins_anew_and_what_it_pushed_late_is_refused() -> None:
     world.visitors = held
     for sender, sent in updates:
         world.arrived(sender, sent)
-    world.until(lambda: visitor.sessions == 2 and visitor.state is ClientState.HERE)
+    world.until(lambda: visitor.sessions == 2 and visitor.state is ClientState.JOINED)
     assert visitor.session > session and visitor.outcome is not None and visitor.outcome.lost
     assert world.applied == [0, 0]
-    assert all(each.refused.keys() == {"session"} for each in world.updates.values())
+    assert all(each.rejections.keys() == {"session"} for each in world.updates.values())
     world.pull(visitor)
     world.push(visitor)
     world.until(lambda: visitor.outcome is not None and not visitor.outcome.lost)
@@ -243,4 +251,4 @@ def test_pushes_are_numbered_on_in_the_next_session() -> None:
         world.until(lambda: visitor.outcome is not None)
         assert visitor.outcome is not None and visitor.outcome.number == number
         world.send("client", visitor.receive(m.COORDINATOR, m.SessionExpired(visitor.session), world.now))
-        world.until(lambda: visitor.state is ClientState.HERE)
+        world.until(lambda: visitor.state is ClientState.JOINED)

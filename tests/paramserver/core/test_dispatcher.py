@@ -106,9 +106,9 @@ def test_training_ends_once_nothing_is_open_and_then_all_may_go() -> None:
     talk.say("one", ReplicaHeartbeat(1, 0, 0))
     talk.say("one", ReplicaHeartbeat(1, 1, 0))
     talk.obey(((0, 4),))
-    assert talk.is_in(DispatcherState.ENDING)
+    assert talk.is_in(DispatcherState.DRAINING)
     talk.obey(((0, 8),))
-    assert talk.is_in(DispatcherState.OVER)
+    assert talk.is_in(DispatcherState.FINISHED)
     assert talk.say("one", ReplicaHeartbeat(1, 2, 0)) == [Shutdown(1)]
     assert talk.say("two", Join("two", 0, "", 10, 4)) == [Shutdown(0)]
 
@@ -144,7 +144,7 @@ def test_what_one_had_who_died_after_servers_were_asked_is_handed_out_again_befo
     talk.say("one", ReplicaHeartbeat(1, 0, 0))
     talk.say("one", ReplicaHeartbeat(1, 1, 0))
     order = next(each for each in talk.tick() if isinstance(each, CoordinatorState))
-    talk.dispatcher.ended("two", "killed")
+    talk.dispatcher.on_exit("two", "killed")
     for name in "ab":
         talk.say(name, CoordinatorStateAck(order.number, name, ((1, ((4, 10),), ()), (2, (), ())), 0, 0))
     ledger = talk.dispatcher.ledger
@@ -243,7 +243,7 @@ def steps_of_pushes(stretch: int, answers: Callable[[int], bool]) -> list[int]:
             for place, name in enumerate("ab"):
                 note(replica.receive(name, Applied(1, name, len(sizes), (place,), (1,), 0), 0.0))
         if task is not None:
-            note(replica.stepped(parts if task.closes and not replica.stretches else None, 0.0))
+            note(replica.finish_step(parts if task.closes and not replica.can_extend else None, 0.0))
     return sizes
 
 
@@ -276,12 +276,14 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
         past = ((1, ((0, 6),)),) if session != 1 else ()
         for name, own, has in (("a", life, applied), ("b", 0, ((0, 10),) if session == 1 else applied)):
             samples = ((session, has, ()),)
-            ordered = CoordinatorStateAck(order.number, name, samples, 0, 0, past=past, life=own, saved=saved)
+            ordered = CoordinatorStateAck(
+                order.number, name, samples, 0, 0, earlier_sessions=past, incarnation=own, durable_state=saved
+            )
             found = talk.say(name, ordered)
         return found
 
     answer(0, 1, ((0, 10),), saved=0)
-    assert talk.is_in(DispatcherState.ENDING), "the disks have not what counts"
+    assert talk.is_in(DispatcherState.DRAINING), "the disks have not what counts"
     assert SessionExpired(1) in answer(3, 1, ((0, 6),), saved=0)
     assert talk.is_in(DispatcherState.RUNNING)
     (lost,) = [each for each in talk.dispatcher.take_events() if each.kind == "samples_lost"]
@@ -292,7 +294,7 @@ def test_what_is_lost_after_the_last_epoch_is_handed_out_again_and_then_it_ends(
         ReplicaInstructions(2, ((1, 6, 10),), 1, 0.5, 0, (1,))
     ]
     answer(3, 2, ((6, 10),), saved=10)
-    assert talk.is_in(DispatcherState.OVER)
+    assert talk.is_in(DispatcherState.FINISHED)
     assert vars(talk.dispatcher.ledger.total) == {
         "handed_out": 14,
         "counted": 10,
@@ -309,7 +311,7 @@ def torn_apart(**rules: object) -> Talk:
     talk.say("one", JOIN)
     talk.obey()
     talk.say("one", ReplicaHeartbeat(1, 0, 0))
-    talk.dispatcher.ended("one", "killed by signal 9")
+    talk.dispatcher.on_exit("one", "killed by signal 9")
     talk.say("one", replace(JOIN, attempt=1))
     order = next(each for each in talk.tick() if isinstance(each, CoordinatorState))
     for name, applied in (("a", ((0, 3),)), ("b", ((0, 2),))):
@@ -325,7 +327,7 @@ def answered(talk: Talk, applied: tuple[tuple[int, int], ...], frozen: int = 0) 
     return order
 
 
-def test_samples_that_one_server_lacks_are_handed_out_as_a_hand_of_their_own() -> None:
+def test_samples_that_one_server_lacks_are_a_separate_assignment() -> None:
     talk = torn_apart()
     assert talk.say("one", ReplicaHeartbeat(2, 0, 0)) == [
         ReplicaInstructions(2, ((1, 2, 3),), 1, 0.5, 0, (1,))
@@ -361,24 +363,24 @@ def test_a_checkpoint_whose_states_differ_is_begun_again_and_at_last_is_torn() -
     talk.say("one", ReplicaHeartbeat(1, 0, 0))
     talk.dispatcher.begin_checkpoint()
     assert talk.obey() == []
-    talk.dispatcher.ended("one", "killed by signal 9")
+    talk.dispatcher.on_exit("one", "killed by signal 9")
     order = next(each for each in talk.tick() if isinstance(each, CoordinatorState))
     for name, applied in (("a", ((0, 1),)), ("b", ())):
         has = ((1, applied, ()),)
-        talk.say(name, CoordinatorStateAck(order.number, name, has, 1, 0, cut=has))
-    assert talk.dispatcher.kept is None and talk.dispatcher.is_freezing
-    assert (talk.dispatcher.checkpoint, talk.dispatcher.taken) == (2, 1)
+        talk.say(name, CoordinatorStateAck(order.number, name, has, 1, 0, checkpoint_samples=has))
+    assert talk.dispatcher.frozen_ledger is None and talk.dispatcher.is_freezing
+    assert (talk.dispatcher.checkpoint, talk.dispatcher.released_checkpoint) == (2, 1)
     again = deepcopy(talk.dispatcher.ledger)
     assert again.divided == ((0, 1),)
     for _ in range(4):
-        talk.dispatcher._keep(again)
-    assert talk.dispatcher.kept is None
-    talk.dispatcher._keep(again)
+        talk.dispatcher._finish_checkpoint(again)
+    assert talk.dispatcher.frozen_ledger is None
+    talk.dispatcher._finish_checkpoint(again)
     kept = talk.dispatcher.take_checkpoint()
     assert (kept.total.torn, kept.divided, kept.free) == (1, (), 9)
 
 
-def test_a_push_has_samples_of_one_hand_that_is_pushed_alone_or_of_none() -> None:
+def test_a_push_has_samples_of_one_exclusive_assignment_or_of_none() -> None:
     replica = Replica(JOIN, Pace(2, n_push=8, stretch=4))
     replica.receive("coordinator", ADMITTED, 0.0)
     for server, shard in (("a", 0), ("b", 1)):
@@ -388,9 +390,9 @@ def test_a_push_has_samples_of_one_hand_that_is_pushed_alone_or_of_none() -> Non
     pushed = []
     while (task := replica.task()) is not None:
         parts = None
-        if task.closes and not replica.stretches:
+        if task.closes and not replica.can_extend:
             parts = {name: ServerUpdate("gradient", (number,), (), ((),)) for number, name in enumerate("ab")}
-        for send in replica.stepped(parts, 0.0):
+        for send in replica.finish_step(parts, 0.0):
             if isinstance(send.message, Update) and send.to == "a":
                 pushed.append(send.message.samples)
         for name, shard in (("a", 0), ("b", 1)):

@@ -41,7 +41,7 @@ def test_a_checkpoint_has_what_came_before_all_markers_and_nothing_behind() -> N
     part = talk.say(PullFrozen(1, "velocity", (2,)))
     assert part == [FrozenPart("a", 1, "velocity", (2,), (2,), (tuple(frozen.vectors["velocity"][1]),))]
     assert talk.say(PullFrozen(1, "velocity", (2,)), "one") == [], "it is the coordinator's alone"
-    assert talk.give(taken=1) == [CoordinatorStateAck(4, "a", samples, 1, 0)]
+    assert talk.give(released_checkpoint=1) == [CoordinatorStateAck(4, "a", samples, 1, 0)]
     (gone,) = talk.say(PullFrozen(1, "weights", (0,)))
     assert isinstance(gone, FrozenPart) and gone.error == "checkpoint 1 is not kept"
 
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_not_begun_before_the_last_was_taken() -> None:
     assert talk.is_frozen
     assert talk.give(checkpoint=2) == [], "of two states it keeps one"
     assert talk.updates.frozen is not None and talk.updates.frozen.checkpoint == 1
-    assert talk.give(taken=1) != [] and talk.updates.books.order.checkpoint == 2
+    assert talk.give(released_checkpoint=1) != [] and talk.updates.metadata.coordinator_state.checkpoint == 2
 
 
 def test_a_checkpoint_is_not_begun_before_there_are_parameters() -> None:
@@ -104,7 +104,7 @@ def test_whoever_finds_no_room_behind_its_marker_makes_nobody_wait() -> None:
     talk.push(marker(2, 1))
     talk.pull(2, 1)
     assert talk.push(GRADIENT) == [] and talk.drain() == []
-    assert talk.refused(replace(GRADIENT, session=2, number=2, checkpoint=1)).again
+    assert talk.refused(replace(GRADIENT, session=2, number=2, checkpoint=1)).is_retryable
     assert len(talk.drain()) == 1
     assert len(talk.push(marker(1, 2))) == 1 and talk.is_frozen
 
@@ -128,7 +128,7 @@ def test_what_waits_behind_a_marker_of_one_who_dies_is_in_no_shard() -> None:
     assert talk.give(sessions=((2, "two"),)) == [
         CoordinatorStateAck(3, "a", ((1, (), ()), (2, (), ())), 0, 0)
     ]
-    assert (talk.updates.queued, talk.updates.waiting, talk.weights) == (0, 0, [0.0] * 6)
+    assert (talk.updates.queued, talk.updates.queued_bytes, talk.weights) == (0, 0, [0.0] * 6)
 
 
 def test_whoever_dies_while_a_checkpoint_is_under_way_is_in_it_with_what_it_had_before() -> None:
@@ -151,7 +151,7 @@ def test_what_is_behind_a_marker_leaves_room_for_what_is_before() -> None:
     talk = Talk(room=QueueLimits(1000, 90))
     talk.give(checkpoint=1)
     talk.push(marker(1, 1))
-    assert talk.refused(replace(GRADIENT, number=2, checkpoint=1)).again
+    assert talk.refused(replace(GRADIENT, number=2, checkpoint=1)).is_retryable
     assert talk.push(replace(GRADIENT, session=2)) == []
 
 

@@ -31,11 +31,11 @@ class Server:
         self.freezes = True
 
     def obey(self, order: CoordinatorState, saved: int | None = None) -> CoordinatorStateAck:
-        self.sessions.live(dict(order.sessions), 0, is_under_way=False)
-        self.sessions.settle(order.forgotten)
+        self.sessions.set_live(dict(order.sessions), 0, is_freezing=False)
+        self.sessions.settle(order.settled)
         frozen = order.checkpoint if self.freezes else 0
         return CoordinatorStateAck(
-            order.number, self.name, self.sessions.said(order.known), frozen, 0, saved=saved
+            order.number, self.name, self.sessions.report(order.recorded), frozen, 0, durable_state=saved
         )
 
 
@@ -54,12 +54,12 @@ class Training:
         for name in _NAMES:
             self.dispatcher.receive(name, Join(name, 0, "", _SAMPLES, 4), 0.0)
         self.order()
-        self.session_of = {name: number for number, name in self.dispatcher._known_state.sessions}
+        self.session_of = {name: number for number, name in self.dispatcher._acknowledged_state.sessions}
 
     def order(self, saved: int | None = None) -> None:
         self.now += 1.0
         for member in self.dispatcher.members:
-            member.heard = self.now
+            member.last_heartbeat = self.now
         sends = self.dispatcher.tick(self.now)
         order = next(send.message for send in sends if isinstance(send.message, CoordinatorState))
         self.orders.append(order)
@@ -71,7 +71,7 @@ class Training:
             self.longest = max(
                 self.longest,
                 told,
-                len(order.known) + len(order.closed),
+                len(order.recorded) + len(order.settled_above),
                 kept * (saved is None and server.freezes),
             )
 
@@ -80,11 +80,11 @@ class Training:
         session = self.session_of[name]
         sends = self.dispatcher.receive(name, ReplicaHeartbeat(session, self.hands[name], 0), self.now)
         for send in sends:
-            given = send.message.hands if isinstance(send.message, ReplicaInstructions) else ()
+            given = send.message.assignments if isinstance(send.message, ReplicaInstructions) else ()
             for number, start, stop in given:
                 self.hands[name] = number
                 for server in self.servers if name != "slow" else ():
-                    server.sessions.of(session).has_applied(((start, stop),), _ANSWER)
+                    server.sessions.of(session).record_applied(((start, stop),), _ANSWER)
 
     def run(self, rounds: int, saved: int | None = None) -> None:
         self.train("slow")
@@ -128,12 +128,14 @@ def test_all_orders_of_a_checkpoint_name_the_places_that_were_known_when_it_bega
         server.freezes = False
     training.run(5)
     of_checkpoint = [each for each in training.orders if each.checkpoint]
-    assert len(of_checkpoint) >= 4 and {each.cut for each in of_checkpoint} == {of_checkpoint[0].known}
-    assert size(of_checkpoint[-1].known) > size(of_checkpoint[-1].cut) > 0
+    assert len(of_checkpoint) >= 4 and {each.recorded_at_checkpoint for each in of_checkpoint} == {
+        of_checkpoint[0].recorded
+    }
+    assert size(of_checkpoint[-1].recorded) > size(of_checkpoint[-1].recorded_at_checkpoint) > 0
     books: ShardMetadata[object] = ShardMetadata.__new__(ShardMetadata)
-    books.order = of_checkpoint[-1]
-    assert books.known_at(of_checkpoint[0].checkpoint) == of_checkpoint[0].known
-    assert books.known_at(of_checkpoint[0].checkpoint - 1) == ()
+    books.coordinator_state = of_checkpoint[-1]
+    assert books.recorded_at(of_checkpoint[0].checkpoint) == of_checkpoint[0].recorded
+    assert books.recorded_at(of_checkpoint[0].checkpoint - 1) == ()
 
 
 def test_what_many_servers_say_alike_is_folded_once() -> None:
@@ -144,8 +146,8 @@ def test_what_many_servers_say_alike_is_folded_once() -> None:
             folds.append(1)
             return super().__iter__()
 
-    ledger.hand_out(1, 10)
-    ledger.said(1, [(Counted(((0, 6),)), Counted())] * 64)
+    ledger.assign(1, 10)
+    ledger.record_report(1, [(Counted(((0, 6),)), Counted())] * 64)
     assert ledger.total.counted == 6 and len(folds) < 10
 
 

@@ -25,15 +25,15 @@ from cotswold.wire import (
     UpdateRefused,
 )
 
-FIRST = replace(GRADIENT, shards=(0,), versions=(0,), buffers=((1.0,) * 4,), parts=(0, 1))
-SECOND = replace(FIRST, shards=(2,), buffers=((2.0,) * 2,), part=1)
+FIRST = replace(GRADIENT, shards=(0,), versions=(0,), buffers=((1.0,) * 4,), ranks=(0, 1))
+SECOND = replace(FIRST, shards=(2,), buffers=((2.0,) * 2,), rank=1)
 
 
 class TalkOfRanks(Talk):
     """A conversation in which the first session's replica has two ranks."""
 
     def part(self, update: Update) -> list[Message]:
-        return self.say(update, rank_name("one", update.part))
+        return self.say(update, rank_name("one", update.rank))
 
 
 # --- a server ---
@@ -74,7 +74,7 @@ def test_a_rank_says_its_own_parts_alone_and_may_pull() -> None:
     for update, sender in ((SECOND, "one"), (FIRST, "one/1"), (SECOND, "two/1"), (SECOND, "one/01")):
         (answer,) = talk.say(update, sender)
         assert isinstance(answer, UpdateRefused) and answer.reason.startswith("session: "), sender
-    (alone,) = talk.say(replace(SECOND, parts=()), "one/1")
+    (alone,) = talk.say(replace(SECOND, ranks=()), "one/1")
     assert isinstance(alone, UpdateRefused)
     (pulled,) = talk.say(PullNewer("run", 1, 1, (2,), (-1,)), "one/1")
     assert isinstance(pulled, PulledNewer) and pulled.shards == (2,) and pulled.error is None
@@ -87,8 +87,8 @@ def test_a_rank_says_its_own_parts_alone_and_may_pull() -> None:
     [
         (replace(SECOND, scale=2.0), "parts"),
         (replace(SECOND, samples=((0, 6),)), "parts"),
-        (replace(SECOND, parts=(0, 1, 2)), "parts"),
-        (replace(SECOND, parts=(0, 2)), "parts"),
+        (replace(SECOND, ranks=(0, 1, 2)), "parts"),
+        (replace(SECOND, ranks=(0, 2)), "parts"),
         (replace(SECOND, shards=(0,), buffers=((1.0,) * 4,)), "parts"),
         (replace(SECOND, shards=(), versions=(), buffers=()), "parts"),
         (replace(SECOND, kind="factors", examples=(0,)), "parts"),
@@ -101,7 +101,11 @@ def test_a_part_that_fits_no_others_is_refused_and_the_whole_update_with_it(part
     talk = TalkOfRanks()
     talk.part(FIRST)
     (answer,) = talk.part(part)
-    assert isinstance(answer, UpdateRefused) and answer.reason.startswith(f"{word}: ") and not answer.again
+    assert (
+        isinstance(answer, UpdateRefused)
+        and answer.reason.startswith(f"{word}: ")
+        and not answer.is_retryable
+    )
     assert talk.part(SECOND) == talk.part(FIRST) == [answer], "its number is used up"
     assert talk.drain() == [] and talk.weights == [0.0] * 6
     for each in (FIRST, SECOND):
@@ -118,7 +122,7 @@ def test_parts_that_find_no_room_together_are_taken_once_there_is_some() -> None
     last = [replace(each, number=3) for each in behind]
     assert talk.part(last[0]) == []
     (answer,) = talk.part(last[1])
-    assert isinstance(answer, UpdateRefused) and answer.again and answer.reason.startswith("busy: ")
+    assert isinstance(answer, UpdateRefused) and answer.is_retryable and answer.reason.startswith("busy: ")
     talk.push(marker(2, 1))
     assert len(talk.drain()) == 1
     assert talk.part(last[0]) == [] and talk.updates.queued == 1, "the other part was kept"
@@ -169,12 +173,12 @@ def test_an_update_goes_in_parts_and_one_of_the_first_rank_alone_as_it_is() -> N
     assert first.send(Send("a", marker(1, 1))) == [Send("a", marker(1, 1))]
     update = replace(GRADIENT, shards=(0, 1), versions=(7, 8), buffers=(b"zero", RemoteBuffers(1, 5)))
     mine, other = first.send(Send("a", update))
-    expected = replace(update, shards=(0,), versions=(7,), buffers=(b"zero",), parts=(0, 1))
+    expected = replace(update, shards=(0,), versions=(7,), buffers=(b"zero",), ranks=(0, 1))
     assert mine == Send("a", expected)
-    part = replace(expected, shards=(1,), versions=(8,), buffers=(), part=1)
+    part = replace(expected, shards=(1,), versions=(8,), buffers=(), rank=1)
     assert other == Send("one/1", PushPart("a", 5, part))
     alone = replace(update, shards=(1,), versions=(8,), buffers=(RemoteBuffers(1, 5),))
-    assert first.send(Send("a", alone)) == [Send("one/1", PushPart("a", 5, replace(part, parts=(1,))))]
+    assert first.send(Send("a", alone)) == [Send("one/1", PushPart("a", 5, replace(part, ranks=(1,))))]
 
 
 @pytest.mark.parametrize(("sender", "is_one"), [("r", True), ("r/2", True), ("r/x", False), ("r/", False)])
@@ -193,11 +197,11 @@ def pushed(number: int, closing: int) -> PushPart:
 def test_a_rank_pushes_what_it_has_closed_and_waits_for_what_it_has_not() -> None:
     rank = ReplicaRank("one")
     assert rank.receive("one", pushed(1, 1)) == []
-    (sent,) = rank.closed(1, {2: b"first"})
+    (sent,) = rank.close_accumulation(1, {2: b"first"})
     assert sent == Send("a", replace(SECOND, number=1, buffers=(b"first",)))
     assert rank.receive("one", pushed(1, 1)) == [sent], "it was asked to send it again"
-    assert rank.closed(2, {2: b"second"}) == [] and rank.receive("one", pushed(1, 1)) == [sent]
-    rank.closed(3, {2: b"third"})
+    assert rank.close_accumulation(2, {2: b"second"}) == [] and rank.receive("one", pushed(1, 1)) == [sent]
+    rank.close_accumulation(3, {2: b"third"})
     assert rank.receive("one", pushed(1, 1)) == [], "its memory is that of the third"
     assert rank.receive("two", pushed(3, 3)) == [] and len(rank.receive("one", pushed(3, 3))) == 1
 
@@ -216,6 +220,6 @@ def test_a_rank_keeps_what_it_pulls_until_it_is_put_in_its_place() -> None:
     told = Send("one", PulledPart("a", replace(answer, buffers=())))
     assert rank.receive("a", answer) == [told]
     assert rank.receive("a", replace(answer, versions=(5,))) == [], "it came twice"
-    assert rank.take(1, {1: 4}) == {1: b"numbers"}
+    assert rank.take_newer(1, {1: 4}) == {1: b"numbers"}
     with pytest.raises(KeyError):
-        rank.take(1, {1: 4})
+        rank.take_newer(1, {1: 4})

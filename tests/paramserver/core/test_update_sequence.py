@@ -14,14 +14,14 @@ def test_an_update_is_sent_again_after_the_time_for_that_until_it_is_answered() 
     numbered = UpdateSequence(SessionOpened("one", 0, 1, "run", (), servers, 1.0, 0.5, "{}"))
     sent = numbered.push({}, UpdateSource(), 10.0)
     assert [each.to for each in sent] == ["a", "b"]
-    assert numbered.again(10.49) == [] and numbered.again(10.5) == sent
-    assert numbered.again(10.9) == [], "the time begins when it was sent last"
-    numbered.answered("a", 1)
-    assert numbered.again(11.0) == sent[1:]
-    numbered.answered("b", 0)
-    assert numbered.waiting, "that was an answer to an older one"
-    numbered.answered("b", 1)
-    assert numbered.again(20.0) == []
+    assert numbered.resend(10.49) == [] and numbered.resend(10.5) == sent
+    assert numbered.resend(10.9) == [], "the time begins when it was sent last"
+    numbered.record_answer("a", 1)
+    assert numbered.resend(11.0) == sent[1:]
+    numbered.record_answer("b", 0)
+    assert numbered.unanswered, "that was an answer to an older one"
+    numbered.record_answer("b", 1)
+    assert numbered.resend(20.0) == []
 
 
 def refusal(code: str, reason: str = "", *, again: bool = False) -> UpdateRefused:
@@ -35,19 +35,19 @@ def test_the_code_of_a_refusal_decides_and_its_sentence_does_not(reason: str) ->
     for code in ("session", "run", "expects"):
         sequence = UpdateSequence(SessionOpened("one", 0, 1, "run", (), servers, 1.0, 0.5, "{}"))
         sequence.push({}, UpdateSource(), 10.0)
-        assert not sequence.refused("a", refusal(code, reason)), "it is sent again"
-        assert set(sequence.waiting) == {"a", "b"}
+        assert not sequence.record_refusal("a", refusal(code, reason)), "it is sent again"
+        assert set(sequence.unanswered) == {"a", "b"}
     for code in ("finite", "stale", ""):
         sequence = UpdateSequence(SessionOpened("one", 0, 1, "run", (), servers, 1.0, 0.5, "{}"))
         sequence.push({}, UpdateSource(), 10.0)
-        assert not sequence.refused("a", refusal(code, reason, again=True))
-        assert sequence.refused("a", refusal(code, reason)), "this refusal is final"
-        assert set(sequence.waiting) == {"b"}
+        assert not sequence.record_refusal("a", refusal(code, reason, again=True))
+        assert sequence.record_refusal("a", refusal(code, reason)), "this refusal is final"
+        assert set(sequence.unanswered) == {"b"}
 
 
 def test_a_lease_is_shorter_than_it_was_given_for_by_the_drift_of_clocks() -> None:
     lease = Lease()
-    lease.given(lease.ask(10.0), 2.0)
+    lease.grant(lease.request(10.0), 2.0)
     assert lease.holds(11.89) and not lease.holds(11.91), "clocks may differ by 5 %"
-    lease.given(99, 50.0)
+    lease.grant(99, 50.0)
     assert not lease.holds(12.0), "nobody asked for that"

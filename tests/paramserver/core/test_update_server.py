@@ -27,7 +27,7 @@ from cotswold.wire.ranges import intersection
 def test_an_update_is_applied_when_the_queue_is_drained_and_answered_then() -> None:
     talk = Talk()
     assert talk.push(GRADIENT) == []
-    assert talk.updates.waiting == 48 and talk.weights == [0.0] * 6
+    assert talk.updates.queued_bytes == 48 and talk.weights == [0.0] * 6
     assert talk.drain() == [Applied(1, "a", 1, (0, 2), (1, 1), 0)]
     assert talk.weights == [-0.5] * 4 + [-1.0] * 2
 
@@ -89,13 +89,13 @@ def test_what_is_wrong_is_refused_with_a_reason_counted_and_disturbs_nothing(
 ) -> None:
     talk = Talk(rule)
     answer = talk.refused(update)
-    assert answer.reason.startswith(f"{word}: ") and talk.updates.refused == {word: 1}
+    assert answer.reason.startswith(f"{word}: ") and talk.updates.rejections == {word: 1}
     used_up = word not in ("run", "marker")
     if used_up:
         assert talk.refused(update) == answer, "the same answer again"
     good = DELTA if isinstance(rule, AddUpdate) else GRADIENT
     talk.applied(replace(good, number=2 if used_up else 1))
-    assert talk.updates.versions == {0: 1, 2: 1} and talk.updates.waiting == 0
+    assert talk.updates.versions == {0: 1, 2: 1} and talk.updates.queued_bytes == 0
 
 
 def test_adagrad_on_accumulated_deltas_is_refused_with_a_sentence() -> None:
@@ -124,7 +124,9 @@ def test_an_order_says_what_is_applied_until_that_is_settled() -> None:
     talk.applied(GRADIENT)
     talk.applied(replace(GRADIENT, number=2, samples=((5, 7), (9, 12))))
     assert talk.give() == [CoordinatorStateAck(2, "a", ((1, ((0, 7), (9, 12)), ()), (2, (), ())), 0, 0)]
-    assert talk.give(settled=10) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
+    assert talk.give(settled_below=10) == [
+        CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)
+    ]
     assert talk.say(talk.order) == [CoordinatorStateAck(3, "a", ((1, ((10, 12),), ()), (2, (), ())), 0, 0)]
     assert talk.say(replace(talk.order, number=2)) == []
 
@@ -211,7 +213,7 @@ def test_for_what_finds_no_room_that_which_waits_is_applied_at_once(room: QueueL
     assert talk.push(GRADIENT) == []
     second = replace(GRADIENT, session=2)
     assert talk.push(second) == [Applied(1, "a", 1, (0, 2), (1, 1), 0)]
-    assert talk.updates.waiting == 48
+    assert talk.updates.queued_bytes == 48
     assert len(talk.drain()) == 1
 
 
@@ -223,7 +225,7 @@ def test_what_finds_no_room_behind_a_marker_that_others_owe_comes_again() -> Non
     assert talk.push(behind) == []
     last = replace(behind, number=3)
     answer = talk.refused(last)
-    assert answer.again and answer.reason.startswith("busy: 48 bytes")
+    assert answer.is_retryable and answer.reason.startswith("busy: 48 bytes")
     talk.push(marker(2, 1))
     assert len(talk.drain()) == 1
     talk.applied(last)
@@ -236,7 +238,7 @@ def test_of_more_sessions_than_there_is_room_for_nobody_is_told_to_come_again() 
     answers = [answer for each in names for answer in talk.say(replace(GRADIENT, session=each), names[each])]
     answers += talk.drain()
     assert len(answers) == 24 and all(isinstance(answer, Applied) for answer in answers)
-    assert not talk.updates.refused
+    assert not talk.updates.rejections
 
 
 # --- staleness ---
@@ -263,7 +265,7 @@ def test_a_stale_update_is_dropped_and_counted_and_its_number_is_used_up() -> No
     talk.push(replace(GRADIENT, session=2))
     applied, dropped = talk.drain()
     assert isinstance(applied, Applied) and isinstance(dropped, UpdateRefused)
-    assert not dropped.again and talk.updates.refused == {"stale": 1}
+    assert not dropped.is_retryable and talk.updates.rejections == {"stale": 1}
     assert talk.give() == [CoordinatorStateAck(2, "a", ((1, ((0, 5),), ()), (2, (), ((0, 5),))), 0, 0)]
     assert talk.push(replace(GRADIENT, session=2)) == [dropped]
     talk.applied(replace(GRADIENT, session=2, number=2, versions=(1, 1)))
@@ -343,7 +345,7 @@ def test_an_update_of_which_a_part_is_applied_is_refused() -> None:
     talk.applied(GRADIENT)
     weights = talk.weights
     refusal = talk.refused(replace(GRADIENT, session=2, samples=((3, 6),)))
-    assert refusal.reason.startswith("places: samples ((3, 5),) of ((3, 6),)") and not refusal.again
+    assert refusal.reason.startswith("places: samples ((3, 5),) of ((3, 6),)") and not refusal.is_retryable
     assert talk.drain() == [] and talk.weights == weights
 
 
@@ -361,7 +363,7 @@ def test_a_refused_update_leaves_those_of_its_samples_applied_that_are(wrong: di
 def test_samples_that_are_settled_are_known_no_more() -> None:
     talk = Talk(deals=True)
     talk.applied(GRADIENT)
-    talk.give(settled=5)
+    talk.give(settled_below=5)
     talk.applied(replace(GRADIENT, session=2, samples=((5, 9),)))
 
 

@@ -43,7 +43,7 @@ def update(number: int, session: int, shards: tuple[int, ...], gradient: Array) 
 
 
 @pytest.fixture(params=["Unix socket", "shared memory"])
-def road(request: pytest.FixtureRequest) -> str:
+def network(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -72,17 +72,17 @@ def test_a_pull_does_not_wait_for_updates_that_wait(fork_server: ForkServer, gra
 
 def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
     fork_server: ForkServer,
-    road: str,
+    network: str,
     gradient: Array,
 ) -> None:
     model = model_of(4, room_bytes=8 * MB)
-    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, network) as served:  # type: ignore[arg-type]  # one of them
         (pid,) = served.pids()
         client = client_of(served, 0)
         client.push(np.zeros(model.size, np.float32))
         before, most = resident_bytes(pid), 0
         for number in range(2, 150):  # 600 MB, and no answer is waited for
-            while client.post.endpoint.waiting_bytes("server-0") > 64 * MB:
+            while client.post.endpoint.unread_bytes("server-0") > 64 * MB:
                 client.post.receive(0.01)
             client.post.send("server-0", update(number, 1, (0, 1, 2, 3), gradient))
             most = max(most, resident_bytes(pid))
@@ -93,10 +93,10 @@ def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
 
 
 def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
-    fork_server: ForkServer, road: str
+    fork_server: ForkServer, network: str
 ) -> None:
     model = model_of(8)
-    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, network) as served:  # type: ignore[arg-type]  # one of them
         (pid,) = served.pids()
         client = client_of(served, 0)
         client.pull(whole=True)
@@ -107,7 +107,7 @@ def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
             client.post.send("server-0", m.PullNewer(RUN, 1, 0, numbers, (-1,) * len(numbers)))
         deadline = time.monotonic() + 2
         while time.monotonic() < deadline:
-            if road == "shared memory":  # heard of, and not let go of
+            if network == "shared memory":  # heard of, and not let go of
                 kept.append(client.post.receive(0.05))
             else:
                 time.sleep(0.05)
@@ -121,9 +121,9 @@ def test_who_does_not_read_what_it_pulls_makes_no_servers_memory_grow(
         client.close()
 
 
-def test_only_shards_that_changed_travel(fork_server: ForkServer, road: str) -> None:
+def test_only_shards_that_changed_travel(fork_server: ForkServer, network: str) -> None:
     model = model_of(8)
-    with UnreplicatedServers(fork_server, model, NAMES, road) as served:  # type: ignore[arg-type]  # one of them
+    with UnreplicatedServers(fork_server, model, NAMES, network) as served:  # type: ignore[arg-type]  # one of them
         client, other = client_of(served, 0), client_of(served, 1)
         client.pull()
         came = client.received_bytes

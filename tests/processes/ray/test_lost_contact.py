@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from cotswold.host.processes import LOST, how
+from cotswold.host.processes import LOST, exit_text
 from cotswold.processes.ray.machines import RayMachine
 from cotswold.processes.ray.processes import RayProcess
 
@@ -71,4 +71,4 @@ def test_a_killed_process_whose_agent_says_nothing_may_still_run(monkeypatch: py
     process.end()
     assert process.code() == LOST
     assert process.why() == "was sent SIGKILL, and its machine far has not reported its end"
-    assert how(cast(Any, process.code())) == "was lost, and may still run"
+    assert exit_text(cast(Any, process.code())) == "was lost, and may still run"

@@ -13,9 +13,9 @@ from typing import cast
 import pytest
 import torch
 from tests.ports import free_ports
-from tests.replicas.test_kept_copies import check_tallies
-from tests.replicas.test_stations import at
-from tests.replicas.test_stations import token as token
+from tests.replicas.test_replicated_servers import check_tallies
+from tests.replicas.test_standalone_clusters import at
+from tests.replicas.test_standalone_clusters import token as token
 from tests.support.replicas.opened_replicas import PATTERNS, Opener
 from tests.support.replicas.opened_replicas import opened as opened
 from tests.support.replication.standalone_cluster import Host, settings_of, standing, until
@@ -57,7 +57,7 @@ def test_servers_runs_and_buckets_are_seen_and_nothing_is_left_of_a_run_that_end
         controller = {found.status.controller: found.status.process}
         assert processes | controller == host.processes and run.name == ""
         assert sum(len(each.copies) for each in found.reports.values()) == 8
-        assert all(each.has_disk and each.roads[0].received_bytes for each in found.reports.values())
+        assert all(each.has_disk and each.networks[0].received_bytes for each in found.reports.values())
         with pytest.raises(UserError, match=r"no bucket '99'; the cluster has .*/0000, .*/0001"):
             explained(operator, "99")
         bucket = explained(operator, "2")
@@ -140,7 +140,7 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
                 until(lambda: not overview(found).status.short)
-                for saved in found.saved(sorted(found.groups())):
+                for saved in found.export(sorted(found.groups())):
                     vectors[saved.bucket] = saved
                 found.remove(run)
                 assert not overview(found).status.runs
@@ -229,16 +229,16 @@ def test_what_was_restored_is_given_up_by_removing_its_runs(monkeypatch: pytest.
         with pytest.raises(
             UserError, match=r"is not a server but .*restore again .*`cotswold cluster remove RUN`"
         ):
-            operator.give_up(name)
+            operator.declare_lost(name)
     for name in ("q-0.1", "q-0"):
         with pytest.raises(UserError, match=r"q-0.1 is available; only a silent server can be declared lost"):
-            operator.give_up(name)
+            operator.declare_lost(name)
     with pytest.raises(UserError, match=r"p-0 is silent: .*`cotswold cluster drain p-0 --lost`"):
         operator.undrain("p-0")
     with pytest.raises(UserError, match=r"r-0\.restored has already exited"):
         operator.undrain("r-0")
-    monkeypatch.setattr(AdminClient, "_asked", lambda self, *_: None)
-    assert operator.give_up("p-0") == "p-0"
+    monkeypatch.setattr(AdminClient, "_request", lambda self, *_: None)
+    assert operator.declare_lost("p-0") == "p-0"
 
 
 def test_a_bucket_and_a_run_that_are_not_are_refused(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from cotswold.errors import UserError
 from cotswold.host import Token
 from cotswold.replication.client.admin import AdminClient, BucketExport
 from cotswold.wire import (
-    Change,
+    BucketChange,
     DiskStateReply,
     Group,
     LookupReply,
@@ -110,15 +110,15 @@ def test_a_description_is_that_of_the_run_that_is_asked_for() -> None:
 
 
 def test_numbers_of_a_bucket_are_not_saved_as_those_of_a_later_moment() -> None:
-    change = Change((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
+    change = BucketChange((0,), (1,), (), (), (), (), (), 0, 0, None, None, 0)
 
     def prepare(index: int) -> Prepare:
         return Prepare("r/0000", 3, -1, index, index, change, ("x",), (b"%d" % index,))
 
     whole = BucketExport("r/0000")
     for late in (prepare(7), DiskStateReply("r/0000", "server-a-0", 0, 3, 8)):  # of two questions
-        whole.hear(late)
-        assert not whole.is_there() and whole.saved() is None
-    whole.hear(prepare(8))
-    saved = whole.saved()
-    assert whole.is_there() and saved is not None and saved.index == 8 and saved.numbers["x", 0] == b"8"
+        whole.on_message(late)
+        assert not whole.is_received() and whole.bucket() is None
+    whole.on_message(prepare(8))
+    saved = whole.bucket()
+    assert whole.is_received() and saved is not None and saved.index == 8 and saved.numbers["x", 0] == b"8"

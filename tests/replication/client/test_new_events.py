@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from cotswold.replication.client import new_events as news
 from cotswold.replication.client.new_events import NewEvents
-from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.event_log import ClusterEventLog
 from cotswold.wire import ClusterEvent, StatusReply
 
 _LOST = ClusterEvent(0.1, "lost", "server-a", "server-a has sent no heartbeat for 1 s", "", ())
@@ -17,7 +17,7 @@ def looked(*events: ClusterEvent, controller: str = "one") -> StatusReply:
 
 
 def test_the_same_sentence_about_the_same_server_is_told_when_it_happens_again() -> None:
-    found, events = NewEvents(), EventLog()
+    found, events = NewEvents(), ClusterEventLog()
     events.note("lost", _LOST.name, _LOST.sentence, 100.0)
     assert len(found.new(looked(*events.last(101.0)))) == 1
     assert found.new(looked(*events.last(102.0))) == []
@@ -45,6 +45,6 @@ def test_another_controller_tells_what_was_not_the_last_of_a_server() -> None:
 
 def test_what_was_told_is_not_kept_for_ever() -> None:
     found = NewEvents()
-    for number in range(news._KEPT + 50):
+    for number in range(news._MAX_REMEMBERED + 50):
         found.new(looked(replace(_LOST, name=f"server-{number}"), controller=f"controller-{number}"))
-    assert {len(found._last), len(found._numbers)} == {news._KEPT}
+    assert {len(found._last), len(found._numbers)} == {news._MAX_REMEMBERED}

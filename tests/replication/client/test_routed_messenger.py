@@ -13,6 +13,6 @@ from cotswold.wire.lifecycle import GetParameters
 
 def test_who_is_no_server_and_not_connected_is_not_taken_for_having_heard() -> None:
     with closing(Endpoint(Token.new(), "coordinator")) as endpoint:
-        post = RoutedMessenger(endpoint, {"controller-0": ""})
-        assert not post.send("evaluator-1", GetParameters()), "who asks says it again once it is there"
-        assert post.send(CONTROLLERS, LookupRequest(())), "they are found, and asked again"
+        messenger = RoutedMessenger(endpoint, {"controller-0": ""})
+        assert not messenger.send("evaluator-1", GetParameters()), "who asks says it again once it is there"
+        assert messenger.send(CONTROLLERS, LookupRequest(())), "they are found, and asked again"

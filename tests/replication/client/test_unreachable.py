@@ -12,8 +12,8 @@ from tests.support.replication.scripted_controllers import controllers, seen
 from cotswold.errors import MachineError
 from cotswold.host import Token
 from cotswold.replication.client.admin import AdminClient
-from cotswold.replication.client.standalone_cluster import controller_name, places_by_name
-from cotswold.replication.client.unreachable import why_unreached
+from cotswold.replication.client.standalone_cluster import addresses_by_name, controller_name
+from cotswold.replication.client.unreachable import unreachable_text
 from cotswold.transport import Endpoint, LossCause, Lost
 from cotswold.transport import outgoing as connection
 from cotswold.transport.address import Address
@@ -39,7 +39,7 @@ def test_an_operator_with_another_token_is_told_that_somebody_is_there_and_refus
     ):
         said = complaint(port, Token.new())
         controller.receive(0.1)
-        assert controller.refused["strangers"]
+        assert controller.rejections["strangers"]
     assert re.search(f"at 127.0.0.1:{port} a process refuses this token: give the .*--token-file", said)
     assert "no process listens" not in said
 
@@ -62,9 +62,9 @@ def test_a_controller_that_is_named_otherwise_than_on_its_host_is_not_taken_for_
 
 
 def test_a_call_that_ended_otherwise_is_said_to_have_ended_so() -> None:
-    places = places_by_name(["10.0.0.1", "10.0.0.2"])
+    places = addresses_by_name(["10.0.0.1", "10.0.0.2"])
     first, second = places
-    said = why_unreached(
+    said = unreachable_text(
         places, {first: Lost(first, "it speaks {} version 2"), second: Lost(second, "it left")}
     )
     assert said == (
@@ -87,7 +87,7 @@ def test_nor_is_it_where_the_handshake_runs_out_of_time(monkeypatch: pytest.Monk
         socket.create_server(("127.0.0.1", 0)) as stopped,
         Endpoint(Token.new(), "caller", host="127.0.0.1", ports=(), mode="curve") as caller,
     ):
-        caller.connect("controller", str(Address.at_port("127.0.0.1", stopped.getsockname()[1])))
+        caller.connect("controller", str(Address.of_port("127.0.0.1", stopped.getsockname()[1])))
         lost = caller.receive(5.0)
     assert isinstance(lost, Lost) and lost.end is LossCause.SILENT, lost
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.controller.test_clusters import contents
-from tests.support.replication.fake_controller import Cluster, Desk, State
+from tests.replication.controller.test_cluster_operation import contents
+from tests.support.replication.fake_controller import Cluster, ControllerHarness, State
 
 from cotswold.replication.controller import controller as controlling
 from cotswold.replication.controller.leader_election import BEAT, Read, Transact
@@ -90,7 +90,7 @@ def test_a_server_that_leads_no_more_has_no_lease_for_what_it_said() -> None:
 def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Cluster("abc", TWO, buckets=20)
     monkeypatch.setattr(controlling, "_PAGE", 4)
-    two, beats, pages = Desk(one.state, "two"), 0, 0
+    two, beats, pages = ControllerHarness(one.state, "two"), 0, 0
     two.now = one.now
     while not two.controller.leads(two.now):
         two.now += 0.1
@@ -99,7 +99,7 @@ def test_a_leader_reads_in_pages_and_says_in_between_that_it_leads(monkeypatch: 
         if isinstance(wish, Transact):
             beats += str(dict(wish.put).get(BEAT)).startswith("2 ")
         elif isinstance(wish, Read):
-            pages += wish.most == 4
+            pages += wish.limit == 4
         if wish is not None:
             two.answered(wish)
     keys = len(one.state.items)
@@ -114,9 +114,9 @@ def test_what_is_read_in_pages_is_whole_whatever_their_size(monkeypatch: pytest.
     one.found(3, "other")
     for size in range(1, 20):
         monkeypatch.setattr(controlling, "_PAGE", size)
-        found = Desk(State(), f"two {size}")
+        found = ControllerHarness(State(), f"two {size}")
         found.state.items.update(state.items)
         found.now = one.now
         found.pass_time(3.0)
         assert found.controller.groups == one.controller.groups, size
-        assert found.controller._state.board.map.runs == one.controller._state.board.map.runs
+        assert found.controller._state.view.map.runs == one.controller._state.view.map.runs

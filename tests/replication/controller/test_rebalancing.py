@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.replication.controller.test_clusters import another, drained
+from tests.replication.controller.test_cluster_operation import another, drained
 from tests.support.replication.fake_controller import PATIENCE, Cluster
 
 from cotswold.replication.controller.bucket_map import read_group
@@ -203,7 +203,7 @@ def test_whatever_happens_copies_and_leads_are_even_in_the_end(data: st.DataObje
         groups = cluster.controller.groups.values()
         assert all(len(each.members) == copies and not each.learners for each in groups)
         assert sum(counts[name] for name in cluster.there if name not in able) == 0
-    assert not cluster.controller.unsettled
+    assert not cluster.controller.unsettled_buckets
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(-1, 6)), max_size=40), st.data())
@@ -217,10 +217,10 @@ def test_a_place_is_that_of_whoever_has_the_least_on_another_host(
             loads.remove(name)
             known.pop(name, None)
         else:
-            loads.put(name, f"host {host}", load)
+            loads.set_load(name, f"host {host}", load)
             known[name] = f"host {host}", load
     hosts = data.draw(st.sets(st.sampled_from([f"host {each}" for each in range(4)])))
     without = data.draw(st.sets(st.sampled_from([f"server {each}" for each in range(10)])))
     able = [(host in hosts, load, name) for name, (host, load) in known.items() if name not in without]
-    assert loads.place(hosts, without) == min(able, default=(False, 0, None))[2]
+    assert loads.choose(hosts, without) == min(able, default=(False, 0, None))[2]
     assert loads.ascending == sorted((load, name) for name, (_, load) in known.items())

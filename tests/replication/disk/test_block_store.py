@@ -14,13 +14,13 @@ from rocksdict import Options, Rdict
 from tests.support.replication.block_states import snapshot
 
 from cotswold.errors import BusyError, FormatError, MachineError, StoreError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
 KEYS = st.builds(BlockKey, NAMES | st.sampled_from("ab"), st.integers(0, 2) | st.just(2**32 - 1))
 CONTENTS = st.binary(max_size=50) | st.integers(0, 255).map(lambda byte: bytes([byte]) * 5000)
 SNAPSHOTS = st.builds(
-    Snapshot,
+    BucketSnapshot,
     NAMES | st.sampled_from(["a", "ab", "b"]),
     st.integers(0, 2**64 - 1),
     st.binary(max_size=20),
@@ -33,7 +33,7 @@ ACTIONS = st.lists(st.lists(SNAPSHOTS, max_size=3) | NAMES | st.none(), max_size
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS)
 def test_a_store_is_a_dictionary_of_buckets_that_outlives_its_process(
-    tmp_path_factory: pytest.TempPathFactory, actions: list[list[Snapshot] | str | None]
+    tmp_path_factory: pytest.TempPathFactory, actions: list[list[BucketSnapshot] | str | None]
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
     # files so small that they are emptied all the time
@@ -62,7 +62,7 @@ def test_a_store_is_a_dictionary_of_buckets_that_outlives_its_process(
 def test_an_empty_block_that_was_alone_in_its_file_is_read_again(tmp_path: Path) -> None:
     key = BlockKey("weights", 0)
     with BlockStore(tmp_path, segment_bytes=1) as store:
-        store.write(Snapshot("bucket 1", 1, b"head", {key: b""}))
+        store.write(BucketSnapshot("bucket 1", 1, b"head", {key: b""}))
     with BlockStore(tmp_path, segment_bytes=1) as store:
         store.write()
     with BlockStore(tmp_path, segment_bytes=1) as store:
@@ -78,15 +78,15 @@ def test_a_block_may_be_any_buffer(tmp_path: Path) -> None:
     numbers = np.linspace(0, 1, 5000, dtype=np.float32)
     key = BlockKey("weights", 0)
     with BlockStore(tmp_path) as store:
-        store.write(Snapshot("bucket 1", 1, b"", {key: numbers.data}))
+        store.write(BucketSnapshot("bucket 1", 1, b"", {key: numbers.data}))
         assert np.array_equal(np.frombuffer(store.read("bucket 1").blocks[key], np.float32), numbers)
 
 
 def test_a_head_says_with_which_index_each_block_was_written(tmp_path: Path) -> None:
     a, b = BlockKey("a", 0), BlockKey("b", 0)
     with BlockStore(tmp_path) as store:
-        store.write(Snapshot("bucket 1", 1, b"first", {a: b"1", b: b"1"}))
-        store.write(Snapshot("bucket 1", 2, b"second", {b: b"2"}))
+        store.write(BucketSnapshot("bucket 1", 1, b"first", {a: b"1", b: b"1"}))
+        store.write(BucketSnapshot("bucket 1", 2, b"second", {b: b"2"}))
         (head,) = store.heads().values()
     assert (head.index, head.head) == (2, b"second")
     assert {key: block.index for key, block in head.blocks.items()} == {a: 1, b: 2}
@@ -96,7 +96,7 @@ def test_a_head_says_with_which_index_each_block_was_written(tmp_path: Path) -> 
 def test_a_name_that_cannot_be_a_key_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
     with BlockStore(tmp_path) as store:
         with pytest.raises(ValueError, match="a name has"):
-            store.write(Snapshot("good", 1, b"", {}), Snapshot(name, 1, b"", {}))
+            store.write(BucketSnapshot("good", 1, b"", {}), BucketSnapshot(name, 1, b"", {}))
         assert store.heads() == {}
 
 
@@ -112,7 +112,7 @@ def test_a_store_that_is_closed_says_so(tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="is closed"):
         store.read("bucket 1")
     with pytest.raises(MachineError, match="is closed"):
-        store.write(Snapshot("bucket 1", 1, b"", {}))
+        store.write(BucketSnapshot("bucket 1", 1, b"", {}))
 
 
 def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.replication.disk.test_renewed_index import spoil, tables
+from tests.replication.disk.test_rebuilt_index import spoil, tables
 
 from cotswold.errors import DiskFullError, FormatError, MachineError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, DamagedError, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot, DamagedError
 from cotswold.replication.disk.bucket_format import read_saved, snapshot_of, write_saved
 from cotswold.replication.disk.index import Database
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime.disk import Disk, open_disk
-from cotswold.wire import Change
+from cotswold.wire import BucketChange
 
 BYTES, VECTORS = 8192, ("weights", "squares")
 
 
 def saved(number: int) -> SavedBucket:
-    change = Change((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
+    change = BucketChange((0, 3), (number, 7), (), (), (), (), (), 0, 0, None, None, 0)
     numbers = {(name, shard): contents(number, name, shard) for name in VECTORS for shard in (0, 3)}
     return SavedBucket(f"run/{number}", 0, number + 1, 10 * number, change, VECTORS, numbers)
 
@@ -54,7 +54,7 @@ def test_a_server_goes_on_with_such_a_folder_as_its_disk(tmp_path: Path) -> None
     with Disk(tmp_path / "saved", 1.0, lambda _: None, lambda _: None, lambda _: None) as disk:
         disk.read("run/1", found.append)
         while not found:
-            disk.take()
+            disk.run_callbacks()
     assert found == [saved(1)]
 
 
@@ -74,7 +74,7 @@ def test_a_server_says_that_its_index_is_damaged_and_has_its_disk_written_to(tmp
         deadline = time.monotonic() + 30
         while not written:
             assert time.monotonic() < deadline, said
-            disk.take()
+            disk.run_callbacks()
     (sentence,) = said
     assert "was rebuilt with the heads of 0 buckets" in sentence
     assert list(read_saved(folder)) == [saved(1)]
@@ -92,7 +92,7 @@ def test_what_a_damaged_index_has_is_offered_though_there_is_no_room_to_mend_it(
     def full(self: Database, puts: object) -> None:
         raise DiskFullError("no room left")
 
-    monkeypatch.setattr(Database, "begin_anew", full)
+    monkeypatch.setattr(Database, "start_over", full)
     with open_disk(folder, 0.1, lambda _: None, lambda _: None, said.append) as disk:
         assert disk.buckets == ("run/1", "run/2") and disk._first == 2
     assert "damaged" in said[0]
@@ -144,6 +144,6 @@ def test_a_folder_without_saved_buckets_is_named(tmp_path: Path) -> None:
 def test_a_head_that_is_no_buckets_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "saved"
     with BlockStore(folder) as store:
-        store.write(Snapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
+        store.write(BucketSnapshot("run/1", 1, b"head", {BlockKey("weights", 0): b"x"}))
     with pytest.raises(DamagedError, match=r"head of run/1 \(its head is not that of a bucket"):
         list(read_saved(folder))

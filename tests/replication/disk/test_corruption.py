@@ -11,10 +11,10 @@ import pytest
 from tests.support.replication.block_states import BLOCKS, BUCKETS, changes_at, snapshot, state_at
 
 from cotswold.errors import StoreError, UserError
-from cotswold.replication.disk import BlockKey, BlockStore, Damage, DamagedError, Head, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot, Damage, DamagedError, Head
 from cotswold.replication.disk.index import Database
 from cotswold.replication.disk.manifest import check_manifest
-from cotswold.replication.disk.records import Block, RecordError, head_key, head_record
+from cotswold.replication.disk.records import RecordError, StoredBlock, head_key, head_record
 
 INDEX = 3
 
@@ -125,7 +125,7 @@ def head_in(folder: Path, bucket: str) -> Head:
         return store.heads()[bucket]
 
 
-def refer(folder: Path, bucket: str, key: BlockKey, block: Block) -> None:
+def refer(folder: Path, bucket: str, key: BlockKey, block: StoredBlock) -> None:
     """Make the index refer to a wrong location of a block."""
     head = head_in(folder, bucket)
     wrong = replace(head, blocks={**head.blocks, key: block})
@@ -150,7 +150,7 @@ def test_an_older_block_in_its_place_is_named(sound: Path, tmp_path: Path) -> No
     (place,) = folder.glob("contents/*")
     older = changes_at(bucket, INDEX - 1)[key]
     block = head_in(folder, bucket).blocks[key]
-    refer(folder, bucket, key, replace(block, at=place.read_bytes().index(older)))
+    refer(folder, bucket, key, replace(block, offset=place.read_bytes().index(older)))
     assert damage_of(folder) == {(bucket, key)}
 
 
@@ -160,9 +160,9 @@ def test_a_torn_block_is_named(sound: Path, tmp_path: Path, length: int) -> None
     shutil.copytree(sound, folder)
     (place,) = folder.glob("contents/*")
     block = head_in(folder, bucket).blocks[key]
-    end = block.at + length
+    end = block.offset + length
     content = place.read_bytes()
-    place.write_bytes(content[:end] + bytes(block.stored - length) + content[block.at + block.stored :])
+    place.write_bytes(content[:end] + bytes(block.stored - length) + content[block.offset + block.stored :])
     assert damage_of(folder) == {(bucket, key)}
 
 
@@ -185,14 +185,14 @@ def test_damage_is_healed_by_writing_again(sound: Path, tmp_path: Path) -> None:
     folder, bucket, key = tmp_path / "store", "bucket 1", BlockKey("weights", 0)
     shutil.copytree(sound, folder)
     (place,) = folder.glob("contents/*")
-    flip(place, head_in(folder, bucket).blocks[key].at)
+    flip(place, head_in(folder, bucket).blocks[key].offset)
     stored(folder, {head_key("bucket 2"): b""})
     assert damage_of(folder) == {(bucket, key), ("bucket 2", None)}
     with BlockStore(folder) as store:
         head = f"head {bucket} {INDEX}".encode()
-        store.write(Snapshot(bucket, INDEX, head, {key: state_at(bucket, INDEX)[key]}))
+        store.write(BucketSnapshot(bucket, INDEX, head, {key: state_at(bucket, INDEX)[key]}))
         whole = state_at("bucket 2", INDEX)
-        store.write(Snapshot("bucket 2", INDEX, f"head bucket 2 {INDEX}".encode(), whole))
+        store.write(BucketSnapshot("bucket 2", INDEX, f"head bucket 2 {INDEX}".encode(), whole))
     assert damage_of(folder) == set()
 
 

@@ -12,9 +12,9 @@ from cotswold.errors import DiskFullError
 from cotswold.replication.disk import (
     BlockKey,
     BlockStore,
+    BucketSnapshot,
     Flusher,
     Policy,
-    Snapshot,
     WriteCompleted,
     WriteFailed,
 )
@@ -34,7 +34,7 @@ class Fake:
         self.may_write, self.began = threading.Event(), threading.Event()
         self.may_write.set()
 
-    def write(self, *snapshots: Snapshot) -> None:
+    def write(self, *snapshots: BucketSnapshot) -> None:
         self.began.set()
         assert self.may_write.wait(WITHIN)
         if self.failures:
@@ -46,8 +46,8 @@ class Fake:
         self.written.pop(bucket, None)
 
 
-def of(index: int, bucket: str = "bucket 1", size: int = 10) -> Snapshot:
-    return Snapshot(bucket, index, b"", {KEY: bytes(size)})
+def of(index: int, bucket: str = "bucket 1", size: int = 10) -> BucketSnapshot:
+    return BucketSnapshot(bucket, index, b"", {KEY: bytes(size)})
 
 
 def written(said: Said, *indices: tuple[str, int]) -> None:
@@ -74,7 +74,7 @@ def test_it_is_told_how_long_a_write_takes_and_took() -> None:
 def test_what_is_offered_together_is_one_write() -> None:
     said, store = Said(), Fake()
     flusher = Flusher(store, said.put, AT_ONCE)
-    with flusher.together():
+    with flusher.batch():
         flusher.offer(of(1))
         assert not store.began.wait(0.05), "nothing is taken meanwhile"
         flusher.offer(of(2, "bucket 2"))
@@ -152,7 +152,7 @@ def test_a_bucket_that_is_dropped_while_it_is_written_is_gone_and_may_come_back(
 
 def test_a_mistake_in_a_store_is_raised_at_whoever_offers() -> None:
     class Broken(Fake):
-        def write(self, *snapshots: Snapshot) -> None:
+        def write(self, *snapshots: BucketSnapshot) -> None:
             raise ZeroDivisionError
 
     flusher = Flusher(Broken(), lambda told: None, AT_ONCE)

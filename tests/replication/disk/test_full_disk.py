@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.errors import DiskFullError
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 from cotswold.replication.disk.index import Database
 
 MIB = 1 << 20
@@ -47,11 +47,11 @@ def test_after_a_write_that_found_no_room_the_store_goes_on(
     disk: Path, leave: int, is_room_looked_for: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_room_looked_for:  # somebody else takes it meanwhile
-        monkeypatch.setattr(Database, "check_room", lambda self, wanted: None)
+        monkeypatch.setattr(Database, "check_space", lambda self, wanted: None)
     first, second = (
-        Snapshot("bucket 1", at, b"", {KEY: random.Random(at).randbytes(4 * MIB)}) for at in (1, 2)
+        BucketSnapshot("bucket 1", at, b"", {KEY: random.Random(at).randbytes(4 * MIB)}) for at in (1, 2)
     )
-    other = Snapshot("bucket 2", 1, b"other", {})
+    other = BucketSnapshot("bucket 2", 1, b"other", {})
     with BlockStore(disk / "store") as store:
         store.write(first, other)
         filler = fill(disk, leave)
@@ -72,7 +72,7 @@ def test_after_a_write_that_found_no_room_the_store_goes_on(
 
 def test_a_store_on_a_full_disk_can_be_read(disk: Path) -> None:
     with BlockStore(disk / "store") as store:
-        store.write(Snapshot("bucket 1", 1, b"head", {KEY: b"x" * MIB}))
+        store.write(BucketSnapshot("bucket 1", 1, b"head", {KEY: b"x" * MIB}))
     fill(disk, 0)
     with BlockStore(disk / "store") as store:
         assert store.read("bucket 1").blocks[KEY] == b"x" * MIB

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cotswold.errors import MachineError
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 from cotswold.replication.disk import segments as module
 from cotswold.replication.disk.compression import compress, decompress
 from cotswold.replication.disk.records import RecordError
@@ -71,13 +71,13 @@ def test_a_store_whose_disk_failed_goes_on_when_it_works_again(
 ) -> None:
     key = BlockKey("weights", 0)
     with BlockStore(tmp_path) as store:
-        store.write(Snapshot("bucket 1", 1, b"", {key: noise(1)}))
+        store.write(BucketSnapshot("bucket 1", 1, b"", {key: noise(1)}))
         with monkeypatch.context() as patched:
             patched.setattr(os, "pwritev", lambda *_: Path("/nowhere/at/all").stat())
             with pytest.raises(MachineError, match="cannot be written: No such file"):
-                store.write(Snapshot("bucket 1", 2, b"", {key: noise(2)}))
+                store.write(BucketSnapshot("bucket 1", 2, b"", {key: noise(2)}))
         assert store.read("bucket 1").blocks[key] == noise(1)
-        store.write(Snapshot("bucket 1", 3, b"", {key: noise(3)}))
+        store.write(BucketSnapshot("bucket 1", 3, b"", {key: noise(3)}))
     with BlockStore(tmp_path) as store:
         assert store.read("bucket 1").blocks[key] == noise(3)
 
@@ -86,7 +86,7 @@ def test_files_that_nobody_needs_are_written_over(tmp_path: Path) -> None:
     with BlockStore(tmp_path, segment_bytes=64 * KIB) as store:
         for index in range(1, 41):
             blocks = {BlockKey("weights", shard): noise((index, shard)) for shard in range(4)}
-            store.write(Snapshot("bucket 1", index, b"", blocks))
+            store.write(BucketSnapshot("bucket 1", index, b"", blocks))
             files = [each.stat().st_size for each in (tmp_path / "contents").iterdir()]
             assert len(files) <= 4 and sum(files) <= 4 * 64 * KIB, "two in use, two to be written over"
     with BlockStore(tmp_path) as store:
@@ -102,7 +102,8 @@ def test_blocks_that_stay_as_they_are_move_out_of_files_that_are_emptied(tmp_pat
         for number, (key, contents) in enumerate(kept.items()):
             hot = {BlockKey("hot", shard): noise((number, shard)) for shard in range(8)}
             store.write(
-                Snapshot("kept", number + 1, b"", {key: contents}), Snapshot("hot", number + 1, b"", hot)
+                BucketSnapshot("kept", number + 1, b"", {key: contents}),
+                BucketSnapshot("hot", number + 1, b"", hot),
             )
         total = sum(each.stat().st_size for each in (tmp_path / "contents").iterdir())
         needed = (len(kept) + 8) * 16 * KIB

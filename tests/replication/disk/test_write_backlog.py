@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotswold.replication.disk import Backlog, BlockKey, Policy, Snapshot
+from cotswold.replication.disk import Backlog, BlockKey, BucketSnapshot, Policy
 
 POLICY = Policy(bytes_max=1000, group_bytes=300, retry_seconds=0.5)
 A, B = BlockKey("a", 0), BlockKey("b", 0)
@@ -14,36 +14,36 @@ A, B = BlockKey("a", 0), BlockKey("b", 0)
 
 def of(
     index: int, *, bucket: str = "bucket 1", size: int = 10, keys: tuple[BlockKey, ...] = (A,)
-) -> Snapshot:
-    return Snapshot(bucket, index, b"", {key: bytes([index % 256]) * size for key in keys})
+) -> BucketSnapshot:
+    return BucketSnapshot(bucket, index, b"", {key: bytes([index % 256]) * size for key in keys})
 
 
 def test_a_newer_snapshot_folds_into_the_one_that_waits() -> None:
     backlog = Backlog(POLICY)
     assert backlog.offer(of(1, keys=(A, B)), 0.0) and backlog.offer(of(2), 0.5)
-    (group,) = backlog.take(1.0)
+    (group,) = backlog.take_batch(1.0)
     assert (group.index, group.blocks) == (2, {A: b"\2" * 10, B: b"\1" * 10})
 
 
 def test_what_waits_is_due_at_once_the_oldest_first_and_no_more_than_a_group() -> None:
     backlog = Backlog(POLICY)
-    assert backlog.due_at() is None and not backlog.take(5.0)
+    assert backlog.due_at() is None and not backlog.take_batch(5.0)
     backlog.offer(of(1, bucket="bucket 2", size=300), 5.5)
     backlog.offer(of(1), 5.0)
-    assert backlog.take(5.5) == (of(1),)
-    assert backlog.due_at() is None and not backlog.take(5.6), "one is being written"
+    assert backlog.take_batch(5.5) == (of(1),)
+    assert backlog.due_at() is None and not backlog.take_batch(5.6), "one is being written"
     backlog.written()
-    assert backlog.take(5.6) == (of(1, bucket="bucket 2", size=300),)
+    assert backlog.take_batch(5.6) == (of(1, bucket="bucket 2", size=300),)
 
 
 def test_what_failed_is_tried_again_later_each_time_under_what_is_newer() -> None:
     backlog = Backlog(POLICY)
     backlog.offer(of(1, keys=(A, B)), 0.0)
-    assert backlog.take(1.0)
+    assert backlog.take_batch(1.0)
     backlog.offer(of(2), 1.2)
     backlog.failed(2.0)
     assert backlog.due_at() == 2.5
-    (group,) = backlog.take(2.5)
+    (group,) = backlog.take_batch(2.5)
     assert (group.index, group.blocks) == (2, {A: b"\2" * 10, B: b"\1" * 10})
     backlog.failed(3.0)
     assert backlog.due_at() == 4.0 and backlog.window_seconds(4.0) == 4.0
@@ -61,7 +61,7 @@ def test_the_wait_after_failures_is_bounded(failures: int) -> None:
     backlog.offer(of(1), 0.0)
     now = 10.0
     for _ in range(failures):
-        assert backlog.take(now)
+        assert backlog.take_batch(now)
         backlog.failed(now)
         due = backlog.due_at()
         assert due is not None and 0.5 <= due - now <= 5.0
@@ -79,7 +79,7 @@ class Backlogs(RuleBasedStateMachine):
         self.disk: dict[str, dict[BlockKey, bytes]] = {}
         self.disk_indices: dict[str, int] = {}
         self.unsaved: dict[str, list[tuple[int, float]]] = {}
-        self.group: tuple[Snapshot, ...] = ()
+        self.group: tuple[BucketSnapshot, ...] = ()
 
     @rule(seconds=st.floats(0, 3))
     def time_passes(self, seconds: float) -> None:
@@ -110,7 +110,7 @@ class Backlogs(RuleBasedStateMachine):
     @precondition(lambda self: not self.group)
     @rule()
     def taken(self) -> None:
-        self.group = self.backlog.take(self.now)
+        self.group = self.backlog.take_batch(self.now)
         assert sum(each.bytes for each in self.group) <= POLICY.group_bytes or len(self.group) == 1
 
     @precondition(lambda self: self.group)
@@ -146,7 +146,7 @@ class Backlogs(RuleBasedStateMachine):
             self.failed()
         for _ in range(100):
             self.now += 10
-            self.group = self.backlog.take(self.now)
+            self.group = self.backlog.take_batch(self.now)
             if self.group:
                 self.written()
         assert self.backlog.is_empty

@@ -85,7 +85,7 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
         for at in range(0, 600, 60):
             state.transact([], [(f"{key:03}", value) for key in range(at, at + 60)])
 
-    ask, count, changed = Gateway.ask, 0, [False]
+    ask, count, changed = Gateway.request, 0, [False]
 
     def changing(self: Gateway, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         nonlocal count
@@ -101,7 +101,7 @@ def test_pages_are_of_one_moment_though_keys_change_between_them(
 
     with EtcdStore(Etcd(one.endpoints, prefix=prefix)) as state:
         put(state, "old")
-        monkeypatch.setattr(Gateway, "ask", changing)
+        monkeypatch.setattr(Gateway, "request", changing)
         found = state.read("")
     assert len(found) == 600 and changed[0]
     assert set(found.values()) == {"new" if is_forgotten else "old"}

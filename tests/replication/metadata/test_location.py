@@ -18,7 +18,7 @@ from cotswold.replication.replica.lease import DRIFT
 def test_a_leader_asks_another_member_while_it_still_leads(two: tuple[Member, Member]) -> None:
     two[0].reply = trickle  # it is there, and does not answer
     control, place = ControllerSettings(), MetadataLocation(etcd=[each.endpoint for each in two])
-    with closing(place.opened()) as state:
+    with closing(place.open()) as state:
         began = time.monotonic()
         try:
             state.transact([], [("leader-beat", "1")])

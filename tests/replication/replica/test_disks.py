@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.replication.replica_group import BUCKET, House, contents, push, said
+from tests.support.replication.replica_group import BUCKET, ReplicaGroup, contents, push, said
 
-from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.replication.controller.disk_recovery import DiskRecovery
 from cotswold.replication.replica.follower_progress import NO_INDEX
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, next_server_name, restored_on
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -115,15 +115,15 @@ def reborn(before: OnDisk, term: int = 2) -> OnDisk:
     after.disk = before.disk
     (asked,) = [after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)]
     assert asked == [], "first it is read"
-    assert after.keeper.take_recalls() == [BUCKET]
-    after.keeper.recalled(BUCKET, after.disk.get(BUCKET))
+    assert after.keeper.take_reads() == [BUCKET]
+    after.keeper.on_read(BUCKET, after.disk.get(BUCKET))
     (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), after.now)
     assert isinstance(found.message, DiskStateReply) and found.message.server == after.name
     after.assign(Group(BUCKET, term, after.name, incarnation=term))
     return after
 
 
-def test_what_was_saved_begins_another_life_without_what_came_after() -> None:
+def test_a_saved_state_begins_a_new_incarnation_without_later_changes() -> None:
     server = OnDisk("server-0")
     server.begin()
     server.push(1)
@@ -132,7 +132,7 @@ def test_what_was_saved_begins_another_life_without_what_came_after() -> None:
     after = reborn(server)
     assert after.weights == [[1.0, 1.0]] * 2, "the second is lost"
     answer = after.order(2)
-    assert (answer.life, answer.restored) == (2, 1)
+    assert (answer.incarnation, answer.restored) == (2, 1)
     assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),)}
 
 
@@ -151,7 +151,7 @@ def test_numbers_that_did_not_change_are_saved_once_and_are_there_all_the_same()
     assert not list(server.keeper.saves())
 
 
-def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
+def test_in_a_new_incarnation_old_sessions_push_no_more_and_new_ones_do() -> None:
     server = OnDisk("server-0")
     server.begin()
     server.push(1)
@@ -164,24 +164,24 @@ def test_in_another_life_old_sessions_push_no_more_and_new_ones_do() -> None:
     assert {session: applied for session, applied, _ in answer.samples} == {1: ((0, 1),), 2: ()}
     (applied,) = after.push(1, session=2)
     assert isinstance(applied.message, Applied) and after.weights == [[2.0, 2.0]] * 2
-    assert after.order(4, ((2, "two"),)).past == ((1, ((0, 1),)),), "until it is settled"
-    assert after.order(5, ((2, "two"),), settled=1).past == ()
+    assert after.order(4, ((2, "two"),)).earlier_sessions == ((1, ((0, 1),)),), "until it is settled"
+    assert after.order(5, ((2, "two"),), settled=1).earlier_sessions == ()
 
 
-def test_another_life_leaves_nothing_out_of_its_answers_until_the_coordinator_knows_of_it() -> None:
+def test_a_new_incarnation_omits_nothing_from_its_answers_until_the_coordinator_knows_it() -> None:
     server = OnDisk("server-0")
     server.begin()
     server.push(1)
     server.save()
-    known = CoordinatorState(2, SESSIONS, ((1, 1.0),), 0, 0, known=((0, 1),))
+    known = CoordinatorState(2, SESSIONS, ((1, 1.0),), 0, 0, recorded=((0, 1),))
     assert server.answer(known).samples == ((1, (), ()),), "its coordinator knows of this place"
     after = reborn(server)
     assert after.answer(known).samples == ((1, ((0, 1),), ()),)
-    heard = replace(known, number=3, lives=((BUCKET, after.keeper.copies[BUCKET].group.incarnation),))
+    heard = replace(known, number=3, incarnations=((BUCKET, after.keeper.copies[BUCKET].group.incarnation),))
     assert after.answer(heard).samples == ((1, (), ()),)
 
 
-def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_the_shard() -> None:
+def test_versions_are_greater_in_a_new_incarnation_and_a_client_with_an_older_one_gets_the_shard() -> None:
     server = OnDisk("server-0")
     server.begin()
     server.save()
@@ -193,7 +193,7 @@ def test_versions_are_greater_in_another_life_and_who_knows_an_older_one_gets_th
     assert min(pulled.message.versions) > 3 and updates_between(pulled.message.versions[0], 0) == 0
 
 
-def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
+def test_messages_from_before_an_incarnation_are_ignored_in_it() -> None:
     server = OnDisk("server-0")
     server.begin()
     server.save()
@@ -205,14 +205,14 @@ def test_what_was_said_before_a_life_began_is_not_heard_in_it() -> None:
 def test_an_order_is_saved_once_every_member_has_it_on_its_disk_in_this_term() -> None:
     server = OnDisk("server-0")
     server.begin()
-    assert server.order(2).saved == 0, "nothing is on a disk"
+    assert server.order(2).durable_state == 0, "nothing is on a disk"
     server.save()
-    assert server.order(3).saved == 2
+    assert server.order(3).durable_state == 2
     server.assign(Group(BUCKET, 2, server.name))
     server.order(4)
-    assert server.order(5).saved == 2, "in another term it is to be saved anew"
+    assert server.order(5).durable_state == 2, "in another term it is to be saved anew"
     server.save()
-    assert server.order(6).saved == 5
+    assert server.order(6).durable_state == 5
 
 
 def test_a_disk_that_is_damaged_is_given_everything_again() -> None:
@@ -233,7 +233,7 @@ def test_of_a_disk_that_has_nothing_or_another_bucket_nothing_is_found() -> None
     for has in (None, SavedBucket(**{**vars(server.disk[BUCKET]), "change": _of_shards(server, (7,))})):
         after = OnDisk("server-0.1")
         after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
-        after.keeper.recalled(BUCKET, has)
+        after.keeper.on_read(BUCKET, has)
         (found,) = after.keeper.receive("controller", DiskStateRequest(1, BUCKET), 0.0)
         assert isinstance(found.message, DiskStateReply) and found.message.index == NO_INDEX
 
@@ -257,7 +257,7 @@ def revival(*members: str) -> DiskRecovery:
 PATIENCE = (3.0, 30.0)
 
 
-def test_whoever_has_lost_the_least_begins_another_life() -> None:
+def test_the_server_that_lost_the_least_begins_the_new_incarnation() -> None:
     asked = revival("a", "b", "c")
     living = ["a.1", "b.1", "c.1", "d"]
     assert [each.to for each in asked.disk_requests(living, 1, 0.0, 0.25)] == living
@@ -296,7 +296,7 @@ def decision(asked: DiskRecovery, living: Sequence[str], now: float) -> str:
 def test_a_state_made_from_disks_waits_for_all_of_them_though_the_best_is_there() -> None:
     asked = made_from_disks("a", "b")
     asked.record_reply(found("a.1", index=5), 0.0)
-    assert decision(asked, ["a.1"], 10.0) == "" and asked.missing == ["b"]
+    assert decision(asked, ["a.1"], 10.0) == "" and asked.silent_members == ["b"]
     asked.record_reply(found("b.1", index=7), 10.0)
     assert decision(asked, ["a.1", "b.1"], 10.1) == "b.1", "it came 10 s late, and has more"
 
@@ -305,9 +305,9 @@ def test_a_state_made_from_disks_waits_for_those_that_the_best_of_them_names() -
     """The disk of one host may have a bucket that has since moved to two others."""
     asked = made_from_disks("a")
     asked.record_reply(replace(found("a.1", term=3), members=("a", "b")), 0.0)
-    assert decision(asked, ["a.1"], 1.0) == "" and asked.missing == ["b"]
+    assert decision(asked, ["a.1"], 1.0) == "" and asked.silent_members == ["b"]
     asked.record_reply(replace(found("b.1", term=5), members=("b.1", "c")), 2.0)
-    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.missing == ["c"]
+    assert decision(asked, ["a.1", "b.1"], 3.0) == "" and asked.silent_members == ["c"]
     asked.record_reply(replace(found("c.2", term=7), members=("c.2",)), 9.0)
     assert decision(asked, ["a.1", "b.1", "c.2"], 9.1) == "c.2"
 
@@ -329,7 +329,7 @@ def test_where_no_disk_of_a_member_has_anything_those_that_are_not_there_yet_are
     assert decided is not None and decided.primary == "b.1"
 
 
-def test_a_later_life_has_more_than_any_term_of_one_before() -> None:
+def test_a_later_incarnation_is_more_recent_than_any_term_of_an_earlier_one() -> None:
     asked = revival("a", "b")
     asked.record_reply(found("a.1", life=2, term=2, index=1), 0.0)
     asked.record_reply(found("b.1", life=0, term=3, index=50), 0.0)
@@ -379,34 +379,34 @@ def test_a_disk_is_named_after_its_first_server(name: str, disk: str, after: str
 
 def test_what_counted_and_is_lost_is_handed_out_again_and_counted_once() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.said(1, [(((0, 6),), ()), (((0, 6),), ())])
+    samples.assign(1, 6)
+    samples.record_report(1, [(((0, 6),), ()), (((0, 6),), ())])
     assert samples.total.counted == 6 and samples.settled == ((0, 6),)
-    assert samples.revoked({1: ((0, 4),)}) == ((4, 6),)
+    assert samples.revoke({1: ((0, 4),)}) == ((4, 6),)
     total = samples.total
     assert (total.counted, total.lost, samples.free, samples.settled) == (4, 2, 6, ((0, 4),))
-    assert samples.revoked({1: ((0, 4),)}) == ()
-    assert samples.hand_out(2, 2) == (4, 6)
+    assert samples.revoke({1: ((0, 4),)}) == ()
+    assert samples.assign(2, 2) == (4, 6)
 
 
 def test_what_disks_have_is_lost_no_more() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.said(1, [(((0, 6),), ())])
+    samples.assign(1, 6)
+    samples.record_report(1, [(((0, 6),), ())])
     samples.forget(((0, 4),))
-    assert samples.revoked({}) == ((4, 6),)
+    assert samples.revoke({}) == ((4, 6),)
 
 
 def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_that_is_on() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.next_epoch()
-    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
+    assert samples.revoke({1: ((0, 3),)}) == ((3, 4),)
     assert (samples.accounts[0].left_out, samples.free) == (0, 5)
-    assert samples.hand_out(2, 4) == (3, 4), "no range is of two epochs"
-    assert samples.hand_out(2, 4) == (4, 8)
-    samples.said(2, [(((3, 8),), ())])
+    assert samples.assign(2, 4) == (3, 4), "no range is of two epochs"
+    assert samples.assign(2, 4) == (4, 8)
+    samples.record_report(2, [(((3, 8),), ())])
     assert [vars(each)["counted"] for each in samples.accounts.values()] == [4, 4]
     assert samples.accounts[0].handed_out == 5 and samples.accounts[0].lost == 1
     again = SampleLedger.restored(4, samples.state())
@@ -415,57 +415,57 @@ def test_what_is_lost_of_an_epoch_that_is_over_is_handed_out_again_in_the_one_th
 
 def test_what_is_lost_after_the_last_epoch_is_handed_out_again() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.stop()
-    assert samples.revoked({1: ((0, 3),)}) == ((3, 4),)
-    assert not samples.is_stopped and samples.hand_out(2, 9) == (3, 4)
+    assert samples.revoke({1: ((0, 3),)}) == ((3, 4),)
+    assert not samples.is_stopped and samples.assign(2, 9) == (3, 4)
     samples.stop()
-    assert samples.hand_out(2, 9) is None
+    assert samples.assign(2, 9) is None
 
 
 def test_what_a_server_lost_of_an_epoch_before_is_not_left_out_when_the_next_ends() -> None:
     samples = SampleLedger(4)
-    samples.hand_out(1, 4)
-    samples.said(1, [(((0, 4),), ())])
+    samples.assign(1, 4)
+    samples.record_report(1, [(((0, 4),), ())])
     samples.next_epoch()
-    samples.revoked({1: ()})
+    samples.revoke({1: ()})
     samples.next_epoch()
     assert [each.left_out for each in samples.accounts.values()] == [0, 4, 0]
-    assert samples.hand_out(2, 4) == (0, 4)
+    assert samples.assign(2, 4) == (0, 4)
 
 
-def test_what_a_session_had_that_ended_with_a_life_is_free_whatever_epoch_is_on() -> None:
+def test_samples_of_a_session_that_ended_with_an_incarnation_are_free_in_any_epoch() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
+    samples.assign(1, 6)
     samples.stop()
-    samples.ended(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
+    samples.end_session(1, [(((0, 4),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.lost, samples.free, samples.is_stopped) == (4, 2, 2, False)
 
 
-def test_a_session_that_ends_with_a_life_is_torn_nowhere_but_lost_where_it_was() -> None:
+def test_a_session_that_ends_with_an_incarnation_is_lost_and_not_torn() -> None:
     samples = SampleLedger(10)
-    samples.hand_out(1, 6)
-    samples.ended(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
+    samples.assign(1, 6)
+    samples.end_session(1, [(((0, 6),), ()), (((0, 4),), ())], samples.open_of(1))
     total = samples.total
     assert (total.counted, total.torn, total.lost, samples.free) == (4, 0, 2, 6)
 
 
 def test_what_is_settled_waits_for_the_slowest_disk() -> None:
-    saving = Durability(())
-    saving.answered(1, ((0, 10),), [None, None])
+    saving = LedgerDurability(())
+    saving.record_acknowledgement(1, ((0, 10),), [None, None])
     assert saving.settled == ((0, 10),) and not saving.is_pending
-    saving.answered(2, ((0, 20),), [1, 2])
-    saving.answered(3, ((0, 30),), [2, 3])
-    assert (saving.settled, saving.order, saving.is_pending) == (((0, 20),), 2, True)
-    saving.lost(((0, 25),))
-    saving.answered(4, ((0, 40),), [4, 4])
+    saving.record_acknowledgement(2, ((0, 20),), [1, 2])
+    saving.record_acknowledgement(3, ((0, 30),), [2, 3])
+    assert (saving.settled, saving.state, saving.is_pending) == (((0, 20),), 2, True)
+    saving.retain(((0, 25),))
+    saving.record_acknowledgement(4, ((0, 40),), [4, 4])
     assert (saving.settled, saving.is_pending) == (((0, 40),), False)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 1000))
-def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
+def test_a_new_incarnation_is_later_and_counts_the_same_updates(now: int, then: int, lives: int) -> None:
     assert updates_between(version_after_restarts(now, lives), version_after_restarts(then, 0)) == max(
         0, now - then
     )
@@ -474,106 +474,106 @@ def test_another_life_is_later_and_counts_the_same_updates(now: int, then: int, 
     ) and version_after_restarts(now, 0) == now
 
 
-def house_that_saves(names: str) -> House:
-    return House(names, ReplicationSettings(saves=True))
+def house_that_saves(names: str) -> ReplicaGroup:
+    return ReplicaGroup(names, ReplicationSettings(saves=True))
 
 
-def put_on_disk(house: House, name: str) -> SavedBucket:
+def put_on_disk(servers: ReplicaGroup, name: str) -> SavedBucket:
     """Save all changes of the bucket; return them."""
-    number, saved = house.of[name].save(BUCKET)
-    house.of[name].saved(number)
+    number, saved = servers.of[name].save(BUCKET)
+    servers.of[name].saved(number)
     return saved
 
 
-def asked_what_it_has(house: House, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
+def asked_what_it_has(servers: ReplicaGroup, name: str, disk: SavedBucket | None = None) -> DiskStateReply:
     """Return the reply of a server with this disk to a controller."""
-    keeper = house.of[name]
-    keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
-    for bucket in keeper.take_recalls():
-        keeper.recalled(bucket, disk)
-    (found,) = keeper.receive("controller", DiskStateRequest(1, BUCKET), house.now)
+    keeper = servers.of[name]
+    keeper.receive("controller", DiskStateRequest(1, BUCKET), servers.now)
+    for bucket in keeper.take_reads():
+        keeper.on_read(bucket, disk)
+    (found,) = keeper.receive("controller", DiskStateRequest(1, BUCKET), servers.now)
     assert isinstance(found.message, DiskStateReply)
     return found.message
 
 
 def test_a_learner_that_was_waited_for_has_everything_in_memory_when_all_members_are_gone() -> None:
-    house = house_that_saves("ac")
-    house.begin(Group(BUCKET, 1, "a"))
-    house.assign(Group(BUCKET, 2, "a", (), ("c",)))
-    house.settle()
-    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
-    house.drain("a")
-    assert said(house.carry(), Applied), "with what the learner has"
-    found = asked_what_it_has(house, "c", None)
-    assert (found.term, found.index) == (2, house.of["a"].copies[BUCKET].index)
-    house.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", incarnation=3)))
-    house.lease("c")
-    copy = house.of["c"].copies[BUCKET]
-    assert copy.role is Role.PRIMARY and house.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
+    servers = house_that_saves("ac")
+    servers.begin(Group(BUCKET, 1, "a"))
+    servers.assign(Group(BUCKET, 2, "a", (), ("c",)))
+    servers.settle()
+    servers.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    servers.drain("a")
+    assert said(servers.carry(), Applied), "with what the learner has"
+    found = asked_what_it_has(servers, "c", None)
+    assert (found.term, found.index) == (2, servers.of["a"].copies[BUCKET].index)
+    servers.tell("c", "controller", Assign(1, Group(BUCKET, 3, "c", incarnation=3)))
+    servers.lease("c")
+    copy = servers.of["c"].copies[BUCKET]
+    assert copy.role is ReplicaRole.PRIMARY and servers.weights("c") == [[1.0, 2.0], [3.0, 4.0]]
     assert dict(copy.restored).keys() == {0, 1}, "the coordinator is told with which versions it began"
-    assert house.of["c"].dirty == [BUCKET], "its disk has nothing of that"
+    assert servers.of["c"].dirty == [BUCKET], "its disk has nothing of that"
 
 
 def test_a_primary_that_was_has_more_than_nothing_when_the_next_is_gone_for_good() -> None:
-    house = house_that_saves("a")
-    house.begin(Group(BUCKET, 1, "a"))
-    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
-    house.drain("a")
-    found = asked_what_it_has(house, "a", None)
-    assert (found.incarnation, found.term, found.index) == (0, 1, house.of["a"].copies[BUCKET].index)
+    servers = house_that_saves("a")
+    servers.begin(Group(BUCKET, 1, "a"))
+    servers.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    servers.drain("a")
+    found = asked_what_it_has(servers, "a", None)
+    assert (found.incarnation, found.term, found.index) == (0, 1, servers.of["a"].copies[BUCKET].index)
 
 
 def test_a_learner_that_lacks_something_has_less_than_the_disk_of_any_member() -> None:
-    house = house_that_saves("abc")
-    house.begin(Group(BUCKET, 1, "a", ("b",)))
-    house.assign(Group(BUCKET, 2, "a", ("b",), ("c",)))
-    house.settle()
+    servers = house_that_saves("abc")
+    servers.begin(Group(BUCKET, 1, "a", ("b",)))
+    servers.assign(Group(BUCKET, 2, "a", ("b",), ("c",)))
+    servers.settle()
     for number in (1, 2, 3):
-        house.ask("a", "client", push(number, 1.0, 1.0, 1.0, 1.0))
-        house.drain("a")
-        house.carry(lost="c")
-    disk = put_on_disk(house, "a")
-    assert put_on_disk(house, "c").index < disk.index
-    house.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
-    house.waiting.clear()
-    learner = house.of["c"].copies[BUCKET]
-    assert learner.role is Role.LEARNER and learner.recency < disk.recency
-    number, saved = house.of["c"].save(BUCKET)
+        servers.ask("a", "client", push(number, 1.0, 1.0, 1.0, 1.0))
+        servers.drain("a")
+        servers.carry(lost="c")
+    disk = put_on_disk(servers, "a")
+    assert put_on_disk(servers, "c").index < disk.index
+    servers.assign(Group(BUCKET, 3, "a", (), ("c",)), "ca")
+    servers.waiting.clear()
+    learner = servers.of["c"].copies[BUCKET]
+    assert learner.role is ReplicaRole.LEARNER and learner.recency < disk.recency
+    number, saved = servers.of["c"].save(BUCKET)
     assert saved.recency < disk.recency
 
 
 def test_what_a_disk_has_is_known_through_groups_that_do_not_name_its_server() -> None:
-    house = house_that_saves("ax")
-    house.begin(Group(BUCKET, 1, "a"))
-    disk = put_on_disk(house, "a")
-    assert asked_what_it_has(house, "x", disk).index == disk.index
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", incarnation=3)))
-    assert house.of["x"].copies[BUCKET].role is Role.PRIMARY
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", incarnation=4)))
-    assert house.of["x"].copies[BUCKET].durability.found is None, "another life has begun elsewhere"
+    servers = house_that_saves("ax")
+    servers.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(servers, "a")
+    assert asked_what_it_has(servers, "x", disk).index == disk.index
+    servers.tell("x", "controller", Assign(1, Group(BUCKET, 2, "a")))  # late
+    servers.tell("x", "controller", Assign(1, Group(BUCKET, 3, "x", incarnation=3)))
+    assert servers.of["x"].copies[BUCKET].role is ReplicaRole.PRIMARY
+    servers.tell("x", "controller", Assign(1, Group(BUCKET, 4, "y", incarnation=4)))
+    assert servers.of["x"].copies[BUCKET].durability.found_state is None, "another life has begun elsewhere"
 
 
 def test_a_primary_that_has_nothing_says_that_it_cannot_lead() -> None:
-    house = house_that_saves("x")
-    house.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", incarnation=4)))
-    keeper = house.of["x"]
-    assert keeper.copies[BUCKET].role is Role.OUTSIDE and keeper.leads == ()
-    house.now += 1.0
-    (here,) = [each.message for each in keeper.tick(house.now) if isinstance(each.message, Heartbeat)]
+    servers = house_that_saves("x")
+    servers.tell("x", "controller", Assign(1, Group(BUCKET, 4, "x", incarnation=4)))
+    keeper = servers.of["x"]
+    assert keeper.copies[BUCKET].role is ReplicaRole.OUTSIDE and keeper.leads == ()
+    servers.now += 1.0
+    (here,) = [each.message for each in keeper.tick(servers.now) if isinstance(each.message, Heartbeat)]
     assert here.fenced == ((BUCKET, 5),), "so an election is held"
 
 
-def test_what_a_disk_has_that_is_read_late_begins_no_life_again() -> None:
-    house = house_that_saves("a")
-    house.begin(Group(BUCKET, 1, "a"))
-    disk = put_on_disk(house, "a")
-    keeper = house.of["a"]
-    house.assign(Group(BUCKET, 2, "a", incarnation=2))
-    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+def test_a_disk_that_is_read_late_begins_no_incarnation_again() -> None:
+    servers = house_that_saves("a")
+    servers.begin(Group(BUCKET, 1, "a"))
+    disk = put_on_disk(servers, "a")
+    keeper = servers.of["a"]
+    servers.assign(Group(BUCKET, 2, "a", incarnation=2))
+    servers.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     index = keeper.copies[BUCKET].index
-    keeper.recalled(BUCKET, disk)
-    house.assign(Group(BUCKET, 3, "a", incarnation=2))
+    keeper.on_read(BUCKET, disk)
+    servers.assign(Group(BUCKET, 3, "a", incarnation=2))
     assert keeper.copies[BUCKET].index >= index
 
 
@@ -604,14 +604,14 @@ def test_where_every_disk_was_heard_of_nobody_is_waited_for() -> None:
 
 
 def test_what_a_disk_has_refused_is_in_what_it_takes_next() -> None:
-    house = house_that_saves("a")
-    house.begin(Group(BUCKET, 1, "a"))
-    put_on_disk(house, "a")
-    keeper = house.of["a"]
-    house.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
-    house.drain("a")
+    servers = house_that_saves("a")
+    servers.begin(Group(BUCKET, 1, "a"))
+    put_on_disk(servers, "a")
+    keeper = servers.of["a"]
+    servers.ask("a", "client", push(1, 1.0, 2.0, 3.0, 4.0))
+    servers.drain("a")
     refused, _ = keeper.save(BUCKET)
-    house.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
+    servers.ask("a", COORDINATOR, CoordinatorState(2, ((1, "client"),), ((1, 1.0),), 0, 0))
     taken, second = keeper.save(BUCKET)
     keeper.unsaved(refused)
     keeper.saved(taken)

@@ -20,7 +20,7 @@ def test_buckets_that_change_all_the_time_are_given_evenly_and_in_time(buckets: 
         spreading.note(names, now)
         due = spreading.due(now)
         for each in due:
-            assert now - spreading.since(each) <= 0.6 + TICK
+            assert now - spreading.dirty_since(each) <= 0.6 + TICK
             spreading.flushed(each)
         given.append(len(due))
     assert max(given) <= buckets * TICK / 0.6 + 1, "no moment has much to do"
@@ -36,7 +36,7 @@ def test_where_more_are_given_than_are_due_others_are_so_much_later() -> None:
         if spreading.due(now):
             turns += 1
             for each in spreading.all:
-                assert now - spreading.since(each) <= 0.6 + TICK
+                assert now - spreading.dirty_since(each) <= 0.6 + TICK
                 spreading.flushed(each)
     assert turns in (10, 11)
 
@@ -69,7 +69,8 @@ def test_buckets_that_change_now_and_then_are_given_in_time() -> None:
         spreading.note([*changed], now)
         for each in spreading.due(now):
             assert (
-                spreading.since(each) <= changed.pop(each) and now - spreading.since(each) <= 1.0 + 2 * TICK
+                spreading.dirty_since(each) <= changed.pop(each)
+                and now - spreading.dirty_since(each) <= 1.0 + 2 * TICK
             )
             spreading.flushed(each)
         assert spreading.window_seconds(now) <= 1.0
@@ -85,7 +86,7 @@ def test_what_the_disk_does_not_take_keeps_its_age() -> None:
     assert spreading.window_seconds(5.0) == 0.0
     spreading.note([], 5.0)
     spreading.note(["a"], 6.0)
-    assert spreading.since("a") == 5.0
+    assert spreading.dirty_since("a") == 5.0
 
 
 def test_a_bucket_that_is_different_no_more_is_not_given() -> None:

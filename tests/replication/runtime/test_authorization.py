@@ -104,7 +104,7 @@ def test_a_server_says_its_key_on_each_connection_before_anything_else_is_heard_
         == entitled.rejection_reason(SERVER, said, 1.0)
         == ""
     )
-    entitled.lost(SERVER)
+    entitled.on_lost(SERVER)
     assert entitled.rejection_reason(SERVER, said, 1.0) == "early"
 
 

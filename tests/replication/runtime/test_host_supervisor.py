@@ -25,7 +25,7 @@ from cotswold.replication.runtime.drain_progress import DrainProgress
 from cotswold.replication.runtime.host_settings import HostSettings
 from cotswold.replication.runtime.host_supervisor import HostSupervisor
 from cotswold.transport.address import Address
-from cotswold.wire import Draining, RunDescription
+from cotswold.wire import DrainStatus, RunDescription
 
 Events = list[tuple[str, str, str]]
 
@@ -61,7 +61,7 @@ def test_a_server_that_ends_while_the_disk_is_full_is_started_once_there_is_room
     settings = settings_of(tmp_path / "a", 1, servers=1)
     with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
         server = next(each for each in machines.started if each.name == "server-a-0")
-        station._lives["server-a-0"].began -= 100.0  # it has lived for long
+        station._backoffs["server-a-0"].started_at -= 100.0  # it has lived for long
         disk.is_full = True
         server.exit = -9
         os.write(server._write, b"x")
@@ -79,12 +79,12 @@ def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Pa
     with HostSupervisor(
         settings_of(tmp_path / "a", 1, servers=1), Token.new(), processes=machines
     ) as station:
-        station._served.add("server-a-0")
+        station._serving.add("server-a-0")
         server = next(each for each in machines.started if each.name == "server-a-0")
         server.exit = -9
         os.write(server._write, b"x")
         step(station, lambda: machines.started[-1].name == "server-a-0.1")
-        assert "server-a-0" not in station._served
+        assert "server-a-0" not in station._serving
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_server_that_has_ended_is_not_kept_among_those_that_serve(tmp_path: Pa
 def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_nobody_said_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: list[tuple[str, bool]], drained: DrainProgress
 ) -> None:
-    heard = [Draining("server-a-0", 2, *each) for each in answers] + [Draining("server-a-0", 0, "")]
+    heard = [DrainStatus("server-a-0", 2, *each) for each in answers] + [DrainStatus("server-a-0", 0, "")]
     now = [0.0]
 
     def hear(self: HostSupervisor, seconds: float) -> object:
@@ -111,7 +111,7 @@ def test_a_drain_goes_on_while_something_moves_and_tells_what_is_left_or_that_no
         HostSupervisor(settings, Token.new(), processes=Machines(here=2)) as station,
         monkeypatch.context() as patch,
     ):
-        patch.setattr(HostSupervisor, "_hear", hear)
+        patch.setattr(HostSupervisor, "_receive_event", hear)
         patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
         assert station.drain(25.0) == drained
 
@@ -126,11 +126,11 @@ def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is
         return [each.name for each in machines.started if "server" in each.name]
 
     def leader_says(station: HostSupervisor, *drained: str) -> None:
-        station._reached(RunDescription("", "", 0, drained))
+        station._on_leader_reply(RunDescription("", "", 0, drained))
         station._start_due(time.monotonic() + 60)
 
     with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
-        monkeypatch.setattr(station._post, "send", lambda name, message: finished.append(name))
+        monkeypatch.setattr(station._messenger, "send", lambda name, message: finished.append(name))
         leader_says(station, "server-a-1", "server-a-7")
         leader_says(station, "server-a-1")
         assert finished == ["server-a-1"] * 2 and len(told(events, "drained")) == 1
@@ -139,7 +139,7 @@ def test_a_server_that_an_operator_drained_is_ended_and_started_again_once_it_is
         assert started() == ["server-a-0", "server-a-1"], "one process of a disk at a time"
         leader_says(station, "server-a-1")
         server.exit = 0
-        station._ended(server.fileno())
+        station._on_descriptor_ready(server.fileno())
         leader_says(station, "server-a-1")
     with HostSupervisor(settings, Token.new(), processes=machines) as station:
         assert started()[2:] == ["server-a-0.1"], "nor after a restart of the host"
@@ -183,8 +183,8 @@ def test_processes_that_do_not_serve_yet_are_not_waited_for_at_the_end(
 def test_what_a_server_says_of_its_disk_is_told_with_the_servers_name() -> None:
     station, events = HostSupervisor.__new__(HostSupervisor), list[tuple[str, str, str]]()
     station._on_event = lambda *event: events.append(event)
-    station._happened("disk", "server-a-0", "unsaved changes are 9 s old")
-    station._happened("joined", "server-a-0", "server-a-0 has joined, on a")
+    station._forward_event("disk", "server-a-0", "unsaved changes are 9 s old")
+    station._forward_event("joined", "server-a-0", "server-a-0 has joined, on a")
     assert [sentence for _, _, sentence in events] == [
         "server-a-0: unsaved changes are 9 s old",
         "server-a-0 has joined, on a",
@@ -199,12 +199,12 @@ def test_a_host_of_a_cluster_may_have_an_ipv6_address(
         pytest.skip("this machine has no IPv6 loopback")
     settings = HostSettings(at, ("[::1]:7400",), 1, tmp_path / "a")
     machines = Machines(here=2)
-    monkeypatch.setattr(module, "is_taken", lambda host, port: False)
-    assert settings.own_controller == ("::1", 7400)
+    monkeypatch.setattr(module, "is_port_taken", lambda host, port: False)
+    assert settings.controller == ("::1", 7400)
     with HostSupervisor(settings, Token.new(), processes=machines) as station:
         assert sorted(station.processes) == sorted(each.name for each in machines.started)
         assert "server---1-0" in station.processes
-        assert Address.parsed(station._out.address).tcp_host == "::1"
+        assert Address.parsed(station._outer_endpoint.address).tcp_host == "::1"
 
 
 def test_a_controller_whose_name_leads_to_ipv6_alone_is_called_by_its_address(
@@ -230,13 +230,13 @@ def test_a_host_whose_controller_lost_its_state_ends_and_begins_no_other_cluster
         settings = settings_of(tmp_path / "a", port, servers=1)
         with HostSupervisor(settings, Token.new(), processes=machines) as station:
             (controller,) = (each for each in machines.started if "controller" in each.name)
-            station._served.add(controller.name)
+            station._serving.add(controller.name)
             controller.exit = 1
             with pytest.raises(
                 MachineError, match=r"state\.sqlite was removed or damaged .* start this host again"
             ):
-                station._ended(controller.fileno())
-            station._served.clear()
+                station._on_descriptor_ready(controller.fileno())
+            station._serving.clear()
 
 
 def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: Path) -> None:
@@ -245,9 +245,9 @@ def test_a_controller_that_ends_with_its_state_whole_is_started_again(tmp_path: 
         settings = settings_of(tmp_path / "a", port, servers=1)
         with HostSupervisor(settings, Token.new(), lambda *event: events.append(event), machines) as station:
             (controller,) = (each for each in machines.started if "controller" in each.name)
-            station._served.add(controller.name)
+            station._serving.add(controller.name)
             SqliteStore(tmp_path / "a" / "state.sqlite").close()
             controller.exit = 1
-            station._ended(controller.fileno())
+            station._on_descriptor_ready(controller.fileno())
             assert len(told(events, "exited")) == 1
-            station._served.clear()
+            station._serving.clear()

@@ -21,7 +21,7 @@ from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.runtime.controller_process import ControllerProcess, MetadataThread
 from cotswold.replication.runtime.networks import NetworkEndpoints
@@ -81,12 +81,12 @@ class Scene:
         control = ControllerSettings(
             replication_factor=2, beat_seconds=0.01, retry_seconds=0.02, lease_seconds=SECONDS
         )
-        bond = SupervisorLink(self.station.address, None)
-        role = ControllerProcess(CONTROLLER, Messenger(endpoint), state, control, endpoint, bond)
+        supervisor_link = SupervisorLink(self.station.address, None)
+        role = ControllerProcess(CONTROLLER, Messenger(endpoint), state, control, endpoint, supervisor_link)
         self.roles[CONTROLLER] = self.leader = role
 
         def leads() -> bool:
-            role._machine.election._since = float("-inf")  # nobody has led for long
+            role._machine.election._unchanged_since = float("-inf")  # nobody has led for long
             return role._machine.leads(time.monotonic())
 
         self.until(leads)
@@ -95,12 +95,12 @@ class Scene:
     @property
     def port(self) -> str:
         """Address at which servers call the controller."""
-        host, _, port = self.leader._post.endpoint.address.split(" ")[4].rpartition(":")
-        return str(Address.at_port(host.removeprefix("tcp://"), int(port)))
+        host, _, port = self.leader._messenger.endpoint.address.split(" ")[4].rpartition(":")
+        return str(Address.of_port(host.removeprefix("tcp://"), int(port)))
 
     def end(self, name: str) -> None:
         """End the process of a name."""
-        self.roles.pop(name)._post.endpoint.close(0.0)
+        self.roles.pop(name)._messenger.endpoint.close(0.0)
 
     def server(self, name: str, key: str) -> ReplicaServerProcess:
         endpoint = self.endpoint(name)
@@ -139,7 +139,7 @@ class Scene:
         self.station.receive(0.0)
         for name, role in list(self.roles.items()):
             for _ in range(50):
-                event = role._post.receive(0.0)
+                event = role._messenger.receive(0.0)
                 if isinstance(event, Lost):
                     self.lost.append(f"{event.peer} by {name}")
                 role._attend(event)
@@ -149,9 +149,9 @@ class Scene:
             if isinstance(role, ControllerProcess):
                 wish = role._machine.next_request(time.monotonic())
                 if wish is not None:
-                    role._state.submit(wish, role._answered)
-        for endpoint, post in self._posts.items():
-            while (event := post.receive(0.0)) is not None:
+                    role._state.submit(wish, role._on_result)
+        for endpoint, messenger in self._posts.items():
+            while (event := messenger.receive(0.0)) is not None:
                 if isinstance(event, Received):
                     self._heard[endpoint].append(event.message)
 
@@ -188,7 +188,7 @@ def led(scene: Scene) -> Scene:
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
         scene.server(name, key)
-    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    scene.until(lambda: len(controller._machine.servers.live) == 2)
     return scene
 
 
@@ -202,7 +202,7 @@ def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProce
     def roles() -> list[ReplicaServerProcess]:
         servers = [scene.roles[name] for name in (FIRST, SECOND)]
         found = [each for each in servers if isinstance(each, ReplicaServerProcess)]
-        wanted = (Role.PRIMARY, Role.SECONDARY)
+        wanted = (ReplicaRole.PRIMARY, ReplicaRole.SECONDARY)
         return [
             server
             for role in wanted
@@ -218,25 +218,25 @@ def trained(scene: Scene) -> tuple[str, ReplicaServerProcess, ReplicaServerProce
 def test_nobody_is_refused_who_has_its_key(led: Scene) -> None:
     bucket, primary, _ = trained(led)
     for _ in range(3):
-        primary._post.endpoint.drop(CONTROLLER)
+        primary._messenger.endpoint.drop(CONTROLLER)
         led.until(lambda: led.leader._endpoint.has(primary._name))
-        primary._machine._said = float("-inf")  # its next beat is due
-        led.until(lambda: primary._name in led.leader._entitled._speaking)
+        primary._machine._heartbeat_at = float("-inf")  # its next beat is due
+        led.until(lambda: primary._name in led.leader._authorization._speaking)
         led.until(lambda: primary._machine.copies[bucket].complete_followers)
-    assert not any(role._post.endpoint.refused["strangers"] for role in led.roles.values())
+    assert not any(role._messenger.endpoint.rejections["strangers"] for role in led.roles.values())
 
 
 def test_a_server_that_has_not_proved_its_name_keeps_its_connections(scene: Scene) -> None:
     controller = scene.controller()
     for name, key in ((FIRST, "key of a"), (SECOND, "key of b")):
-        ways = scene.server(name, key)._ways
+        ways = scene.server(name, key)._endpoints
         if name == FIRST:
             ways.updates.key = ""  # it says its key to controllers, and proves nothing when it calls
-    scene.until(lambda: len(controller._machine.servers.living) == 2)
+    scene.until(lambda: len(controller._machine.servers.live) == 2)
     trained(scene)
     assert not scene.lost
-    assert not any(each._post.endpoint.refused["strangers"] for each in scene.roles.values())
-    assert [*controller._vouched] == [SECOND]
+    assert not any(each._messenger.endpoint.rejections["strangers"] for each in scene.roles.values())
+    assert [*controller._proved_keys] == [SECOND]
 
 
 def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -> None:
@@ -245,7 +245,7 @@ def test_an_impostor_takes_no_living_servers_place_at_a_controller(led: Scene) -
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
     led.settled(impostor, CONTROLLER)
     assert f"{FIRST} by {CONTROLLER}" not in led.lost, "the server keeps its connection"
-    assert controller._post.endpoint.refused["strangers"], "the impostor is refused"
+    assert controller._messenger.endpoint.rejections["strangers"], "the impostor is refused"
 
 
 def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_without_its_key(
@@ -253,15 +253,15 @@ def test_whoever_has_the_name_of_a_silent_server_may_call_and_is_not_heard_witho
 ) -> None:
     controller = led.leader
     led.end(FIRST)
-    keys = controller._entitled._keys
+    keys = controller._authorization._keys
     led.until(lambda: keys[FIRST][0] == "key of a" and not controller._endpoint.has(FIRST))
     keys[FIRST] = keys[FIRST][0], time.monotonic() - 100.0
-    led.until(lambda: FIRST not in controller._vouched)
+    led.until(lambda: FIRST not in controller._proved_keys)
     impostor = led.call(led.endpoint(FIRST), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, here(FIRST, "a guess"))
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
     led.until(lambda: led.heard_by(impostor, StatusReply))
-    assert controller._post.endpoint.refused["strangers"] and not led.heard_by(impostor, LeaseGrant)
+    assert controller._messenger.endpoint.rejections["strangers"] and not led.heard_by(impostor, LeaseGrant)
 
 
 def test_a_controller_that_was_started_again_does_not_believe_the_first_key(led: Scene) -> None:
@@ -290,7 +290,7 @@ def test_a_controller_that_was_started_again_believes_no_end_without_the_key(led
     trained(led)
     led.end(CONTROLLER)
     again = led.controller()  # to which no server finds: it has another port
-    again._entitled._began -= 60.0
+    again._authorization._started_at -= 60.0
     impostor = led.call(led.endpoint("station-0f/a"), CONTROLLER, led.port)
     led.say(impostor, CONTROLLER, ServerExited(FIRST, "because I say so", "a guess"))
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
@@ -314,18 +314,18 @@ def test_nothing_is_heard_of_a_server_that_has_not_said_its_key_on_this_connecti
         led.say(impostor, CONTROLLER, each)
     led.say(impostor, CONTROLLER, StatusRequest(number=7))
     led.until(lambda: led.heard_by(impostor, StatusReply))
-    assert again._post.endpoint.refused["early"] == len(said)
+    assert again._messenger.endpoint.rejections["early"] == len(said)
 
 
 def spied(role: ReplicaServerProcess) -> list[tuple[str, AnyMessage]]:
     """Return a list that receives a server's messages from now on."""
-    heard, right = [], role._hear
+    heard, right = [], role._on_message
 
     def hear(sender: str, message: AnyMessage) -> None:
         heard.append((sender, message))
         right(sender, message)
 
-    role._hear = hear  # type: ignore[method-assign]  # it sees what comes
+    role._on_message = hear  # type: ignore[method-assign]  # it sees what comes
     return heard
 
 
@@ -334,13 +334,13 @@ def test_an_impostor_is_no_member_of_a_group(led: Scene, *, is_primary: bool) ->
     bucket, primary, secondary = trained(led)
     victim, other = (secondary, primary) if is_primary else (primary, secondary)
     heard = spied(victim)
-    impostor = led.call(led.endpoint(other._name), victim._name, victim._post.endpoint.address)
+    impostor = led.call(led.endpoint(other._name), victim._name, victim._messenger.endpoint.address)
     term = victim._machine.copies[bucket].group.term
     lie = Prepare(bucket, term, 1 << 20, 1 << 21, 1 << 20, None)
     led.say(impostor, victim._name, lie)
     led.settled(impostor, victim._name)
     assert (other._name, lie) not in heard
-    assert victim._post.endpoint.refused["strangers"]
+    assert victim._messenger.endpoint.rejections["strangers"]
     led.until(lambda: primary._machine.copies[bucket].complete_followers)
 
 
@@ -349,31 +349,31 @@ def test_an_impostor_with_the_address_of_a_controller_is_no_controller(led: Scen
     assert isinstance(victim, ReplicaServerProcess)
     heard = spied(victim)
     impostor = led.endpoint(CONTROLLER)
-    impostor._address = Address.parsed(controller._post.endpoint.address)
-    led.call(impostor, FIRST, victim._post.endpoint.address)
+    impostor._address = Address.parsed(controller._messenger.endpoint.address)
+    led.call(impostor, FIRST, victim._messenger.endpoint.address)
     lie = DeleteRun(1 << 40, RUN)
     led.say(impostor, FIRST, lie)
     led.settled(impostor, FIRST)
-    assert (CONTROLLER, lie) not in heard and victim._post.endpoint.refused["strangers"]
+    assert (CONTROLLER, lie) not in heard and victim._messenger.endpoint.rejections["strangers"]
     assert f"{CONTROLLER} by {FIRST}" not in led.lost
 
 
 def test_a_client_hears_nobody_whom_it_has_not_called(led: Scene) -> None:
     outward = ClusterEndpoints("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(TOKEN, "replica-1") as own:
-        post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
-        post.send(CONTROLLER, LookupRequest((), number=3))
-        way = outward.way(led.port)
+        messenger = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
+        messenger.send(CONTROLLER, LookupRequest((), number=3))
+        way = outward.endpoint_to(led.port)
         for name in (CONTROLLER, FIRST):
             impostor = led.call(led.endpoint(name), way.name, way.address)
             led.say(impostor, way.name, LookupReply((), (), 3))
             deadline = time.monotonic() + SECONDS
-            while impostor.has(way.name) or not way.refused["strangers"]:
+            while impostor.has(way.name) or not way.rejections["strangers"]:
                 assert time.monotonic() < deadline, f"{name} is heard"
-                event = post.receive(0.0)
+                event = messenger.receive(0.0)
                 led.serve()
                 assert not (isinstance(event, Received) and event.sender == FIRST)
-        post.endpoint.close(0.0)
+        messenger.endpoint.close(0.0)
 
 
 def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> None:
@@ -381,17 +381,17 @@ def test_a_process_of_a_run_takes_no_servers_place_at_another(led: Scene) -> Non
     outward = ClusterEndpoints("replica-1", RUN, EndpointSettings(), TOKEN)
     with Endpoint(Token.new(), "replica-1") as own:
         token = own._keyring
-        post = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
+        messenger = RoutedMessenger(own, {CONTROLLER: led.port}, outward)
         impostors = [Endpoint(token, name) for name in (primary._name, CONTROLLER)]
         for each in impostors:
             each.connect("replica-1", own.address)
         deadline = time.monotonic() + SECONDS
-        post.meet([(bucket, "")])
-        while own.has(primary._name) or own.refused["strangers"] < 2 or post.unknown:
+        messenger.connect([(bucket, "")])
+        while own.has(primary._name) or own.rejections["strangers"] < 2 or messenger.unknown:
             assert time.monotonic() < deadline, own.peers
-            post.send(CONTROLLERS, LookupRequest(((bucket, 0),)))
-            assert not isinstance(post.receive(0.0), Received)
+            messenger.send(CONTROLLERS, LookupRequest(((bucket, 0),)))
+            assert not isinstance(messenger.receive(0.0), Received)
             led.serve()
         for each in impostors:
             each.close(0.0)
-        post.endpoint.close(0.0)
+        messenger.endpoint.close(0.0)

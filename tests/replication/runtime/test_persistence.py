@@ -12,18 +12,18 @@ from typing import Any, cast
 import pytest
 
 from cotswold.errors import DiskFullError
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.runtime import disk as module
 from cotswold.replication.runtime import persistence as saving_module
 from cotswold.replication.runtime.disk import Disk
-from cotswold.replication.runtime.persistence import GIVEN_AFTER, GIVEN_AFTER_LEAST, Persistence
-from cotswold.wire import Change
+from cotswold.replication.runtime.persistence import MIN_WAIT_FRACTION, WAIT_FRACTION, Persistence
+from cotswold.wire import BucketChange
 
 FLUSH_SECONDS = 0.4
 BUCKETS = tuple(f"run/{number}" for number in range(5))
 KEY = ("weights", 0)
-CHANGE = Change((0,), (0,), (), (), (), (), (), 0, 0, None, None, 0)
+CHANGE = BucketChange((0,), (0,), (), (), (), (), (), 0, 0, None, None, 0)
 
 
 class Copy:
@@ -65,7 +65,7 @@ class Machine:
     def cluster(self) -> str:
         return "cluster"
 
-    def take_recalls(self) -> list[str]:
+    def take_reads(self) -> list[str]:
         return []
 
     def take_forgotten(self) -> list[str]:
@@ -84,7 +84,7 @@ class Store(BlockStore):
         self.ended = 0
         """Number of finished writes."""
 
-    def write(self, *snapshots: Snapshot) -> None:
+    def write(self, *snapshots: BucketSnapshot) -> None:
         self.groups.append(len(snapshots))
         try:
             time.sleep(self.seconds)
@@ -112,7 +112,7 @@ class Server:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not until():
             self.machine.change()
-            self.disk.take()
+            self.disk.run_callbacks()
             self.saving.tick(time.monotonic())
             time.sleep(0.005)
 
@@ -190,7 +190,7 @@ def test_small_buckets_are_written_together(server: Server) -> None:
     with server.disk:
         server.serve(2.0)
         groups = server.store.groups
-    assert len(groups) <= 2.0 / (GIVEN_AFTER_LEAST * FLUSH_SECONDS) + 2
+    assert len(groups) <= 2.0 / (MIN_WAIT_FRACTION * FLUSH_SECONDS) + 2
     assert all(each == len(BUCKETS) for each in groups)
 
 
@@ -203,18 +203,18 @@ class Taking:
         self.taken, self.said, self.window_seconds = list[str](), list[str](), 0.0
         self.slowest_seconds = slowest_seconds
 
-    def together(self) -> AbstractContextManager[object]:
+    def batch(self) -> AbstractContextManager[object]:
         return nullcontext()
 
     def write(self, number: int, saved: SavedBucket, since: float) -> bool:
         self.taken.append(saved.bucket)
         return True
 
-    def belong(self, cluster: str, now: float) -> None: ...
+    def set_cluster(self, cluster: str, now: float) -> None: ...
 
     def scrub(self, now: float) -> None: ...
 
-    def say(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         self.said.append(sentence)
 
 
@@ -235,10 +235,10 @@ def taken_in_turns(disk: Taking, seconds: float, pause: float) -> list[int]:
 def test_so_much_is_given_together_that_a_write_is_worth_it_and_no_more(
     together: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saving_module, "_TOGETHER_BYTES", together)  # each bucket has eight
+    monkeypatch.setattr(saving_module, "_BATCH_BYTES", together)  # each bucket has eight
     turns = taken_in_turns(Taking(), 20.0, 0.05)
     assert max(turns) == most
-    cycles = 20.0 / GIVEN_AFTER
+    cycles = 20.0 / WAIT_FRACTION
     assert 0.8 * cycles <= sum(turns) / len(BUCKETS) <= 1.2 * cycles, "however they are given, as often"
 
 
@@ -290,7 +290,7 @@ def test_what_is_different_is_no_dirtier_than_it_is_and_nothing_waits_at_the_end
         deadline = time.monotonic() + 5
         while server.saving.unsaved("", time.monotonic()).window_seconds:
             assert time.monotonic() < deadline
-            server.disk.take()
+            server.disk.run_callbacks()
             server.saving.tick(time.monotonic())
             time.sleep(0.01)
         assert server.saving.unsaved("", time.monotonic()).dirty_bytes == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.run.prometheus.exposition import Family, exposition
+from cotswold.run.prometheus.exposition import MetricFamily, exposition
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r"[a-zA-Z_][a-zA-Z0-9_]*"
 TEXT = r'(?:[^"\\\n]|\\\\|\\"|\\n)*'
@@ -48,7 +48,9 @@ def unescaped(text: str) -> str:
 
 @given(st.dictionaries(st.text(max_size=20), st.floats(allow_nan=False), max_size=5), st.text(max_size=40))
 def test_whatever_is_in_labels_and_help_comes_back(values: dict[str, float], about: str) -> None:
-    text = exposition([Family("a_b", "gauge", about, [({"x": key}, value) for key, value in values.items()])])
+    text = exposition(
+        [MetricFamily("a_b", "gauge", about, [({"x": key}, value) for key, value in values.items()])]
+    )
     found = parsed(text)
     if not values:
         assert found == {}
@@ -58,7 +60,7 @@ def test_whatever_is_in_labels_and_help_comes_back(values: dict[str, float], abo
 
 
 def test_what_is_no_number_has_its_word() -> None:
-    family = Family(
+    family = MetricFamily(
         "a", "gauge", "", [({"x": str(each)}, each) for each in (math.nan, math.inf, -math.inf, 3.0)]
     )
     lines = exposition([family]).splitlines()[2:]
@@ -71,4 +73,4 @@ def test_what_is_no_number_has_its_word() -> None:
 )
 def test_what_cannot_be_called_so_is_refused(name: str, kind: Any, label: str) -> None:
     with pytest.raises(ValueError, match="is not a valid name"):
-        Family(name, kind, "", [({label: ""}, 1.0)])
+        MetricFamily(name, kind, "", [({label: ""}, 1.0)])

@@ -57,7 +57,7 @@ def test_a_cycle_draws_its_fraction_and_not_a_portion_more(
     patterns: int, portion: int, fraction: float, cycle: int
 ) -> None:
     dealing = ChunkPermutation(3, patterns, portion)
-    drawn = dealing.drawn(cycle, fraction)
+    drawn = dealing.draw(cycle, fraction)
     samples = [dealing.samples(each) for each in drawn]
     assert list(drawn) == sorted(set(drawn))
     assert sum(samples) >= fraction * patterns > sum(samples) - portion
@@ -67,7 +67,7 @@ def test_all_patterns_are_drawn_equally_often() -> None:
     dealing = ChunkPermutation(1, 40, 1)
     counts = [0] * 40
     for cycle in range(2000):
-        for portion in dealing.drawn(cycle, 0.5):
+        for portion in dealing.draw(cycle, 0.5):
             counts[portion] += 1
     assert all(880 < each < 1120 for each in counts)  # 1000 ± 5 standard deviations
 
@@ -75,7 +75,7 @@ def test_all_patterns_are_drawn_equally_often() -> None:
 @pytest.mark.parametrize("fraction", [0.0, -1.0, 1.01, float("nan")])
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="fraction"):
-        ChunkPermutation(1, 10, 1).drawn(0, fraction)
+        ChunkPermutation(1, 10, 1).draw(0, fraction)
 
 
 @given(st.sets(st.integers(0, 60)))

@@ -44,8 +44,8 @@ def test_ranges_that_are_not_ascending_and_apart_are_seen(ranges: Ranges) -> Non
 def divided() -> SampleLedger:
     """Return a ledger whose session died with samples 0 to 7: one server has five, the other three."""
     ledger = SampleLedger(10)
-    assert ledger.hand_out(1, 8) == (0, 8)
-    ledger.ended(1, [(((0, 5),), ()), (((0, 3),), ())])
+    assert ledger.assign(1, 8) == (0, 8)
+    ledger.end_session(1, [(((0, 5),), ()), (((0, 3),), ())])
     return ledger
 
 
@@ -53,60 +53,60 @@ def test_what_some_servers_have_of_a_dead_session_is_handed_out_until_all_have_i
     ledger = divided()
     assert ledger.accounts[0] == SampleCounts(handed_out=8, counted=3, lost=5)
     assert (ledger.free, ledger.open, ledger.settled, ledger.divided) == (7, 0, ((0, 3),), ((3, 5),))
-    assert ledger.hand_out(2, 8) == (3, 5) and ledger.is_divided(4)
-    assert ledger.hand_out(2, 8) == (5, 10) and not ledger.is_divided(5)
-    ledger.said(2, [(((3, 10),), ()), (((3, 10),), ())])
+    assert ledger.assign(2, 8) == (3, 5) and ledger.is_divided(4)
+    assert ledger.assign(2, 8) == (5, 10) and not ledger.is_divided(5)
+    ledger.record_report(2, [(((3, 10),), ()), (((3, 10),), ())])
     assert ledger.accounts[0] == SampleCounts(handed_out=15, counted=10, lost=5)
     assert ledger.divided == () and ledger.settled == ((0, 10),)
 
 
-def test_no_hand_has_samples_that_a_server_has_and_others_that_it_lacks() -> None:
+def test_no_assignment_mixes_samples_that_a_server_has_and_lacks() -> None:
     ledger = SampleLedger(20)
-    ledger.hand_out(1, 12)
-    ledger.ended(1, [(((0, 10),), ()), (((0, 4), (8, 10)), ()), (((0, 6),), ())])
-    hands = [ledger.hand_out(2, 20) for _ in range(4)]
+    ledger.assign(1, 12)
+    ledger.end_session(1, [(((0, 10),), ()), (((0, 4), (8, 10)), ()), (((0, 6),), ())])
+    hands = [ledger.assign(2, 20) for _ in range(4)]
     assert hands == [(4, 6), (6, 8), (8, 10), (10, 20)]
-    ledger.ended(2, [((), ()), (((4, 5),), ()), ((), ())])
-    assert ledger.hand_out(3, 20) == (4, 5), "a hand that was pushed in part has another end"
+    ledger.end_session(2, [((), ()), (((4, 5),), ()), ((), ())])
+    assert ledger.assign(3, 20) == (4, 5), "a hand that was pushed in part has another end"
 
 
-def test_a_hand_ends_where_the_disk_of_a_server_does_that_lost_its_memory() -> None:
+def test_an_assignment_ends_where_the_disk_of_a_server_that_lost_its_memory_does() -> None:
     ledger = SampleLedger(20)
-    ledger.hand_out(1, 10)
-    ledger.said(1, [(((0, 10),), ()), (((0, 10),), ())])
-    assert ledger.revoked({1: ((0, 5),)}) == ((5, 10),)
-    assert ledger.revoked({1: ((0, 7),)}) == (), "the other server has lost less"
-    assert [ledger.hand_out(2, 20) for _ in range(3)] == [(5, 7), (7, 10), (10, 20)]
+    ledger.assign(1, 10)
+    ledger.record_report(1, [(((0, 10),), ()), (((0, 10),), ())])
+    assert ledger.revoke({1: ((0, 5),)}) == ((5, 10),)
+    assert ledger.revoke({1: ((0, 7),)}) == (), "the other server has lost less"
+    assert [ledger.assign(2, 20) for _ in range(3)] == [(5, 7), (7, 10), (10, 20)]
 
 
 def test_an_epoch_is_not_over_while_some_servers_lack_what_others_have() -> None:
     ledger = divided()
-    assert not ledger.is_over(0.3, "samples", [2])
-    ledger.hand_out(2, 2)
-    assert ledger.is_over(0.3, "samples", [2])
+    assert not ledger.can_end_epoch(0.3, "samples", [2])
+    ledger.assign(2, 2)
+    assert ledger.can_end_epoch(0.3, "samples", [2])
     ledger.next_epoch()
-    ledger.ended(2, [((), ()), ((), ())])
+    ledger.end_session(2, [((), ()), ((), ())])
     assert ledger.divided == ((3, 5),) and ledger.accounts[0].left_out == 5
-    assert ledger.hand_out(3, 8) == (3, 5), "also in the next epoch"
+    assert ledger.assign(3, 8) == (3, 5), "also in the next epoch"
 
 
 def test_while_it_is_paused_a_ledger_hands_out_what_is_divided_alone() -> None:
     ledger = divided()
-    assert ledger.hand_out(2, 8, only_divided=True) == (3, 5)
-    assert ledger.hand_out(2, 8, only_divided=True) is None and ledger.free == 5
+    assert ledger.assign(2, 8, only_divided=True) == (3, 5)
+    assert ledger.assign(2, 8, only_divided=True) is None and ledger.free == 5
 
 
 def test_what_is_divided_and_is_not_to_be_handed_out_again_is_torn() -> None:
     ledger = divided()
     assert ledger.tear() == ((3, 5),)
     assert ledger.accounts[0] == SampleCounts(handed_out=8, counted=3, torn=2, lost=3)
-    assert ledger.divided == () and ledger.hand_out(2, 8) == (5, 10)
+    assert ledger.divided == () and ledger.assign(2, 8) == (5, 10)
 
 
 def test_what_servers_refused_for_ever_is_not_waited_for() -> None:
     ledger = SampleLedger(10)
-    ledger.hand_out(1, 6)
-    ledger.said(1, [(((0, 2),), ((2, 6),)), ((), ((0, 4),))])
+    ledger.assign(1, 6)
+    ledger.record_report(1, [(((0, 2),), ((2, 6),)), ((), ((0, 4),))])
     assert ledger.accounts[0] == SampleCounts(handed_out=6, torn=2, refused=2)
     assert ledger.open_of(1) == ((4, 6),)
 
@@ -114,30 +114,32 @@ def test_what_servers_refused_for_ever_is_not_waited_for() -> None:
 @pytest.mark.parametrize(("of", "counted", "is_over"), [("samples", 7, False), ("samples", 8, True)])
 def test_an_epoch_is_over_once_its_fraction_is_known(of: str, counted: int, is_over: bool) -> None:
     ledger = SampleLedger(10)
-    ledger.hand_out(1, 10)
-    ledger.said(1, [(((0, counted),), ())])
-    assert ledger.is_over(0.75, of, [1, 2]) is is_over
+    ledger.assign(1, 10)
+    ledger.record_report(1, [(((0, counted),), ())])
+    assert ledger.can_end_epoch(0.75, of, [1, 2]) is is_over
 
 
 def test_an_epoch_of_replicas_is_over_once_that_fraction_has_nothing_left() -> None:
     ledger = SampleLedger(10)
     for session in (1, 2):
-        ledger.hand_out(session, 5)
-    assert not ledger.is_over(0.5, "replicas", [1, 2])
-    ledger.said(1, [(((0, 5),), ())])
-    assert ledger.is_over(0.5, "replicas", [1, 2]) and not ledger.is_over(0.75, "replicas", [1, 2])
+        ledger.assign(session, 5)
+    assert not ledger.can_end_epoch(0.5, "replicas", [1, 2])
+    ledger.record_report(1, [(((0, 5),), ())])
+    assert ledger.can_end_epoch(0.5, "replicas", [1, 2]) and not ledger.can_end_epoch(
+        0.75, "replicas", [1, 2]
+    )
 
 
 def test_what_an_epoch_leaves_open_counts_in_it_later_and_is_not_handed_out_again() -> None:
     ledger = SampleLedger(10)
-    ledger.hand_out(1, 6)
+    ledger.assign(1, 6)
     ledger.next_epoch()
     assert ledger.accounts[0].left_out == 4 and ledger.settled == ((6, 10),)
-    ledger.ended(1, [(((0, 2),), ())])
+    ledger.end_session(1, [(((0, 2),), ())])
     assert ledger.accounts[0] == SampleCounts(handed_out=6, counted=2, lost=4, left_out=8)
-    assert ledger.free == 10 and ledger.hand_out(2, 4) == (10, 14)
+    assert ledger.free == 10 and ledger.assign(2, 4) == (10, 14)
     ledger.stop()
-    ledger.ended(2, [((), ())])
+    ledger.end_session(2, [((), ())])
     assert ledger.accounts[1] == SampleCounts(handed_out=4, lost=4, left_out=10)
     assert ledger.free == 0 and ledger.total.handed_out == 10
 
@@ -147,11 +149,11 @@ def test_a_ledger_goes_on_from_its_state() -> None:
     ledger.tear()
     other = SampleLedger.restored(10, json.loads(json.dumps(ledger.state())))
     assert other.state() == ledger.state() and other.accounts == ledger.accounts
-    assert other.hand_out(2, 8) == (5, 10)
+    assert other.assign(2, 8) == (5, 10)
     ledger.next_epoch()
     ledger.stop()
     over = SampleLedger.restored(10, ledger.state())
-    assert over.is_stopped and over.is_over(1.0, "samples", [])
+    assert over.is_stopped and over.can_end_epoch(1.0, "samples", [])
     assert over.total == ledger.total
 
 

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.shards.core.sum_tree import SumTree, covered, parent
+from cotswold.shards.core.sum_tree import SumTree, leaves_of, parent
 from cotswold.wire import Node
 
 
@@ -15,7 +15,7 @@ def added(nodes: dict[Node, str]) -> str | None:
     """Return sums as words, so that every bracket shows."""
     tree = SumTree[str](lambda left, right: f"({left}+{right})")
     for node, words in nodes.items():
-        tree.put(node, words)
+        tree.insert(node, words)
     return tree.total()
 
 
@@ -28,7 +28,7 @@ def test_the_sum_depends_on_the_set_of_portions_alone(portions: set[int], seed: 
     runs = SumTree[str](lambda left, right: f"({left}+{right})")  # somebody else added some of them before
     half = shuffled[: len(shuffled) // 2]
     for node, words in half:
-        runs.put(node, words)
+        runs.insert(node, words)
     mixed = [*runs.nodes.items(), *shuffled[len(half) :]]
     random.shuffle(mixed)
     assert added(dict(mixed)) == added(leaves)
@@ -45,4 +45,4 @@ def test_nothing_adds_up_to_nothing() -> None:
 @given(st.integers(0, 6), st.integers(0, 50))
 def test_a_parent_covers_its_halves(level: int, index: int) -> None:
     halves = [Node(level, 2 * index), Node(level, 2 * index + 1)]
-    assert [*covered(halves[0]), *covered(halves[1])] == list(covered(parent(halves[0])))
+    assert [*leaves_of(halves[0]), *leaves_of(halves[1])] == list(leaves_of(parent(halves[0])))

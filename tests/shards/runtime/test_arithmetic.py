@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.shards.core.admission import ReceivedFactors, ShardPass
+from cotswold.shards.core.admission import ReceivedFactors, ShardUpdates
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 RULES: list[Rule] = [AddUpdate(), Sgd(), Momentum(0.75), Adagrad(1e-8)]
@@ -49,7 +49,7 @@ def test_rules_are_applied_as_they_are_defined(rule: Rule, dtype: str, unit_norm
         w, beside = _expected(rule, w, beside, rate, values.astype(np.float64))
     if unit_norm:
         w = (w.reshape(rows, columns) / np.linalg.norm(w.reshape(rows, columns), axis=1)[:, None]).reshape(-1)
-    NumpyArithmetic(dtype).apply(rule, [ShardPass(weights, kept, pushes, columns, unit_norm)])
+    NumpyArithmetic(dtype).apply(rule, [ShardUpdates(weights, kept, pushes, columns, unit_norm)])
     close = 2e-5 if dtype == "float32" else 1e-13
     np.testing.assert_allclose(weights, w, rtol=close, atol=close)
     for one in kept:
@@ -62,9 +62,9 @@ def test_pushes_at_once_give_the_bits_of_one_after_the_other(rule: Rule) -> None
     together, apart = _numbers(size, 0, "float32"), _numbers(size, 0, "float32")
     kept_together, kept_apart = ([np.zeros(size, np.float32) for _ in rule.state_names] for _ in range(2))
     pushes = [(0.1 * seed, _numbers(size, seed, "float32")) for seed in range(1, 8)]
-    arithmetic.apply(rule, [ShardPass(together, kept_together, pushes, 1, False)])
+    arithmetic.apply(rule, [ShardUpdates(together, kept_together, pushes, 1, False)])
     for push in pushes:
-        arithmetic.apply(rule, [ShardPass(apart, kept_apart, [push], 1, False)])
+        arithmetic.apply(rule, [ShardUpdates(apart, kept_apart, [push], 1, False)])
     assert together.tobytes() == apart.tobytes()
     assert [one.tobytes() for one in kept_together] == [one.tobytes() for one in kept_apart]
 
@@ -82,8 +82,8 @@ def test_factors_among_gradients_are_applied_in_their_place(rule: Rule, unit_nor
         pushes.append((0.1 * (1 + seed), ReceivedFactors(errors, seen, examples) if examples else product))
     found, expected = (_numbers(rows * columns, 9, "float64") for _ in range(2))
     kept, beside = ([np.zeros(rows * columns) for _ in rule.state_names] for _ in range(2))
-    arithmetic.apply(rule, [ShardPass(found, kept, pushes, columns, unit_norm)])
-    arithmetic.apply(rule, [ShardPass(expected, beside, plain, columns, unit_norm)])
+    arithmetic.apply(rule, [ShardUpdates(found, kept, pushes, columns, unit_norm)])
+    arithmetic.apply(rule, [ShardUpdates(expected, beside, plain, columns, unit_norm)])
     np.testing.assert_allclose([found, *kept], [expected, *beside], rtol=1e-11, atol=1e-11)
 
 
@@ -95,7 +95,7 @@ def test_many_shards_at_once_are_as_each_alone(
     monkeypatch.setenv("COTSWOLD_KERNELS", kernels)
     arithmetic, columns = NumpyArithmetic("float32"), 7
 
-    def passes() -> list[ShardPass[Array]]:
+    def passes() -> list[ShardUpdates[Array]]:
         found = []
         for number, rows in enumerate((1, 40, 3, 5, 2)):
             size = rows * columns
@@ -106,7 +106,9 @@ def test_many_shards_at_once_are_as_each_alone(
             if number in (0, 3):
                 pushes.insert(number - 1, (0.2, ReceivedFactors(errors, seen, 2)))
             kept = [np.zeros(size, np.float32) for _ in rule.state_names]
-            found.append(ShardPass(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0))
+            found.append(
+                ShardUpdates(_numbers(size, number, "float32"), kept, pushes, columns, number % 2 == 0)
+            )
         return found
 
     together, apart = passes(), passes()
@@ -115,16 +117,18 @@ def test_many_shards_at_once_are_as_each_alone(
         arithmetic.apply(rule, [one])
     for one, other in zip(together, apart, strict=True):
         assert one.weights.tobytes() == other.weights.tobytes()
-        assert [each.tobytes() for each in one.kept] == [each.tobytes() for each in other.kept]
+        assert [each.tobytes() for each in one.state_vectors] == [
+            each.tobytes() for each in other.state_vectors
+        ]
 
 
 def test_a_push_may_be_only_to_be_read_and_must_be_contiguous() -> None:
     arithmetic, weights, push = NumpyArithmetic("float32"), np.zeros(4, np.float32), np.ones(4, np.float32)
     push.flags.writeable = False
-    arithmetic.apply(Sgd(), [ShardPass(weights, [], [(0.5, push)], 1)])
+    arithmetic.apply(Sgd(), [ShardUpdates(weights, [], [(0.5, push)], 1)])
     assert weights.tolist() == [-0.5] * 4
     with pytest.raises(ValueError, match="not contiguous"):
-        arithmetic.apply(Sgd(), [ShardPass(weights, [], [(0.5, np.ones(8, np.float32)[::2])], 1)])
+        arithmetic.apply(Sgd(), [ShardUpdates(weights, [], [(0.5, np.ones(8, np.float32)[::2])], 1)])
     assert weights.tolist() == [-0.5] * 4
 
 
@@ -132,8 +136,8 @@ def test_one_vector_of_another_length_or_type_among_many_shards_changes_nothing(
     arithmetic = NumpyArithmetic("float32")
     first, second = np.zeros(4, np.float32), np.zeros(6, np.float32)
     for wrong in (np.ones(5, np.float32), np.ones(6)):
-        good: ShardPass[Array] = ShardPass(first, [], [(1.0, np.ones(4, np.float32))], 1)
-        bad: ShardPass[Array] = ShardPass(second, [], [(1.0, wrong)], 1)
+        good: ShardUpdates[Array] = ShardUpdates(first, [], [(1.0, np.ones(4, np.float32))], 1)
+        bad: ShardUpdates[Array] = ShardUpdates(second, [], [(1.0, wrong)], 1)
         with pytest.raises(ValueError, match="but the shard 6 of float32"):
             arithmetic.apply(Sgd(), [good, bad])
         assert not first.any() and not second.any()
@@ -175,29 +179,29 @@ def test_no_gradient_that_is_let_in_freezes_weights_of_adagrad(size: float) -> N
     arithmetic, gradient = NumpyArithmetic("float32"), np.full(3, size, np.float32)
     weights, squares = np.zeros(3, np.float32), np.zeros(3, np.float32)
     if _is_finite(arithmetic, gradient):
-        arithmetic.apply(Adagrad(), [ShardPass(weights, [squares], [(0.1, gradient)], 3)])
+        arithmetic.apply(Adagrad(), [ShardUpdates(weights, [squares], [(0.1, gradient)], 3)])
     assert np.isfinite(squares).all()
 
 
 def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by_itself() -> None:
     arithmetic = NumpyArithmetic("float32")
     rows = [np.arange(size, dtype=np.float32) + size for size in (16, 32, 16)]
-    together = arithmetic.together(rows)
+    together = arithmetic.contiguous(rows)
     assert [len(arithmetic.write_all(each)) for each in (rows, together, together[:2])] == [3, 1, 2]
     for values in (rows, together):
-        for read in (arithmetic.read_all, arithmetic.take_all):
+        for read in (arithmetic.read_all, arithmetic.borrow_all):
             rest = [*arithmetic.write_all(values), b"more"]
             buffers = iter(rest)
             found = read(buffers, [16, 32, 16])
             assert all(np.array_equal(one, other) for one, other in zip(found, rows, strict=True))
             assert next(buffers) == b"more"
-    taken = arithmetic.take_all(iter(arithmetic.write_all(together)), [16, 32, 16])
+    taken = arithmetic.borrow_all(iter(arithmetic.write_all(together)), [16, 32, 16])
     copied = arithmetic.read_all(iter(arithmetic.write_all(taken)), [16, 32, 16])
     together[1][:] = 0.0
     assert not taken[1].any() and copied[1].any(), "what is taken is the message's memory"
     assert len(arithmetic.write_all(copied)) == 1
     odd = [np.zeros(size, np.float32) for size in (3, 5)]
-    assert len(arithmetic.write_all(arithmetic.together(odd))) == 2, "as memory is read"
+    assert len(arithmetic.write_all(arithmetic.contiguous(odd))) == 2, "as memory is read"
     with pytest.raises(ValueError, match="expected 32 numbers"):
         arithmetic.read_all(iter(arithmetic.write_all(rows)), [16, 32, 16][1:])
 
@@ -205,7 +209,7 @@ def test_shards_that_lie_side_by_side_travel_as_one_buffer_and_come_back_each_by
 def test_what_is_written_of_several_shards_fits_whether_it_is_one_buffer_or_more() -> None:
     arithmetic = NumpyArithmetic("float32")
     apart = [np.ones(16, np.float32), np.ones(32, np.float32)]
-    together = arithmetic.together(apart)
+    together = arithmetic.contiguous(apart)
     sizes = [16, 32]
     for values in (apart, together, apart[:1], []):
         wanted = sizes[: len(values)]

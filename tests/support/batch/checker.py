@@ -12,7 +12,7 @@ from random import Random
 
 from cotswold.batch.core.requests import EvaluationResult
 from cotswold.shards.core.permutation import ChunkPermutation
-from cotswold.shards.core.sum_tree import covered
+from cotswold.shards.core.sum_tree import leaves_of
 from cotswold.wire import Node, PortionResult
 
 
@@ -49,7 +49,7 @@ class Truth:
         present = set(portions)
 
         def total(node: Node) -> list[float] | None:
-            if present.isdisjoint(covered(node)):
+            if present.isdisjoint(leaves_of(node)):
                 return None
             if node.level == 0:
                 return self.gradient(node.index, point)

@@ -12,7 +12,7 @@ from tests.support.batch.checker import Truth, check
 
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
-from cotswold.batch.core.rounds import RoundResult
+from cotswold.batch.core.rounds import RoundOutcome
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.optim.vectors.base import Combine, Command, Dot
 from cotswold.shards.core.permutation import ChunkPermutation
@@ -27,7 +27,7 @@ from cotswold.simulate.protocols.protocol_processes import (
     SimulatedServer,
     SimulatedWorker,
 )
-from cotswold.wire import COORDINATOR, Plan, PortionResult, Shard, Write
+from cotswold.wire import COORDINATOR, PortionResult, ReductionSchedule, Shard, Write
 
 
 def shards(size: int, of_one: int, servers: int) -> list[Shard]:
@@ -38,9 +38,9 @@ def shards(size: int, of_one: int, servers: int) -> list[Shard]:
     ]
 
 
-def star(names: Sequence[str]) -> Plan:
+def star(names: Sequence[str]) -> ReductionSchedule:
     """Return a plan without steps: simulated workers only meet."""
-    return Plan(tuple(names), ())
+    return ReductionSchedule(tuple(names), ())
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Trial:
         self.random, self.world, self.loop = Random(seed), world, VirtualTimeLoop()
         rules = world.rules
         self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
-        self.truth = Truth(rules.dealing, rules.size, seed, whole=world.whole)
+        self.truth = Truth(rules.permutation, rules.size, seed, whole=world.whole)
         self.meetings = Collectives(self.network)
         self.shards = shards(rules.size, 2, world.servers)
         names = [f"server {number}" for number in range(world.servers)]
@@ -106,7 +106,7 @@ class Trial:
             self.meetings,
             name,
             self.shards,
-            self.world.rules.dealing.patterns,
+            self.world.rules.permutation.patterns,
             self._portion(speed),
             lambda portion: speed * (1 if self.world.speeds else self.random.uniform(0.5, 1.5)),
         )
@@ -144,17 +144,17 @@ class Trial:
 
     # --- requests ---
 
-    def run(self, *commands: Command) -> RoundResult:
+    def run(self, *commands: Command) -> RoundOutcome:
         self.coordinator.run(commands)
         outcome = self._outcome()
-        assert isinstance(outcome, RoundResult)
+        assert isinstance(outcome, RoundOutcome)
         return outcome
 
     def evaluate(
         self, number: int, *, gradient: bool = True, portions: tuple[int, ...] | None = None
     ) -> EvaluationResult:
         """Run and check one evaluation at x + (number % 2) · d."""
-        wanted = portions or self.world.rules.dealing.drawn(number, self.world.fraction)
+        wanted = portions or self.world.rules.permutation.draw(number, self.world.fraction)
         step = float(number % 2)
         make = Combine("at", ((1.0, "x"), (step, "d")))
         kept = {"keeps": ("x", "d"), "changed": ("d",), "local": (make,)} if self.world.keeps else {}
@@ -192,9 +192,9 @@ class Trial:
             parts = tuple(tuple(values[shard.start : shard.stop]) for shard in server.shards)
             server.receive(COORDINATOR, Write(1, name, server.numbers, parts))
 
-    def _outcome(self) -> RoundResult | EvaluationResult:
+    def _outcome(self) -> RoundOutcome | EvaluationResult:
         found = self.loop.run(lambda: self.coordinator.outcome is not None, seconds=600, events=300_000)
-        trouble = self.coordinator.coordinator.trouble(self.loop.now)
+        trouble = self.coordinator.coordinator.failure(self.loop.now)
         assert found, f"nothing came of it by {self.loop.now:.1f} s: {trouble}"
         outcome = self.coordinator.outcome
         assert outcome is not None

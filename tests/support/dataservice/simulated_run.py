@@ -9,7 +9,7 @@ from random import Random
 from typing import cast
 
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
-from cotswold.dataservice.core.pool import Pool
+from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.server_queue import RequestQueue
 from cotswold.dataservice.core.trainer import Trainer
@@ -25,7 +25,7 @@ from cotswold.wire import BatchReply, BatchRequest
 
 SAMPLES, BATCH = 40, 3
 SILENT_SECONDS = 3.0
-ASKING = RequestSettings(window=4, late_seconds=0.2, retry_seconds=0.5, lonely_seconds=30.0)
+ASKING = RequestSettings(window=4, straggler_seconds=0.2, retry_seconds=0.5, no_server_seconds=30.0)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Trial:
     def __init__(self, seed: int, world: World) -> None:
         self.random, self.world, self.loop = Random(seed), world, VirtualTimeLoop()
         self.network = SimulatedNetwork(self.loop, self.random, world.faults, latency_seconds=0.001)
-        self.head = SimulatedHead(self.network, Pool(f"pool {seed}", SILENT_SECONDS))
+        self.head = SimulatedHead(self.network, PoolState(f"pool {seed}", SILENT_SECONDS))
         self.got: dict[str, list[BatchRequest]] = {}
         """Requests behind the batches of each loop."""
         self.servers = [self._server(number) for number in range(world.servers)]
@@ -110,7 +110,7 @@ class Trial:
             for ask in asks:
                 start, stop = cast(tuple[int, int], ask.buffers[0])
                 delivered.setdefault(ask.epoch, Counter()).update(range(start, stop))
-        for account in self.head.pool.sharing.accounts:
+        for account in self.head.pool.shared_epochs.accounts:
             found, first = delivered.pop(account.epoch, Counter()), account.epoch * SAMPLES
             assert set(found) <= set(range(first, first + SAMPLES)), "places of another epoch"
             twice = [place for place, times in found.items() if times > 1]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.kernels.operands import name_of
-from cotswold.kernels.updates import Kind, Shard
+from cotswold.kernels.updates import Kind, ShardKind
 
 KINDS: tuple[Kind, ...] = ("add", "momentum", "adagrad")
 CONSTANTS: dict[Kind, float] = {"add": 0.0, "momentum": 0.9, "adagrad": 1e-6}
@@ -40,13 +40,13 @@ def margins_are_whole(found: Tensor) -> bool:
 class Operands:
     """A shard and its pushes."""
 
-    shard: Shard
+    shard: ShardKind
     weights: Tensor
     kept: Tensor | None
     pushes: list[tuple[float, Tensor]]
 
     @classmethod
-    def random(cls, shard: Shard, pushes: int, seed: int = 0, offset: int = 0) -> Operands:
+    def random(cls, shard: ShardKind, pushes: int, seed: int = 0, offset: int = 0) -> Operands:
         """Return pushes of several rates."""
         generator = torch.Generator().manual_seed(seed)
         dtype = getattr(torch, shard.dtype)
@@ -83,11 +83,11 @@ class Operands:
         return weights, kept
 
 
-def shard_of(kind: Kind, size: int, dtype: torch.dtype, columns: int = 0) -> Shard:
+def shard_of(kind: Kind, size: int, dtype: torch.dtype, columns: int = 0) -> ShardKind:
     """Return a shard of ``size`` numbers, or of ``size`` rows of norm 1 if ``columns`` is above 0."""
     if columns:
-        return Shard(kind, size * columns, name_of(dtype), CONSTANTS[kind], columns, unit_norm=True)
-    return Shard(kind, size, name_of(dtype), CONSTANTS[kind])
+        return ShardKind(kind, size * columns, name_of(dtype), CONSTANTS[kind], columns, unit_norm=True)
+    return ShardKind(kind, size, name_of(dtype), CONSTANTS[kind])
 
 
 def alike(one: Sequence[Tensor | None], other: Sequence[Tensor | None]) -> bool:

@@ -48,7 +48,7 @@ class Talk:
             room=room or QueueLimits(1000, 1000),
             staleness=Staleness(policy, bound),
             unit_norm=unit_norm,
-            deals=deals,
+            may_repeat_samples=deals,
         )
         self.updates = UpdateServer(self.server, settings, ListArithmetic(), ListUpdates())
         self.server.receive(COORDINATOR, Write(1, "weights", (0, 2), ((0.0,) * 4, (0.0,) * 2)))

@@ -72,18 +72,18 @@ class Recorded(SampleLedger):
         """Applied samples of each server, a list of ranges for each (session, order)."""
         self.by: dict[str, list[Ranges]] = {}
 
-    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
+    def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         open = self.open_of(session)
-        super().said(session, servers)
+        super().record_report(session, servers)
         settled = union(open)
         gone = tuple(each for each in _without(settled, self.open_of(session)))
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(intersection(gone, applied))
 
-    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
-        self.said(session, servers)
+    def end_session(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
+        self.record_report(session, servers)
         left = self.open_of(session)
-        lost = super().ended(session, servers, back)
+        lost = super().end_session(session, servers, back)
         for own, (applied, _) in zip(self.has, servers, strict=True):
             own.append(intersection(left, applied))
         return lost
@@ -124,7 +124,7 @@ class Trial:
             *("run", "weights", world.rule, {"": 2}, 8),
             room=QueueLimits(world.room_bytes, world.room_bytes),
             staleness=world.staleness,
-            deals=True,
+            may_repeat_samples=True,
         )
         self.servers = [ShardServer(name, self.shards, ListArithmetic()) for name in names]
         self.updates: list[SimulatedUpdateServer] = []
@@ -142,7 +142,7 @@ class Trial:
             fraction=world.fraction,
             of=world.of,
             warm_samples=world.warm_samples,
-            order_seconds=0.3,
+            state_seconds=0.3,
             beat_seconds=0.25,
             silent_seconds=3.0,
             retry_seconds=0.5,
@@ -188,7 +188,7 @@ class Trial:
     def kill(self, replica: SimulatedReplica) -> None:
         replica.kill()
         if self.random.random() < 0.5:  # nobody may notice, and its session ends by silence
-            self.loop.schedule(0.05, lambda: self.dispatcher.ended(replica.name, "killed by signal 9"))
+            self.loop.schedule(0.05, lambda: self.dispatcher.on_exit(replica.name, "killed by signal 9"))
 
     def _chance(self) -> None:
         """Draw the faults of a tenth of a second."""
@@ -203,12 +203,12 @@ class Trial:
         if alive and random.random() < world.departures / 10:
             random.choice(alive).leave()
         if (
-            not alive and self.dispatcher.state is not DispatcherState.OVER
+            not alive and self.dispatcher.state is not DispatcherState.FINISHED
         ) or random.random() < world.arrivals / 10:
             self.start()
         if random.random() < world.checkpoints / 10 and self.dispatcher.may_begin_checkpoint:
             self.dispatcher.begin_checkpoint()
-        if self.dispatcher.kept is not None and random.random() < 0.5:
+        if self.dispatcher.frozen_ledger is not None and random.random() < 0.5:
             self.take()
         self.check_ledger()
         self.loop.schedule(0.1, self._chance)
@@ -218,7 +218,7 @@ class Trial:
     def live(self) -> None:
         """Run until the training is over, and check the results."""
         found = self.loop.run(
-            lambda: self.dispatcher.state is DispatcherState.OVER, seconds=900, events=400_000
+            lambda: self.dispatcher.state is DispatcherState.FINISHED, seconds=900, events=400_000
         )
         assert found, f"{self.dispatcher.state} at {self.loop.now:.1f} s: {self.ledger.total}"
         self.check_ledger()
@@ -233,7 +233,7 @@ class Trial:
         self.check_weights()
         for player in self.updates:
             assert player.max_queued_bytes <= self.world.room_bytes, "memory is bounded"
-        if self.dispatcher.kept is not None:
+        if self.dispatcher.frozen_ledger is not None:
             self.take()
 
     def check_ledger(self) -> None:

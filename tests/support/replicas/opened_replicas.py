@@ -17,7 +17,7 @@ from cotswold.host import ForkServer
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import Replicas, open_replicas
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.replica.settings import Topology
 from cotswold.replication.run_settings import ReplicatedClusterSettings
@@ -40,7 +40,7 @@ def opened(fork_server: ForkServer) -> Opener:
         copies_min: int = 1,
         replication: Topology = "star",
         rate: float = 0.05,
-        snapshot: Snapshot | None = None,
+        snapshot: ParameterSnapshot | None = None,
         work: str = "regression",
         shard_bytes: int = 64,
         silent: float = 10.0,
@@ -102,7 +102,7 @@ def check_account(replicas: Replicas) -> None:
         assert settled == PATTERNS * len(replicas.ledger.accounts), total
 
 
-def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: None) -> Snapshot:
+def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: None) -> ParameterSnapshot:
     """Take a checkpoint while replicas learn."""
     assert replicas.begin_checkpoint() and not replicas.begin_checkpoint(), "one at a time"
     meanwhile()
@@ -113,6 +113,6 @@ def checkpoint(replicas: Replicas, meanwhile: Callable[[], object] = lambda: Non
     return again(replicas.take_checkpoint())
 
 
-def again(snapshot: Snapshot) -> Snapshot:
+def again(snapshot: ParameterSnapshot) -> ParameterSnapshot:
     """Return a snapshot as read from a file."""
-    return Snapshot.of(json.loads(json.dumps(snapshot.said())), PATTERNS, snapshot.vectors)
+    return ParameterSnapshot.of(json.loads(json.dumps(snapshot.to_json())), PATTERNS, snapshot.vectors)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import MachineError
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 
 
 class LeastSquares:
@@ -29,8 +29,8 @@ class LeastSquares:
         return self._parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
-        return [Slot("weight", len(self._parameters), 1)]
+    def layout(self) -> Sequence[TensorSlot]:
+        return [TensorSlot("weight", len(self._parameters), 1)]
 
     @property
     def patterns(self) -> int:
@@ -196,8 +196,8 @@ class Tally:
         self.patterns, self._seconds = patterns, seconds
 
     @property
-    def layout(self) -> Sequence[Slot]:
-        return [Slot(f"tally {number}", self.patterns, 1) for number in range(4)]
+    def layout(self) -> Sequence[TensorSlot]:
+        return [TensorSlot(f"tally {number}", self.patterns, 1) for number in range(4)]
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         time.sleep(self._seconds)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cotswold.replication.disk import BlockKey, BlockStore, Snapshot
+from cotswold.replication.disk import BlockKey, BlockStore, BucketSnapshot
 
 BUCKETS = tuple(f"bucket {number}" for number in range(4))
 BLOCKS = tuple(BlockKey(vector, shard) for vector in ("weights", "squares") for shard in range(3))
@@ -35,9 +35,9 @@ def state_at(bucket: str, index: int) -> Mapping[BlockKey, bytes]:
     return found
 
 
-def snapshot(bucket: str, index: int) -> Snapshot:
+def snapshot(bucket: str, index: int) -> BucketSnapshot:
     """Return the written changes of an index."""
-    return Snapshot(bucket, index, f"head {bucket} {index}".encode(), changes_at(bucket, index))
+    return BucketSnapshot(bucket, index, f"head {bucket} {index}".encode(), changes_at(bucket, index))
 
 
 def write_for_ever(folder: Path) -> None:

@@ -48,7 +48,7 @@ PATIENCE = 0.2, 1.0
 """Shortest and longest wait of elections."""
 
 
-class Desk:
+class ControllerHarness:
     """One controller, its metadata store, and the time."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Desk:
         self.sent.clear()
 
 
-class Cluster(Desk):
+class Cluster(ControllerHarness):
     """The same with cooperative servers: they answer fences, catch up, and act on every message."""
 
     def __init__(

@@ -41,7 +41,7 @@ def contents(_: str) -> BucketState[list[float]]:
     )
 
 
-class House:
+class ReplicaGroup:
     """Servers with names of one letter, whose messages a test delivers."""
 
     def __init__(self, names: str, copying: ReplicationSettings | None = None) -> None:
@@ -68,7 +68,7 @@ class House:
 
     def lease(self, name: str, seconds: float = 1000.0) -> None:
         """Grant a lease as if requested now."""
-        number = self.of[name].lease.ask(self.now)
+        number = self.of[name].lease.request(self.now)
         self.tell(name, "controller", LeaseGrant(1, name, number, seconds))
 
     def carry(self, *, lost: str = "", cut: str = "") -> list[Send]:

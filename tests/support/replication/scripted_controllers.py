@@ -34,15 +34,15 @@ def controllers(token: Token, ports: Sequence[int], answers: Answers) -> Iterato
         yield
 
 
-def _play(name: str, post: Messenger, answers: Answers, over: threading.Event) -> None:
+def _play(name: str, messenger: Messenger, answers: Answers, over: threading.Event) -> None:
     while not over.is_set():
-        match post.receive(0.05):
+        match messenger.receive(0.05):
             case Received(sender, message):
                 for each in answers(name, message):
-                    post.send(sender, each)
+                    messenger.send(sender, each)
             case _:
                 pass
-    post.endpoint.flush(0.2)
+    messenger.endpoint.flush(0.2)
 
 
 def seen(asked: AnyMessage, *runs: RunStatus) -> StatusReply:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 import torch
-from tests.support.training import reference_network as road
+from tests.support.training import reference_network as network
 
 from cotswold.processes import worker_context as own_work
 from cotswold.replicas import replica_process as replica
@@ -38,9 +38,9 @@ def pretend() -> None:
 
 
 def work(*, way: PushFormat | None, decay: float = 0.0, clip: float | None = None) -> ReplicaTask:
-    """Return `road.work` after patching."""
+    """Return `network.work` after patching."""
     pretend()
-    return road.work(way=way, decay=decay, clip=clip)
+    return network.work(way=way, decay=decay, clip=clip)
 
 
 def build_replica_task(recipe: str, store: str, rows: str) -> ReplicaTask:

@@ -7,13 +7,13 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cotswold.wire.validation import Buffer, Encoded, MalformedError
+from cotswold.wire.validation import Buffer, Encoded, MalformedMessageError
 
 
 def read_class(kind: type, fields: Encoded, buffers: Sequence[Buffer]) -> Any:
     names = [each.name for each in dataclasses.fields(kind)]
     if not isinstance(fields, list) or fields[:1] != [kind.__name__]:
-        raise MalformedError(f"no {kind.__name__}")
+        raise MalformedMessageError(f"no {kind.__name__}")
     hints = get_type_hints(kind)
     # what is behind the last name is skipped, and what is not there has its default or is refused
     return kind(*[_read(hints[name], value, buffers) for name, value in zip(names, fields[1:], strict=False)])
@@ -50,9 +50,9 @@ def _read_one_of(kinds: Sequence[Any], value: Encoded, buffers: Sequence[Buffer]
     for kind in kinds:
         try:
             return _read(kind, value, buffers)
-        except MalformedError:
+        except MalformedMessageError:
             continue
-    raise MalformedError(f"{value!r:.60} matches none of {len(kinds)} types")
+    raise MalformedMessageError(f"{value!r:.60} matches none of {len(kinds)} types")
 
 
 def _plain(hint: Any, value: Encoded) -> Any:
@@ -64,21 +64,21 @@ def _plain(hint: Any, value: Encoded) -> Any:
         return _is(isinstance(value, int) and not isinstance(value, bool), value, hint)
     if isinstance(hint, type) and hint in (str, bool, bytes):
         return _is(isinstance(value, hint), value, hint)
-    raise MalformedError(f"fields of {hint} do not travel")
+    raise MalformedMessageError(f"fields of {hint} do not travel")
 
 
 def _is(holds: bool, value: Encoded, hint: Any) -> Any:
     if not holds:
-        raise MalformedError(f"expected {hint}, got {value!r:.60}")
+        raise MalformedMessageError(f"expected {hint}, got {value!r:.60}")
     return value
 
 
 def _buffer(value: Encoded, buffers: Sequence[Buffer]) -> Buffer:
     if not isinstance(value, dict) or set(value) != {""}:
-        raise MalformedError(f"expected a buffer, got {value!r:.60}")
+        raise MalformedMessageError(f"expected a buffer, got {value!r:.60}")
     number: int = _plain(int, value[""])
     if not 0 <= number < len(buffers):
-        raise MalformedError(f"buffer {number} of {len(buffers)}")
+        raise MalformedMessageError(f"buffer {number} of {len(buffers)}")
     return buffers[number]
 
 

@@ -119,7 +119,7 @@ def test_what_is_pushed_is_what_the_choice_by_numbers_says(processes: ForkServer
         for each in finish(replicas):
             for tensor, kind, count in each.pushed:
                 pushed[tensor, kind] = pushed.get((tensor, kind), 0) + count
-        taken = sum(each.taken_bytes for each in replicas.count())
+        taken = sum(each.accepted_bytes for each in replicas.count())
     learnt = work(way=None)
     learnt.lay(split_into_shards(learnt.layout, 8, SHARD_BYTES, ["server-0", "server-1"]), batch)
     gradient = torch.zeros_like(learnt.parameters)

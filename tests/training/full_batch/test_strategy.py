@@ -27,7 +27,7 @@ from cotswold.data import Store
 from cotswold.errors import DivergedError, RecipeError, RunError, UserError
 from cotswold.optim import Dot
 from cotswold.run import Stop
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.data import stores as stores_of_runs
 from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.full_batch.local import EvaluationProgress, FullBatchObjective
@@ -144,7 +144,7 @@ class Line(ModuleObjective):
         self._point = torch.zeros(3)
 
     parameters = property(lambda self: self._point)
-    layout = property(lambda self: [Slot.of_shape("point", (3,))])
+    layout = property(lambda self: [TensorSlot.of_shape("point", (3,))])
     patterns = property(lambda self: self.count)
     flops = property(lambda self: (1, 3))
 

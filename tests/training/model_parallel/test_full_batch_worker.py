@@ -24,7 +24,7 @@ from cotswold import training
 from cotswold.errors import CotswoldError, RecipeError, UserError
 from cotswold.geometry import Grid
 from cotswold.host import Call, ForkServer, Process
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.run import Stop
 from cotswold.training.data.indexed import DatasetSamples
 from cotswold.training.data.user_datasets import samples_of
@@ -86,7 +86,7 @@ def test_sums_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
     work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED_OBJECTIVE: work})
+    server = fork_server_of_work({INHERITED_OBJECTIVE: work})
     with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["0", "1"]
@@ -100,7 +100,7 @@ def test_steps_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
 ) -> None:
     patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
     work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
-    server = live_processes({INHERITED_OBJECTIVE: work})
+    server = fork_server_of_work({INHERITED_OBJECTIVE: work})
     output = tmp_path / "said"
     with led(server, "compare_steps", output, grid=grid, own=own, out=str(tmp_path)) as process:
         assert finished(process) == 0, process.why() + output.read_text()
@@ -124,7 +124,7 @@ def test_model_parallel_ranks_end_together_and_report_why(
     what: str, code: int, said: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "pid"
-    with led(live_processes({}), "lead_one", what=what, out=str(out)) as process:
+    with led(fork_server_of_work({}), "lead_one", what=what, out=str(out)) as process:
         assert (finished(process), said in process.why()) == (code, True), process.why()
     if out.exists():
         assert not runs(int(out.read_text()))
@@ -259,7 +259,9 @@ def test_impossible_grids_are_refused_before_anything_starts(
 @pytest.mark.slow
 def test_a_stopped_rank_ends_all_ranks(tmp_path: Path) -> None:
     out, said = tmp_path / "pid", tmp_path / "said"
-    with led(live_processes({}), "lead_one", said, what="stop", out=str(out), timeout_seconds=2.0) as process:
+    with led(
+        fork_server_of_work({}), "lead_one", said, what="stop", out=str(out), timeout_seconds=2.0
+    ) as process:
         assert finished(process) != 0
         assert "rank 1" in said.read_text() + process.why()
     assert not runs(int(out.read_text()))

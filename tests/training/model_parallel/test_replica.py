@@ -68,7 +68,7 @@ def test_each_rank_sends_its_own_shards_to_the_servers(tmp_path: Path) -> None:
             counts = replicas.count()
             for name in {name for each in counts for name, _ in each.sent_bytes}:
                 sent[name] = sum(dict(each.sent_bytes).get(name, 0) for each in counts)
-            taken = sum(each.taken_bytes for each in counts)
+            taken = sum(each.accepted_bytes for each in counts)
             assert not any(each.refused for each in counts)
         assert replicas.ledger.total.counted == 4 * 240
         whole = replicas.size * 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cotswold.geometry import Box
 from cotswold.geometry.partition import chunk_bounds
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.training.model_parallel.shards import parts_of_shards
 from cotswold.wire import Shard
 
@@ -38,7 +38,9 @@ def cut_parameters(draw: st.DrawFn) -> tuple[dict[str, tuple[int, ...]], list[li
 
 
 def shards_over(shapes: dict[str, tuple[int, ...]], shard_bytes: int) -> tuple[Shard, ...]:
-    return split_into_shards([Slot.of_shape(*each) for each in shapes.items()], 8, shard_bytes, ["a", "b"])
+    return split_into_shards(
+        [TensorSlot.of_shape(*each) for each in shapes.items()], 8, shard_bytes, ["a", "b"]
+    )
 
 
 @given(cut_parameters(), st.integers(8, 400))

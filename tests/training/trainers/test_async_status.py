@@ -76,4 +76,4 @@ def test_a_run_whose_servers_answer_stops_without_a_word(monkeypatch: pytest.Mon
 def test_a_server_is_silent_from_the_request_until_its_reply() -> None:
     watching = ReplicaMonitor()
     assert not watching.silent_seconds("a", 50.0)
-    assert watching.to_ask("a", 50.0) and watching.silent_seconds("a", 53.0) == 3.0
+    assert watching.should_request("a", 50.0) and watching.silent_seconds("a", 53.0) == 3.0

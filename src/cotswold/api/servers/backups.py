@@ -71,7 +71,7 @@ def write_backup(of: AdminClient, folder: Path, run: str | None, progress: Progr
     terms: dict[str, tuple[int, int]] = {}
 
     def kept() -> Iterator[SavedBucket]:
-        for done, saved in enumerate(of.saved(names), 1):
+        for done, saved in enumerate(of.export(names), 1):
             vectors[run_of(saved.bucket)].add(saved)
             terms[saved.bucket] = saved.term, saved.incarnation
             progress("buckets written", done)
@@ -131,13 +131,13 @@ class _Vectors:
 
         from cotswold.batch.runtime.startup import POINT
         from cotswold.checkpoint import CheckpointManager
-        from cotswold.shards.runtime.work import Slot
+        from cotswold.shards.runtime.work import TensorSlot
 
         tensors: dict[str, torch.Tensor] = {}
         for vector, whole in self._vectors.items():
             start = 0
             for one in self._description.layout:
-                slot = Slot(*one)  # type: ignore[arg-type]  # as JSON says it
+                slot = TensorSlot(*one)  # type: ignore[arg-type]  # as JSON says it
                 count = slot.rows * slot.columns
                 name = slot.name if vector == POINT else f"{vector}.{slot.name}"
                 part = torch.from_numpy(whole[start : start + count])
@@ -181,7 +181,7 @@ def restore_backup(
     groups = [Group(each, term, owner, incarnation=life) for each, (term, life) in told["buckets"].items()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with closing((place or MetadataLocation(sqlite=str(own.absolute()))).opened()) as state:
+        with closing((place or MetadataLocation(sqlite=str(own.absolute()))).open()) as state:
             if state.read(""):
                 raise UserError(
                     "the controllers' state already contains a cluster; give another etcd or prefix"
@@ -243,7 +243,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     copy of the buckets' index.
     """
     from cotswold.checkpoint import CheckpointManager
-    from cotswold.replication.disk.bucket_format import apart
+    from cotswold.replication.disk.bucket_format import damaged_folders
     from cotswold.run.verify import verify_checkpoint
 
     try:
@@ -252,7 +252,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         return [str(error)]
     findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
     try:
-        with apart(backup / _BUCKETS) as buckets:
+        with damaged_folders(backup / _BUCKETS) as buckets:
             for saved in _saved_in(buckets, backup):
                 seen[saved.bucket] = [saved.term, saved.incarnation]
                 tell(len(seen), len(wanted))

@@ -16,7 +16,7 @@ from cotswold.errors import UserError
 if TYPE_CHECKING:
     from cotswold.replication.client.admin import AdminClient
     from cotswold.wire import ClusterEvent, ReplicaServerStatus, StatusReply
-    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
+    from cotswold.wire.lifecycle import BucketReplicaStatus, ServerReport
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Explained:
     primary: str
     secondaries: tuple[str, ...]
     learners: tuple[str, ...]
-    copies: dict[str, ReplicaStatus]
+    copies: dict[str, BucketReplicaStatus]
     """Copies by server; servers that do not answer are missing."""
     servers: dict[str, ReplicaServerStatus]
     """The controllers' view of the servers of this bucket."""
@@ -66,7 +66,7 @@ def operator(controllers: str | Sequence[str], token: Path | None = None) -> Adm
     places = [each.strip() for each in named if each.strip()]
     if not places:
         raise UserError("controllers is empty; give HOST:PORT of each, separated by commas")
-    return AdminClient(places, cluster_tokens(token), say=write_message)
+    return AdminClient(places, cluster_tokens(token), report=write_message)
 
 
 def overview(of: AdminClient) -> Overview:
@@ -112,7 +112,7 @@ def to_plain_values(found: Overview | Explained) -> dict[str, object]:
 def _describe_address(address: str) -> str:
     from cotswold.transport.address import Address
 
-    if not Address.is_one(address):
+    if not Address.is_valid(address):
         return address
     known = Address.parsed(address)
     return (known.tcp or known.unix or "").removeprefix("tcp://").removeprefix("ipc://")

@@ -84,10 +84,10 @@ def serve_host(
         def hear(kind: str, name: str, sentence: str) -> None:
             if kind != GATHERED:
                 file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
-            if kind not in _QUIET or (kind == "serving" and settings.own_controller is None):
+            if kind not in _QUIET or (kind == "serving" and settings.controller is None):
                 show(sentence)
 
-        controller = "" if settings.own_controller is None else ", and a controller"
+        controller = "" if settings.controller is None else ", and a controller"
         servers = counted(settings.servers, "server")
         show(f"starting {servers}{controller} on {settings.at}; events are in {settings.folder / EVENTS}")
         if little := low_disk_warning(settings, shutil.disk_usage(settings.folder).free):
@@ -130,7 +130,7 @@ def low_disk_warning(settings: HostSettings, free: int) -> str:
 def few_servers(settings: HostSettings) -> str:
     """Return a note if a cluster's only host has fewer servers than copies, else an empty string."""
     copies, servers = settings.control.replication_factor, counted(settings.servers, "server")
-    if len(settings.controllers) > 1 or settings.own_controller is None or settings.servers >= copies:
+    if len(settings.controllers) > 1 or settings.controller is None or settings.servers >= copies:
         return ""
     return (
         f"with {servers} each part of the parameters has {counted(settings.servers, 'copy')} instead "
@@ -141,9 +141,9 @@ def few_servers(settings: HostSettings) -> str:
 def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
     """Return the commands to inspect the cluster and to train on it."""
     from cotswold.host.keyring import KeyringFile
-    from cotswold.replication.client.standalone_cluster import places_by_name
+    from cotswold.replication.client.standalone_cluster import addresses_by_name
 
-    places = ",".join(places_by_name(settings.controllers).values())
+    places = ",".join(addresses_by_name(settings.controllers).values())
     setting = shlex.quote(f'cluster.controllers="{places}"')
     file, environ = "", ""
     if isinstance(token, KeyringFile):
@@ -157,11 +157,11 @@ def next_commands(settings: HostSettings, token: Token | KeyringFile) -> str:
 
 def _undrained_note(found: DrainProgress, *, has_disks: bool) -> str:
     """Describe the data left on a host that ends."""
-    if not found.is_more:
+    if not found.is_incomplete:
         return "all data were handed over"
     kept = "the servers' state is on their disks" if has_disks else "their state is lost"
     if found.unknown:
         whose = ", ".join(found.unknown)
         return f"no controller confirmed the handover of {whose}, so it may be incomplete; {kept}"
-    were = "was" if found.left == 1 else "were"
-    return f"{counted(found.left, 'copy')} {were} not handed over; {kept}"
+    were = "was" if found.remaining == 1 else "were"
+    return f"{counted(found.remaining, 'copy')} {were} not handed over; {kept}"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cotswold.dataservice.runtime.remote_servers import RemoteServers
     from cotswold.host import Token
     from cotswold.recipe import Recipe
-    from cotswold.run.prometheus.exposition import Family
+    from cotswold.run.prometheus.exposition import MetricFamily
 
 OnEvent = Callable[[str, Mapping[str, object]], None]
 _LISTEN = "127.0.0.1:0"
@@ -95,7 +95,7 @@ def serve_data(
     """
     from cotswold.dataservice.runtime.pool import PoolSettings
     from cotswold.recipe.schema.cluster import metrics_place
-    from cotswold.transport.host_names import own_address_of
+    from cotswold.transport.host_names import local_address_of
 
     try:
         scraped = metrics_place(None if metrics is None else str(metrics))
@@ -123,7 +123,7 @@ def serve_data(
             f"listen={listen!r}: give a single address of this machine at which trainers reach it"
         )
     settings = PoolSettings(
-        servers=servers, threads=threads, host=own_address_of(host), port=port, ports=ports, encrypt=encrypt
+        servers=servers, threads=threads, host=local_address_of(host), port=port, ports=ports, encrypt=encrypt
     )
     supply = _open_samples(source, overrides, Path(stores), cache, progress)
     return ServedData(settings, supply, own_secret(token), on_event, scraped)
@@ -251,7 +251,7 @@ class ServedData(BackgroundService):
                 ) as lending:
                     host, port = self._head
                     self._address = f"{host}:{port}"
-                    self._proceed(lending, lambda: lending.is_over)
+                    self._proceed(lending, lambda: lending.is_finished)
                 return
             with open_pool(
                 self._settings,
@@ -264,7 +264,7 @@ class ServedData(BackgroundService):
                 self._address = pool.port_address
                 self._proceed(pool, lambda: False)
 
-    def _families(self) -> Iterable[Family]:
+    def _families(self) -> Iterable[MetricFamily]:
         """Return the metrics for Prometheus."""
         from cotswold.api.servers.data_server_metrics import families
 

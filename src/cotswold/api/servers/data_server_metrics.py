@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from cotswold.api.servers.data_server_status import ServedDataStatus, WorkTotals
 from cotswold.dataservice.core.shared_epochs import StreamTotals
 from cotswold.dataservice.runtime.pool import ServerLine
-from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
+from cotswold.run.prometheus.exposition import MetricFamily, Values, counter, gauge
 
 SILENT_SECONDS = 3.0
 """Seconds without a message after which a server counts as silent; each sends one per second."""
@@ -43,7 +43,7 @@ _OF_A_SERVER: Sequence[tuple[str, str, Callable[[ServerLine], float]]] = (
 )
 
 
-def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iterator[Family]:
+def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iterator[MetricFamily]:
     """Yield the metrics of a status.
 
     ``store`` is the identity of the served store. Trainers and streams are unknown if the servers joined
@@ -73,7 +73,7 @@ def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iter
         yield from _streams(status.streams)
 
 
-def _trainers(status: ServedDataStatus) -> Iterator[Family]:
+def _trainers(status: ServedDataStatus) -> Iterator[MetricFamily]:
     yield gauge("data_trainers", "Connected trainers.", _one(len(status.trainers)))
     yield counter(
         "data_trainer_samples_total",
@@ -87,7 +87,7 @@ def _trainers(status: ServedDataStatus) -> Iterator[Family]:
     )
 
 
-def _streams(streams: Sequence[StreamTotals]) -> Iterator[Family]:
+def _streams(streams: Sequence[StreamTotals]) -> Iterator[MetricFamily]:
     yield gauge(
         "data_stream_epoch",
         "The current epoch of a stream, counted from 1.",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from cotswold.host import Token
-    from cotswold.replicas.client import Client, Pushed
+    from cotswold.replicas.client import ParameterClient, PushResult
 
 
 LOG = logging.getLogger("cotswold")
@@ -52,12 +52,12 @@ def connect(
         UserError: if the address or token is invalid.
         MachineError: if no server answers.
     """
-    from cotswold.replicas.client import Client
+    from cotswold.replicas.client import ParameterClient
 
     host, port = split_address(address)
     check_truth("encrypt", encrypt)
     between = ports_between(ports)
-    return Connection(Client(host, port, secret_of(token), encrypt=encrypt, ports=between))
+    return Connection(ParameterClient(host, port, secret_of(token), encrypt=encrypt, ports=between))
 
 
 class Connection:
@@ -70,7 +70,7 @@ class Connection:
     once. An unreferenced connection is closed soon, with its thread and descriptors.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: ParameterClient) -> None:
         self._client = client
         weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0
@@ -103,7 +103,7 @@ class Connection:
                 start = stop
         self._base = self._flat([each.detach() for each in module.parameters()]) if self._has_deltas else None
 
-    def push(self, module: nn.Module, samples: int = 0) -> Pushed:
+    def push(self, module: nn.Module, samples: int = 0) -> PushResult:
         """Push the result of the module's computation since the last pull; return when every server has it.
 
         With rule ``deltas`` this is the change of the parameters since the last pull or push. With the other
@@ -168,7 +168,7 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _count_dropped(self, pushed: Pushed, samples: int) -> None:
+    def _count_dropped(self, pushed: PushResult, samples: int) -> None:
         if not self.dropped:
             LOG.warning(
                 "push %d was dropped (%s) and its work is lost; pull more often, or let servers accept "
@@ -244,9 +244,9 @@ def check_parameters(module: object) -> None:
 
 def layout_of(module: nn.Module) -> tuple[tuple[str, int, int], ...]:
     """Return name, rows and columns of each parameter, in order, including frozen ones."""
-    from cotswold.shards.runtime.work import Slot
+    from cotswold.shards.runtime.work import TensorSlot
 
-    slots = [Slot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
+    slots = [TensorSlot.of_shape(name, tuple(each.shape)) for name, each in module.named_parameters()]
     return tuple((slot.name, slot.rows, slot.columns) for slot in slots)
 
 
@@ -286,14 +286,14 @@ def secret_of(token: object) -> Token:
 
     Raises UserError if it is missing, or if its file is readable by others.
     """
-    from cotswold.host import Token, token_in, token_of
+    from cotswold.host import Token, read_token, token_of
 
     if isinstance(token, Token):
         return token
     if isinstance(token, Path):
         if not token.exists():
             raise UserError(f"the token file {token} does not exist; copy it from a host of the servers")
-        return token_in(token)
+        return read_token(token)
     if token is not None:
         if not isinstance(token, str):
             raise UserError(

@@ -108,14 +108,14 @@ def serve(
     """
     from cotswold.api.servers.parameter_server_checkpoint import ServerCheckpoint
     from cotswold.replicas.service import ServiceSettings
-    from cotswold.transport.host_names import own_address_of
+    from cotswold.transport.host_names import local_address_of
 
     host, port = split_address(listen)
     if host in ("0.0.0.0", "::", "*"):
         raise UserError(f"listen={listen!r}: give a single address of this machine at which clients reach it")
     chosen = rule_of(update_rule, momentum)
     settings = ServiceSettings(
-        own_address_of(host),
+        local_address_of(host),
         port,
         servers,
         chosen,
@@ -179,9 +179,9 @@ class ServedParameters(BackgroundService):
 
     def _serve(self) -> None:
         from cotswold.replicas.service import open_service
-        from cotswold.shards.runtime.work import Slot
+        from cotswold.shards.runtime.work import TensorSlot
 
-        layout = [Slot(*each) for each in layout_of(self._model)]
+        layout = [TensorSlot(*each) for each in layout_of(self._model)]
         with open_service(
             self._settings,
             layout,
@@ -274,10 +274,10 @@ def staleness_of(bound: int | None, policy: Literal["drop", "scale"]) -> Stalene
 
 def own_secret(token: str | Path | Token | None) -> Token:
     """Return the given secret, else that of the environment, else a new one; a missing file is created."""
-    from cotswold.host import Token, token_in, token_of
+    from cotswold.host import Token, read_token, token_of
 
     if isinstance(token, Path):
-        return token_in(token)
+        return read_token(token)
     if token is None:
         return token_of(os.environ) or Token.new()
     return secret_of(token)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from cotswold.api.arguments import as_integer
-from cotswold.data.loading.batching import BatchRequest
+from cotswold.data.loading.batching import BatchRows
 from cotswold.data.loading.dataset import worker_of_loader
 from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
 from cotswold.data.loading.shuffle_buffer import Epoch
@@ -174,7 +174,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             self._next, self._is_named = epoch + 1, False
         rows = part_of_rank(self._order(split).rows(epoch), *self._part, is_even=self._shuffle)
         rows = part_of_worker(rows, self._batch_size, *worker_of_loader())
-        wanted = (BatchRequest(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
+        wanted = (BatchRows(epoch, each) for each in Epoch(epoch, rows, self._batch_size).batches())
         return client.batches(view, wanted, window_bytes(terms.shape))
 
     def _shared(
@@ -197,7 +197,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)
         drawing = SharedEpochSettings(
             *(stream, what, split.samples, self._batch_size),
-            most=max(2, min(_WINDOW, most)),
+            max_batches=max(2, min(_WINDOW, most)),
             at_least_once=at_least_once,
         )
         wanted = int(self._epoch)
@@ -209,7 +209,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
                 self._is_named = False
             return order.rows(epoch)
 
-        batches = client.drawn(view, drawing, wanted, rows_of)
+        batches = client.shared_epoch(view, drawing, wanted, rows_of)
         return self._warn_if_empty(batches, stream, wanted) if is_named else batches
 
     def _warn_if_empty(

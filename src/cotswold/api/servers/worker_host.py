@@ -120,7 +120,7 @@ def _leave_cluster(
     """Hand over running work, then end Ray; a second signal ends it at once."""
     woken.recv(1)
     show("leaving: running processes hand over their work")
-    notice.give(_NOTICE_SECONDS, woken)
+    notice.send(_NOTICE_SECONDS, woken)
     child.send(signal.SIGTERM)
     with selectors.DefaultSelector() as selector:
         selector.register(child, selectors.EVENT_READ)
@@ -160,7 +160,7 @@ _END_SECONDS = 20.0
 
 
 def _secret(file: Path | None) -> Token:
-    from cotswold.host import token_in, token_of
+    from cotswold.host import read_token, token_of
 
     if file is not None:
         if not os.path.lexists(file):  # a new secret would differ from the other machines'
@@ -169,7 +169,7 @@ def _secret(file: Path | None) -> Token:
                 f"{file} does not exist; make the secret once, openssl rand -hex 32 > {path}; chmod 600 "
                 f"{path}, and copy it to every machine of the cluster"
             )
-        return token_in(file)
+        return read_token(file)
     found = token_of(os.environ)
     if found is None:
         raise UserError(

@@ -19,32 +19,32 @@ from cotswold.wire import PortionResult, SumName
 class Accounting:
     """The record of one evaluation."""
 
-    dealing: ChunkPermutation
-    began: float
+    permutation: ChunkPermutation
+    started_at: float
     results: dict[tuple[int, int], PortionResult] = field(default_factory=dict)
     """Results of computed portions, by session and portion."""
     sums: dict[SumName, tuple[int, ...]] = field(default_factory=dict)
     """Accepted sums, with their portions."""
-    refused: set[SumName] = field(default_factory=set)
+    refused_sums: set[SumName] = field(default_factory=set)
     backups: set[tuple[int, int]] = field(default_factory=set)
     """(session, portion) of each backup copy."""
     left_out: list[int] = field(default_factory=list)
     lost: int = 0
     reductions: int = 0
     _counted: dict[int, PortionResult] = field(default_factory=dict)
-    _by: dict[int, str] = field(default_factory=dict)
+    _computed_by: dict[int, str] = field(default_factory=dict)
     """Name of the worker that computed each portion that counts."""
     _backups_used: int = 0
 
-    def is_settled(self, name: SumName) -> bool:
+    def is_decided(self, name: SumName) -> bool:
         """True if the sum was accepted or refused."""
-        return name in self.sums or name in self.refused
+        return name in self.sums or name in self.refused_sums
 
     def mistake(self, result: PortionResult, portion: int) -> str | None:
         """Return the reason why a result cannot belong to the portion, or None."""
-        if result.portion != portion or not 0 <= portion < self.dealing.portions:
+        if result.portion != portion or not 0 <= portion < self.permutation.portions:
             return f"it returned portion {result.portion} for portion {portion}"
-        samples = self.dealing.samples(portion)
+        samples = self.permutation.samples(portion)
         if result.samples != samples:
             return f"it counted {result.samples} patterns in portion {portion}, which has {samples} patterns"
         return None
@@ -56,15 +56,17 @@ class Accounting:
         mistakes = (self.mistake(result, result.portion) for result in results)
         return next((each for each in mistakes if each is not None), None)
 
-    def count(self, name: SumName, results: Mapping[int, PortionResult], who: Mapping[int, Member]) -> None:
-        """Count an accepted sum; ``who`` maps each portion to the worker that computed it."""
+    def count(
+        self, name: SumName, results: Mapping[int, PortionResult], members: Mapping[int, Member]
+    ) -> None:
+        """Count an accepted sum; ``members`` maps each portion to the worker that computed it."""
         assert self._counted.keys().isdisjoint(results), "a portion counts once"
-        assert not self.is_settled(name), f"{name} counts once"
+        assert not self.is_decided(name), f"{name} counts once"
         self.sums[name] = tuple(results)
         for portion, result in results.items():
             self._counted[portion] = result
-            self._by[portion] = who[portion].name
-            self._backups_used += (who[portion].session, portion) in self.backups
+            self._computed_by[portion] = members[portion].name
+            self._backups_used += (members[portion].session, portion) in self.backups
 
     @property
     def samples(self) -> int:
@@ -77,14 +79,14 @@ class Accounting:
         results = [self._counted[portion] for portion in portions]
         kinds = sorted({name for result in results for name, _ in result.details})
         by_name: dict[str, int] = {}
-        for name in self._by.values():
+        for name in self._computed_by.values():
             by_name[name] = by_name.get(name, 0) + 1
         account = EvaluationCost(
-            now - self.began,
+            now - self.started_at,
             by_name,
             len(self.backups),
             self._backups_used,
-            len(self.refused),
+            len(self.refused_sums),
             self.lost,
             tuple(sorted(self.left_out)),
             self.reductions,

@@ -29,7 +29,7 @@ class PortionFailures:
         """Record that the session cannot compute the portion."""
         self._errors.setdefault(portion, {})[session] = error
 
-    def died(self, session: int, unfinished: Sequence[int], why: str) -> None:
+    def record_death(self, session: int, unfinished: Sequence[int], why: str) -> None:
         """Record that the session's process exited with these assigned portions unfinished."""
         for portion in self._deaths.keys() - set(unfinished):
             if not self._is_deadly(portion):
@@ -60,7 +60,7 @@ class PortionFailures:
         """True if the session has not failed at the portion, and the portion is not blamed for deaths."""
         return session not in self._errors.get(portion, {}) and not self._is_deadly(portion)
 
-    def is_poisoned(self, portion: int, sessions: Collection[int]) -> bool:
+    def is_unprocessable(self, portion: int, sessions: Collection[int]) -> bool:
         """True if none of these sessions (at least one) may try the portion."""
         return bool(sessions) and not any(self.may_try(portion, session) for session in sessions)
 

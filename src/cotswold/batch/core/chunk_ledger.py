@@ -36,7 +36,7 @@ class Claim:
     session: int
     portion: int
     grant: int
-    apart: bool
+    is_isolated: bool
     """True if it was granted as a separate sum."""
     since: float
     """Time of the grant."""
@@ -54,18 +54,18 @@ class PortionLedger:
     """The accepted sum that contains each counted portion."""
     log: list[SumName] = field(default_factory=list)
     """Accepted sums in order of acceptance."""
-    _wanted: set[int] = field(init=False)
+    _missing: set[int] = field(init=False)
     """Portions that must still be counted: wanted or claimed."""
     _claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
     """Claims by portion, then session; no entry for a portion without claims."""
-    _hands: dict[int, dict[int, Claim]] = field(default_factory=dict)
+    _session_claims: dict[int, dict[int, Claim]] = field(default_factory=dict)
     """Claims by session, then grant."""
     _computed: int = 0
     """Number of portions that some session has computed and that do not count yet."""
 
     def __post_init__(self) -> None:
-        self._wanted = set(self.portions)
-        if len(self._wanted) != len(self.portions):
+        self._missing = set(self.portions)
+        if len(self._missing) != len(self.portions):
             raise ValueError("portions must be unique")
 
     # --- queries ---
@@ -73,55 +73,57 @@ class PortionLedger:
     @property
     def is_complete(self) -> bool:
         """True if every wanted portion counts."""
-        return not self._wanted
+        return not self._missing
 
     @property
     def is_computed(self) -> bool:
         """True if every wanted portion counts or is in a live session's sum."""
-        assert 0 <= self._computed <= len(self._wanted), "more portions are computed than wanted"
-        return self._computed == len(self._wanted)
+        assert 0 <= self._computed <= len(self._missing), "more portions are computed than wanted"
+        return self._computed == len(self._missing)
 
     @property
     def computed(self) -> int:
         """Number of portions that count or are in a live session's sum."""
         return len(self.counted) + self._computed
 
-    def is_in_sum(self, portion: int) -> bool:
+    def is_summed(self, portion: int) -> bool:
         """True if some session has computed the portion."""
         return any(claim.number is not None for claim in self._claims.get(portion, {}).values())
 
     @property
     def open(self) -> frozenset[int]:
         """Portions that must still be counted."""
-        return frozenset(self._wanted)
+        return frozenset(self._missing)
 
     def is_free(self, portion: int) -> bool:
         """True if the portion is wanted and has no claim."""
-        return portion in self._wanted and portion not in self._claims
+        return portion in self._missing and portion not in self._claims
 
     def claims(self, portion: int) -> list[Claim]:
         """Return the claims on a portion, oldest first."""
         return list(self._claims.get(portion, {}).values())
 
-    def hand(self, session: int) -> list[Claim]:
+    def claims_of(self, session: int) -> list[Claim]:
         """Return the claims of the session, in the order of its grants."""
-        return list(self._hands.get(session, {}).values())
+        return list(self._session_claims.get(session, {}).values())
 
     def claim_of(self, session: int, grant: int) -> Claim | None:
         """Return the claim behind a grant; None once it is settled or lost."""
-        return self._hands.get(session, {}).get(grant)
+        return self._session_claims.get(session, {}).get(grant)
 
     # --- events ---
 
-    def claim(self, portion: int, session: int, grant: int, *, apart: bool, now: float) -> None:
+    def claim(self, portion: int, session: int, grant: int, *, is_isolated: bool, now: float) -> None:
         """Claim the portion for a session that has no claim on it."""
         others = self._claims.setdefault(portion, {})
-        assert portion in self._wanted, f"portion {portion} is claimed but not wanted"
+        assert portion in self._missing, f"portion {portion} is claimed but not wanted"
         assert session not in others, f"session {session} claims portion {portion} twice"
-        assert grant not in self._hands.get(session, {}), f"grant {grant} of session {session} is used twice"
-        claim = Claim(session, portion, grant, apart, now)
+        assert grant not in self._session_claims.get(session, {}), (
+            f"grant {grant} of session {session} is used twice"
+        )
+        claim = Claim(session, portion, grant, is_isolated, now)
         others[session] = claim
-        self._hands.setdefault(session, {})[grant] = claim
+        self._session_claims.setdefault(session, {})[grant] = claim
 
     def compute(self, session: int, grant: int, number: int) -> bool:
         """Record that the portion of a grant is in the session's sum.
@@ -131,27 +133,27 @@ class PortionLedger:
         claim = self.claim_of(session, grant)
         if claim is None or claim.number == number:
             return False
-        self._put(replace(claim, number=number))
+        self._add(replace(claim, number=number))
         return True
 
     def restart(self, session: int, grant: int, now: float) -> None:
         """Grant the portion again: no sum of the session contains it, despite earlier reports."""
         claim = self.claim_of(session, grant)
         assert claim is not None, "the grant has no claim"
-        self._put(replace(claim, number=None, since=now))
+        self._add(replace(claim, number=None, since=now))
 
     def release(self, session: int, grant: int) -> int | None:
         """Release a grant; return its portion if no other claim is left on it."""
         claim = self.claim_of(session, grant)
         if claim is None:
             return None
-        self._take(claim)
+        self._remove(claim)
         return claim.portion if self.is_free(claim.portion) else None
 
-    def lose(self, session: int) -> list[int]:
+    def drop_session(self, session: int) -> list[int]:
         """Release all grants of an ended session; return the freed portions in the order of their grants."""
-        freed = [self.release(session, claim.grant) for claim in self.hand(session)]
-        assert session not in self._hands, f"session {session} still has claims"
+        freed = [self.release(session, claim.grant) for claim in self.claims_of(session)]
+        assert session not in self._session_claims, f"session {session} still has claims"
         return [portion for portion in freed if portion is not None]
 
     def offer(self, name: SumName, portions: Sequence[int]) -> bool:
@@ -161,14 +163,14 @@ class PortionLedger:
         """
         if portions and all(self.counted.get(portion) == name for portion in portions):
             return True
-        accepted = bool(portions) and all(portion in self._wanted for portion in portions)
+        accepted = bool(portions) and all(portion in self._missing for portion in portions)
         assert len(set(portions)) == len(portions), f"{name} names a portion twice"
         if not accepted:
             return False
         for portion in portions:
             for claim in self.claims(portion):
-                self._take(claim)
-            self._wanted.remove(portion)
+                self._remove(claim)
+            self._missing.remove(portion)
             self.counted[portion] = name
         self.log.append(name)
         return True
@@ -176,26 +178,26 @@ class PortionLedger:
     def withdraw(self, portions: Iterable[int]) -> None:
         """Leave these portions out and drop their claims."""
         for portion in portions:
-            assert portion in self._wanted, f"portion {portion} is left out but not wanted"
+            assert portion in self._missing, f"portion {portion} is left out but not wanted"
             for claim in self.claims(portion):
-                self._take(claim)
-            self._wanted.remove(portion)
+                self._remove(claim)
+            self._missing.remove(portion)
 
     # --- both indices and the number of computed portions ---
 
-    def _put(self, claim: Claim) -> None:
-        before = self.is_in_sum(claim.portion)
+    def _add(self, claim: Claim) -> None:
+        before = self.is_summed(claim.portion)
         self._claims[claim.portion][claim.session] = claim
-        self._hands[claim.session][claim.grant] = claim
-        self._computed += self.is_in_sum(claim.portion) - before
+        self._session_claims[claim.session][claim.grant] = claim
+        self._computed += self.is_summed(claim.portion) - before
 
-    def _take(self, claim: Claim) -> None:
-        before = self.is_in_sum(claim.portion)
+    def _remove(self, claim: Claim) -> None:
+        before = self.is_summed(claim.portion)
         for index, first, second in (
             (self._claims, claim.portion, claim.session),
-            (self._hands, claim.session, claim.grant),
+            (self._session_claims, claim.session, claim.grant),
         ):
             del index[first][second]
             if not index[first]:
                 del index[first]
-        self._computed += self.is_in_sum(claim.portion) - before
+        self._computed += self.is_summed(claim.portion) - before

@@ -43,7 +43,7 @@ class PortionQueues:
 
     common: deque[int]
     """Portions for any session."""
-    own: dict[int, deque[int]] = field(default_factory=dict)
+    by_session: dict[int, deque[int]] = field(default_factory=dict)
     """Portions by home session."""
 
     @classmethod
@@ -62,13 +62,13 @@ class PortionQueues:
         Its own portions come first, then the common ones, then the last of the session whose queue will take
         longest; ``seconds`` returns a session's time per portion.
         """
-        while (queue := self.own.get(session)) or (queue := self.common):
+        while (queue := self.by_session.get(session)) or (queue := self.common):
             portion = queue.popleft()
             if is_free(portion):
                 return portion
-        while others := [each for each, queue in self.own.items() if queue]:
-            longest = max(others, key=lambda each: (len(self.own[each]) * seconds(each), each))
-            portion = self.own[longest].pop()
+        while others := [each for each, queue in self.by_session.items() if queue]:
+            longest = max(others, key=lambda each: (len(self.by_session[each]) * seconds(each), each))
+            portion = self.by_session[longest].pop()
             if is_free(portion):
                 return portion
         return None
@@ -76,18 +76,18 @@ class PortionQueues:
     def clear(self) -> None:
         """Remove all portions."""
         self.common.clear()
-        for queue in self.own.values():
+        for queue in self.by_session.values():
             queue.clear()
 
-    def give_back(self, portions: Sequence[int]) -> None:
+    def requeue(self, portions: Sequence[int]) -> None:
         """Put freed portions in front of the common ones."""
         self.common.extendleft(reversed(portions))
 
     def end(self, session: int) -> None:
         """End a session's queue: its portions become common."""
-        self.common.extend(self.own.pop(session, ()))
+        self.common.extend(self.by_session.pop(session, ()))
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Upper bound of the number of free portions."""
-        return len(self.common) + sum(map(len, self.own.values()))
+        return len(self.common) + sum(map(len, self.by_session.values()))

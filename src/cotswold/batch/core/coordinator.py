@@ -4,8 +4,8 @@ Knows: connected workers, the current round and evaluation. Does not know: socke
 vectors, the next step of an optimiser.
 
     request          when idle                 result
-    run              one round                 `RoundResult`
-    evaluate         an evaluation             `EvaluationResult`, or `RoundResult` with an error
+    run              one round                 `RoundOutcome`
+    evaluate         an evaluation             `EvaluationResult`, or `RoundOutcome` with an error
     write            nothing                   the caller sends `Write` and receives `WriteAck` itself
 
 A request may wait forever, because workers may still join. `failure` returns the reason for a stall, and
@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotswold.batch.core.chunk_queues import PortionHomes
-from cotswold.batch.core.evaluation import Evaluation
+from cotswold.batch.core.evaluation import EvaluationRun
 from cotswold.batch.core.evaluation_state import EvaluationState
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult, Failure, PlanFunction
-from cotswold.batch.core.rounds import RoundManager, RoundResult
+from cotswold.batch.core.rounds import RoundManager, RoundOutcome
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.optim.vectors.base import Command
 from cotswold.shards.core.events import Event
@@ -65,12 +65,12 @@ class Coordinator:
         self.rules, self.shards, self.servers, self.planner = rules, tuple(shards), tuple(servers), planner
         self.members = Members()
         self.homes = PortionHomes()
-        self.outcome: RoundResult | EvaluationResult | None = None
+        self.outcome: RoundOutcome | EvaluationResult | None = None
         """Result of the last request, once it is done."""
         self.events: list[Event] = []
         """Events that have not been taken yet."""
         self._rounds = RoundManager([name for name, _ in servers], rules.retry_seconds)
-        self._evaluation: Evaluation | None = None
+        self._evaluation: EvaluationRun | None = None
         self._number = 0
         self._dead_servers: dict[str, str] = {}
         self._ready_at = now
@@ -81,12 +81,12 @@ class Coordinator:
     @property
     def is_busy(self) -> bool:
         """True while a request is in progress."""
-        return self._rounds.is_under_way or self._evaluation is not None
+        return self._rounds.is_active or self._evaluation is not None
 
     @property
-    def is_round_under_way(self) -> bool:
+    def is_round_active(self) -> bool:
         """True while servers have not answered a round."""
-        return self._rounds.is_under_way
+        return self._rounds.is_active
 
     @property
     def progress(self) -> tuple[int, int, int]:
@@ -110,7 +110,7 @@ class Coordinator:
         portions."""
         assert not self.is_busy, "one thing at a time"
         names = [name for name, _ in self.servers]
-        evaluation = Evaluation(
+        evaluation = EvaluationRun(
             self._number + 1, request, self.rules, self.members, self.homes, self.planner, names, now
         )
         self._number += 1
@@ -127,7 +127,7 @@ class Coordinator:
         evaluation = self._evaluation
         if evaluation is None:
             return []
-        assert not self._rounds.is_under_way, "the current round must end first"
+        assert not self._rounds.is_active, "the current round must end first"
         self._evaluation = None
         return [
             Send(member.name, EndEvaluation(member.session, evaluation.number)) for member in self.members
@@ -142,21 +142,21 @@ class Coordinator:
 
     def silent_servers(self, now: float) -> list[str]:
         """Return the servers that have exceeded the timeout of a round."""
-        return self._rounds.silent_since(now - self.rules.lonely_seconds)
+        return self._rounds.unanswered_since(now - self.rules.no_worker_seconds)
 
-    def trouble(self, now: float) -> Failure | None:
+    def failure(self, now: float) -> Failure | None:
         """Return the reason why the request is stalled, or None."""
         for name, why in self._dead_servers.items():  # its vectors are lost, so every request fails
             return Failure("server", f"parameter server {name} is lost: {why}")
         if silent := self.silent_servers(now):
-            names, seconds = " and ".join(silent), self.rules.lonely_seconds
+            names, seconds = " and ".join(silent), self.rules.no_worker_seconds
             return Failure("server", f"parameter server {names} has not answered for {seconds:g} s")
         evaluation = self._evaluation
         if evaluation is None:
             return None
         if any(member.is_ready for member in self.members):
             self._ready_at = now
-        elif now - self._ready_at > self.rules.lonely_seconds:
+        elif now - self._ready_at > self.rules.no_worker_seconds:
             there = (
                 f"{len(self.members)} are connected, none has the parameters"
                 if len(self.members)
@@ -164,10 +164,10 @@ class Coordinator:
             )
             return Failure(
                 "lonely",
-                f"evaluation {evaluation.number} has had no worker for {self.rules.lonely_seconds:g} s "
+                f"evaluation {evaluation.number} has had no worker for {self.rules.no_worker_seconds:g} s "
                 f"({there}); it continues when one joins",
             )
-        return evaluation.poisoned
+        return evaluation.unprocessable
 
     # --- received messages and time ---
 
@@ -191,21 +191,21 @@ class Coordinator:
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
                     return [Send(sender, SessionExpired(message.session))]
-                member.heard = now
-                return self._dismissed(self._heard(member, message, now), now)
+                member.last_heartbeat = now
+                return self._dismissed(self._on_computed(member, message, now), now)
             case _:
                 return []  # a server's reply to another request
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times within each interval of the settings."""
         sends = self._rounds.tick(now)
-        for member in self.members.silent(now - self.rules.silent_seconds):
-            sends += self._lose(member, None, now)
+        for member in self.members.silent_members(now - self.rules.silent_seconds):
+            sends += self._remove(member, None, now)
         if self._evaluation is not None:
             sends += self._evaluation.tick(now)
         return self._dismissed(sends, now)
 
-    def ended(self, name: str, why: str, now: float) -> list[Send]:
+    def on_exit(self, name: str, why: str, now: float) -> list[Send]:
         """Handle the host's report that a process has exited."""
         if name in dict(self.servers):
             self._dead_servers[name] = why
@@ -213,14 +213,14 @@ class Coordinator:
         session = self.members.session(name)
         if session is None:
             return []
-        return self._dismissed(self._lose(self.members.of[session], why, now), now)
+        return self._dismissed(self._remove(self.members.of[session], why, now), now)
 
     def leave(self, name: str, reason: str, now: float) -> list[Send]:
         """Ask a worker to leave once its results are settled."""
         session = self.members.session(name)
         if session is None:
             return []
-        return self._dismissed(self._heard(self.members.of[session], Leave(session, reason), now), now)
+        return self._dismissed(self._on_computed(self.members.of[session], Leave(session, reason), now), now)
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -237,29 +237,29 @@ class Coordinator:
         if self.members.is_known(join):
             if session is None or self.members.of[session].join != join:
                 return []  # from an ended session
-            return [self._welcome(self.members.of[session])]
-        sends = [] if session is None else self._lose(self.members.of[session], None, now)
+            return [self._send_welcome(self.members.of[session])]
+        sends = [] if session is None else self._remove(self.members.of[session], None, now)
         problem = self._misfit(join)
         if problem is not None:
             self.events.append(Event("refused", join.name, problem))
             return [*sends, Send(join.name, Shutdown(0))]
         member = self.members.add(join, now)
         self.events.append(Event("joined", member.name, f"session {member.session}"))
-        sends.append(self._welcome(member))
+        sends.append(self._send_welcome(member))
         if self._evaluation is not None:
             sends += self._evaluation.joined(member, now)
         return sends
 
     def _misfit(self, join: Join) -> str | None:
-        dealing = self.rules.dealing
+        dealing = self.rules.permutation
         if join.patterns != dealing.patterns:
             return f"it has {join.patterns} patterns, but the run has {dealing.patterns}"
         if join.size != self.rules.size:
             return f"it has {join.size} parameters, but the run has {self.rules.size}"
         return None
 
-    def _welcome(self, member: Member) -> Send:
-        rules, dealing = self.rules, self.rules.dealing
+    def _send_welcome(self, member: Member) -> Send:
+        rules, dealing = self.rules, self.rules.permutation
         welcome = Welcome(
             member.name,
             member.join.attempt,
@@ -278,7 +278,7 @@ class Coordinator:
         )
         return Send(member.name, welcome)
 
-    def _heard(
+    def _on_computed(
         self,
         member: Member,
         message: WorkerHeartbeat
@@ -297,7 +297,7 @@ class Coordinator:
             if not member.is_leaving:
                 member.is_leaving = True
                 self.events.append(Event("left", member.name, message.reason))
-                return [] if self._evaluation is None else self._evaluation.leaving(member, now)
+                return [] if self._evaluation is None else self._evaluation.on_leaving(member, now)
             return []
         evaluation = self._evaluation
         if isinstance(message, WorkerHeartbeat) and evaluation is not None:
@@ -307,12 +307,12 @@ class Coordinator:
             or isinstance(message, WorkerHeartbeat)
             or message.evaluation != evaluation.number
         ):
-            return self._over(member, message.evaluation)
+            return self._end_for(member, message.evaluation)
         match message:
             case PointReady():
-                return evaluation.ready(member, message, now)
+                return evaluation.on_ready(member, message, now)
             case PortionsComputed():
-                return evaluation.computed(member, message.held, now)
+                return evaluation.computed(member, message.computed, now)
             case PortionFailed():
                 return evaluation.failed(member, message.grant, message.error, now)
             case SumPushed():
@@ -320,33 +320,33 @@ class Coordinator:
             case Aborted():
                 return evaluation.aborted(member, message, now)
 
-    def _over(self, member: Member, number: int) -> list[Send]:
+    def _end_for(self, member: Member, number: int) -> list[Send]:
         """Handle a message about an evaluation that is over."""
         if number == 0 or (self._evaluation is not None and number == self._evaluation.number):
             return []
         return [Send(member.name, EndEvaluation(member.session, number))]
 
-    def _lose(self, member: Member, why: str | None, now: float) -> list[Send]:
-        self.members.void(member.session)
+    def _remove(self, member: Member, why: str | None, now: float) -> list[Send]:
+        self.members.end(member.session)
         self.events.append(Event("lost", member.name, why or "no heartbeat"))
         sends = [] if why is not None else [Send(member.name, SessionExpired(member.session))]
         if self._evaluation is not None:
-            sends += self._evaluation.lost(member, why, now)
+            sends += self._evaluation.on_lost(member, why, now)
         return sends
 
     def _dismissed(self, sends: list[Send], now: float) -> list[Send]:
         """Shut down leaving workers without unsettled results; close a complete evaluation."""
         for member in self.members:
             if member.is_leaving and (self._evaluation is None or self._evaluation.may_go(member)):
-                self.members.void(member.session)
+                self.members.end(member.session)
                 sends.append(Send(member.name, Shutdown(member.session)))
                 if self._evaluation is not None:
-                    sends += self._evaluation.lost(member, None, now)
+                    sends += self._evaluation.on_lost(member, None, now)
         evaluation = self._evaluation
         if (
             evaluation is not None
             and evaluation.state is EvaluationState.CLOSING
-            and not self._rounds.is_under_way
+            and not self._rounds.is_active
         ):
             sends += self._rounds.start(now, evaluation.request.after, close=evaluation.close)
         return sends
@@ -364,9 +364,9 @@ class Coordinator:
             self.outcome = done
             return self.abandon(now)
         elif evaluation.state is EvaluationState.OPENING:
-            return self._dismissed(evaluation.opened(done.digests, now), now)
+            return self._dismissed(evaluation.on_opened(done.digests, now), now)
         else:
-            self.outcome = evaluation.closed(done.dots, now)
+            self.outcome = evaluation.finish(done.dots, now)
             self.events += evaluation.events
             self._evaluation = None
         return []

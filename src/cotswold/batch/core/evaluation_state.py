@@ -13,7 +13,7 @@ class EvaluationState(Enum):
     DRAINING = "draining"
     REDUCING = "reducing"
     CLOSING = "closing"
-    OVER = "over"
+    FINISHED = "over"
 
 
 NEXT = {
@@ -21,7 +21,7 @@ NEXT = {
     EvaluationState.COMPUTING: {EvaluationState.DRAINING, EvaluationState.CLOSING},
     EvaluationState.DRAINING: {EvaluationState.COMPUTING, EvaluationState.REDUCING, EvaluationState.CLOSING},
     EvaluationState.REDUCING: {EvaluationState.DRAINING, EvaluationState.CLOSING},
-    EvaluationState.CLOSING: {EvaluationState.OVER},
-    EvaluationState.OVER: set[EvaluationState](),
+    EvaluationState.CLOSING: {EvaluationState.FINISHED},
+    EvaluationState.FINISHED: set[EvaluationState](),
 }
 """Allowed transitions between states."""

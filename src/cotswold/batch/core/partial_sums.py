@@ -47,7 +47,7 @@ class SumArithmetic(Protocol[Values]):
     def add(self, left: Values, right: Values) -> Values:
         """Add in place: return the sum in the memory of ``left``."""
 
-    def parts(self, values: Values, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    def by_shard(self, values: Values, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
         """Return the numbers of a server's shards, and a buffer for each; the sum must not change
         afterwards."""
 
@@ -65,10 +65,10 @@ class PartialSum(Generic[Values]):
     is_flushed: bool = False
     attempt: int = 0
     """Attempt of the reduction that produced it; 0 for a sum of this worker alone."""
-    unkept: set[str] = field(default_factory=set)
+    unacknowledged: set[str] = field(default_factory=set)
     """Servers that have not acknowledged it."""
-    sent: float = 0.0
-    began: float = 0.0
+    sent_at: float = 0.0
+    opened_at: float = 0.0
     """Start time of its first portion."""
 
 
@@ -84,8 +84,8 @@ class PartialSums(Generic[Values]):
     attempt: int
     grants: dict[int, Grant] = field(default_factory=dict)
     """Grants that are queued or being computed."""
-    apart: set[int] = field(default_factory=set)
-    seen: set[int] = field(default_factory=set)
+    isolated: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
     failed: dict[int, PortionFailed] = field(default_factory=dict)
     sums: dict[int, PartialSum[Values]] = field(default_factory=dict)
     """Sums by number, until they are settled."""
@@ -95,14 +95,14 @@ class PartialSums(Generic[Values]):
     """True if the worker has the point."""
     is_flushed: bool = False
     digests: tuple[int, ...] = ()
-    readied: float = 0.0
+    ready_sent_at: float = 0.0
     reduce: Reduce | None = None
     """Requested reduction."""
     aborted: Aborted | None = None
     """The abort to repeat until another attempt arrives."""
-    heard: set[int] = field(default_factory=set)
+    acknowledged: set[int] = field(default_factory=set)
     """Grants that the coordinator knows to be computed."""
-    untold: set[int] = field(default_factory=set)
+    unreported: set[int] = field(default_factory=set)
     """Computed grants that were not reported to the coordinator."""
     computing: PartialSum[Values] | None = None
     """Sum to which a portion is being added."""
@@ -115,7 +115,7 @@ class PartialSums(Generic[Values]):
             sum = self.new(self.arithmetic.zeros())
             sum.node = Node(0, grant.portion)
             return sum
-        if self.is_apart(grant):
+        if self.is_isolated(grant):
             return self.new(self.arithmetic.zeros())
         if self.open is None:
             self.open = self.new(self.arithmetic.zeros()).number
@@ -127,11 +127,11 @@ class PartialSums(Generic[Values]):
         self.sums[number] = PartialSum(number, values)
         return self.sums[number]
 
-    def is_apart(self, grant: Grant) -> bool:
+    def is_isolated(self, grant: Grant) -> bool:
         """True if its portion must be a separate sum."""
-        return grant.apart or grant.number in self.apart or self.is_flushed
+        return grant.is_isolated or grant.number in self.isolated or self.is_flushed
 
-    def merged(self, sum: PartialSum[Values]) -> PartialSum[Values]:
+    def merge(self, sum: PartialSum[Values]) -> PartialSum[Values]:
         """Merge the sum with kept siblings into the largest possible node."""
         kept = {each.node: each for each in self.sums.values() if not each.is_flushed}
         while sum.node is not None and (other := kept.get(sibling(sum.node))) is not None:
@@ -144,67 +144,67 @@ class PartialSums(Generic[Values]):
             sum = left
         return sum
 
-    def computed(self, grant: Grant, result: PortionResult, now: float) -> list[Send]:
+    def add(self, grant: Grant, result: PortionResult, now: float) -> list[Send]:
         """Record that the portion of a grant is in its sum.
 
         The coordinator receives a report once half of the granted portions are computed: messages stay few
         for short portions, and new grants arrive before the last portion starts.
         """
         del self.grants[grant.number]
-        sum = self._taken()
+        sum = self._take_sum()
         if not sum.results:
-            sum.began = now - result.seconds
+            sum.opened_at = now - result.seconds
         sum.grants.append(grant.number)
         sum.results.append(result)
         if sum.values is None:
             return self.flush(sum, now)
-        if sum.node is not None and not self.is_apart(grant):
-            sum = self.merged(sum)
+        if sum.node is not None and not self.is_isolated(grant):
+            sum = self.merge(sum)
         sends = []
         if self.is_due(sum, grant, now):
             sends = self.flush(sum, now)
         elif len(self.sums) > NODES and sum.node is not None:
             sends = self.flush_all(now)
-        self.untold.add(grant.number)
-        if sends or self.is_apart(grant) or len(self.grants) <= len(self.untold):
-            sends.insert(0, self._tell())
-        return [*sends, *self._reduction_again()]
+        self.unreported.add(grant.number)
+        if sends or self.is_isolated(grant) or len(self.grants) <= len(self.unreported):
+            sends.insert(0, self._report())
+        return [*sends, *self._resend_reduction()]
 
-    def _tell(self) -> Send:
+    def _report(self) -> Send:
         """Report computed portions that were not reported yet."""
         held = tuple(
             ComputedPortion(grant, result, sum.number, sum.is_flushed)
             for sum in self.sums.values()
             for grant, result in zip(sum.grants, sum.results, strict=True)
-            if grant in self.untold
+            if grant in self.unreported
         )
-        self.untold.clear()
+        self.unreported.clear()
         return Send(COORDINATOR, PortionsComputed(self.welcome.session, self.begin.evaluation, held))
 
     def computed_not(self, grant: Grant, error: str) -> list[Send]:
         """Record that the portion of a grant cannot be computed; its whole sum is lost."""
-        sum = self._taken()
+        sum = self._take_sum()
         del self.grants[grant.number]
         self.sums.pop(sum.number, None)
         if self.open == sum.number:
             self.open = None
         for other in sum.grants:  # the heartbeat shows that they are in no sum, and they are granted again
-            self.seen.discard(other)
-            self.heard.discard(other)
-            self.untold.discard(other)
+            self.received.discard(other)
+            self.acknowledged.discard(other)
+            self.unreported.discard(other)
         failed = PortionFailed(
             self.welcome.session, self.begin.evaluation, grant.number, grant.portion, error
         )
         self.failed[grant.number] = failed
-        told = [self._tell()] if self.untold and len(self.grants) <= len(self.untold) else []
-        return [*told, Send(COORDINATOR, failed), *self._reduction_again()]
+        told = [self._report()] if self.unreported and len(self.grants) <= len(self.unreported) else []
+        return [*told, Send(COORDINATOR, failed), *self._resend_reduction()]
 
-    def _taken(self) -> PartialSum[Values]:
+    def _take_sum(self) -> PartialSum[Values]:
         sum, self.computing = self.computing, None
         assert sum is not None, "no sum is being computed"
         return sum
 
-    def _reduction_again(self) -> list[Send]:
+    def _resend_reduction(self) -> list[Send]:
         """Retry a reduction that may have waited for the portion."""
         return [] if self.reduce is None else self.start_reduction(self.reduce)
 
@@ -212,9 +212,9 @@ class PartialSums(Generic[Values]):
 
     def is_due(self, sum: PartialSum[Values], grant: Grant, now: float) -> bool:
         """True if a sum must be pushed after the portion of ``grant`` was added."""
-        if now - sum.began >= self.welcome.flush_seconds:
+        if now - sum.opened_at >= self.welcome.flush_seconds:
             return True
-        return self.is_apart(grant) if self.welcome.pushes else self.is_flushed
+        return self.is_isolated(grant) if self.welcome.pushes else self.is_flushed
 
     def flush_all(self, now: float) -> list[Send]:
         """Push all sums except the one that is being computed."""
@@ -227,19 +227,19 @@ class PartialSums(Generic[Values]):
     def flush(self, sum: PartialSum[Values], now: float) -> list[Send]:
         """Close a sum and push it to the servers."""
         assert not sum.is_flushed, "a sum is flushed once"
-        sum.is_flushed, sum.sent = True, now
+        sum.is_flushed, sum.sent_at = True, now
         if self.open == sum.number:
             self.open = None
         if sum.values is None:
             return [self._pushed(sum)]
-        sum.unkept = {name for name, _ in self.welcome.servers}
+        sum.unacknowledged = {name for name, _ in self.welcome.servers}
         return self._pushes(sum)
 
     def _pushes(self, sum: PartialSum[Values]) -> list[Send]:
         assert sum.values is not None, "a sum without a gradient cannot be pushed"
         sends = []
-        for server in sorted(sum.unkept):
-            shards, buffers = self.arithmetic.parts(sum.values, server)
+        for server in sorted(sum.unacknowledged):
+            shards, buffers = self.arithmetic.by_shard(sum.values, server)
             push = Push(
                 self.welcome.session,
                 self.begin.evaluation,
@@ -256,23 +256,23 @@ class PartialSums(Generic[Values]):
         number, results = self.begin.evaluation, tuple(sum.results)
         return Send(COORDINATOR, SumPushed(self.welcome.session, number, sum.number, results, sum.attempt))
 
-    def kept(self, kept: PushAck, now: float) -> list[Send]:
+    def on_ack(self, ack: PushAck, now: float) -> list[Send]:
         """Record a server's acknowledgement of a sum."""
-        sum = self.sums.get(kept.number)
-        if sum is None or kept.server not in sum.unkept:
+        sum = self.sums.get(ack.number)
+        if sum is None or ack.server not in sum.unacknowledged:
             return []
-        sum.unkept.remove(kept.server)
-        if sum.unkept:
+        sum.unacknowledged.remove(ack.server)
+        if sum.unacknowledged:
             return []
-        sum.sent = now
+        sum.sent_at = now
         return [self._pushed(sum)]
 
-    def refused(self, refused: PushRejected) -> list[Send]:
+    def on_rejected(self, rejected: PushRejected) -> list[Send]:
         """Record a server's rejection of a sum: its portions have failed on this worker."""
-        sum = self.sums.pop(refused.number, None)
+        sum = self.sums.pop(rejected.number, None)
         if sum is None:
             return []
-        error = f"{refused.server} rejected the sum: {refused.reason}"
+        error = f"{rejected.server} rejected the sum: {rejected.reason}"
         if sum.attempt:
             return self.abort("") if sum.attempt == self.attempt else []
         for grant, result in zip(sum.grants, sum.results, strict=True):
@@ -303,7 +303,7 @@ class PartialSums(Generic[Values]):
             number: tuple(sorted(each.portion for each in sum.results)) for number, sum in self.sums.items()
         }
         if any(has.get(number) != each for number, each in zip(reduce.numbers, reduce.portions, strict=True)):
-            self.heard.clear()  # the coordinator does not know the contents: report everything again
+            self.acknowledged.clear()  # the coordinator does not know the contents: report everything again
             return self.abort("")
         self.reduce = reduce
         return []
@@ -321,7 +321,7 @@ class PartialSums(Generic[Values]):
 
     # --- messages ---
 
-    def ready(self) -> PointReady:
+    def point_ready(self) -> PointReady:
         """Return the report that the worker has the point."""
         begin = self.begin
         return PointReady(self.welcome.session, begin.evaluation, begin.attempt, self.digests)
@@ -331,7 +331,7 @@ class PartialSums(Generic[Values]):
         held, heard = [], []
         for sum in self.sums.values():
             for grant, result in zip(sum.grants, sum.results, strict=True):
-                if grant in self.heard:
+                if grant in self.acknowledged:
                     heard.append(grant)
                 else:
                     held.append(ComputedPortion(grant, result, sum.number, sum.is_flushed))
@@ -346,19 +346,19 @@ class PartialSums(Generic[Values]):
             _runs(sorted(heard)),
         )
 
-    def again(self, now: float) -> list[Send]:
+    def resend(self, now: float) -> list[Send]:
         """Repeat the messages that were not answered in time."""
         late = now - self.welcome.retry_seconds
         sends = []
-        if self.is_ready and not self.seen and self.readied < late:
-            self.readied = now
-            sends.append(Send(COORDINATOR, self.ready()))
+        if self.is_ready and not self.received and self.ready_sent_at < late:
+            self.ready_sent_at = now
+            sends.append(Send(COORDINATOR, self.point_ready()))
         if self.aborted is not None:
             sends.append(Send(COORDINATOR, self.aborted))
         for sum in self.sums.values():
-            if sum.is_flushed and sum.sent < late:
-                sum.sent = now
-                sends += self._pushes(sum) if sum.unkept else [self._pushed(sum)]
+            if sum.is_flushed and sum.sent_at < late:
+                sum.sent_at = now
+                sends += self._pushes(sum) if sum.unacknowledged else [self._pushed(sum)]
         return sends
 
 

@@ -30,19 +30,21 @@ class PointDistribution:
     members: Members
     planner: PlanFunction
     events: list[Event]
-    is_doubtful: Callable[[Member, float], bool]
+    is_suspected: Callable[[Member, float], bool]
     """True if a worker may be suspended; broadcasts do not include it."""
     attempt: int = 0
     """Newest attempt, of a start or a reduction, that was sent."""
     digests: tuple[int, ...] | None = None
     """Digests of the point on the shards, once known."""
-    _told: dict[int, StartEvaluation] = field(default_factory=dict)
+    _messages: dict[int, StartEvaluation] = field(default_factory=dict)
     """Last instruction by session."""
 
-    def all(self, now: float) -> list[Send]:
+    def start_all(self, now: float) -> list[Send]:
         """Send an instruction to every worker."""
         fresh = [
-            member for member in self.members if self._is_fresh(member) and not self.is_doubtful(member, now)
+            member
+            for member in self.members
+            if self._is_current(member) and not self.is_suspected(member, now)
         ]
         plan = None
         if self.request.changed and len(fresh) > 1:
@@ -53,41 +55,41 @@ class PointDistribution:
         fetches = tuple(Fetch(name, plan) for name in self.request.changed)
         sends = []
         for member in self.members:
-            member.entered()
-            sends.append(self._tell(member, fetches if member in fresh else self._everything, now))
+            member.reset_attempt()
+            sends.append(self._start(member, fetches if member in fresh else self._full_fetches, now))
         return sends
 
-    def one(self, member: Member, now: float) -> Send:
+    def start(self, member: Member, now: float) -> Send:
         """Instruct a worker to pull everything: it is new, or a fetch has failed."""
-        return self._tell(member, self._everything, now)
+        return self._start(member, self._full_fetches, now)
 
-    def again(self, member: Member, now: float) -> list[Send]:
+    def resend(self, member: Member, now: float) -> list[Send]:
         """Repeat the instruction of a worker."""
-        begin = self._told.get(member.session)
+        begin = self._messages.get(member.session)
         if begin is None:
             return []
-        member.told = now
+        member.sent_at = now
         return [Send(member.name, begin)]
 
-    def ready(self, member: Member, ready: PointReady, now: float) -> list[Send]:
+    def on_ready(self, member: Member, ready: PointReady, now: float) -> list[Send]:
         """Handle a worker's report that it has the point of this evaluation."""
-        if member.is_ready or ready.attempt != self._told[member.session].attempt:
+        if member.is_ready or ready.attempt != self._messages[member.session].attempt:
             return []
         member.digests = ready.digests
         return self._compared([member], now)
 
-    def opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
+    def on_opened(self, digests: tuple[int, ...], now: float) -> list[Send]:
         """Compare the workers' points with the digests of the shards."""
         self.digests = digests
         return self._compared([member for member in self.members if not member.is_ready], now)
 
-    def broken(self, now: float) -> list[Send]:
+    def on_disconnect(self, now: float) -> list[Send]:
         """Handle an aborted broadcast or a lost member: waiting workers pull instead."""
         sends = []
         for member in self.members:
-            begin = self._told.get(member.session)
+            begin = self._messages.get(member.session)
             if begin is not None and not member.is_ready and any(fetch.plan for fetch in begin.fetches):
-                sends.append(self.one(member, now))
+                sends.append(self.start(member, now))
         return sends
 
     def is_awaited(self, name: str) -> bool:
@@ -95,18 +97,18 @@ class PointDistribution:
         return any(
             fetch.plan is not None and name in fetch.plan.members
             for member in self.members
-            if not member.is_ready and member.session in self._told
-            for fetch in self._told[member.session].fetches
+            if not member.is_ready and member.session in self._messages
+            for fetch in self._messages[member.session].fetches
         )
 
     @property
-    def _everything(self) -> tuple[Fetch, ...]:
+    def _full_fetches(self) -> tuple[Fetch, ...]:
         return tuple(Fetch(name, None) for name in self.request.keeps or (self.request.at,))
 
-    def _is_fresh(self, member: Member) -> bool:
-        return bool(self.request.keeps) and self.number > 1 and member.ready_for == self.number - 1
+    def _is_current(self, member: Member) -> bool:
+        return bool(self.request.keeps) and self.number > 1 and member.ready_evaluation == self.number - 1
 
-    def _tell(self, member: Member, fetches: tuple[Fetch, ...], now: float) -> Send:
+    def _start(self, member: Member, fetches: tuple[Fetch, ...], now: float) -> Send:
         self.attempt += 1
         begin = StartEvaluation(
             member.session,
@@ -118,8 +120,8 @@ class PointDistribution:
             self.request.local,
             digests=bool(self.request.keeps),
         )
-        self._told[member.session] = begin
-        member.attempt, member.told, member.digests = self.attempt, now, None
+        self._messages[member.session] = begin
+        member.attempt, member.sent_at, member.digests = self.attempt, now, None
         return Send(member.name, begin)
 
     def _compared(self, members: Sequence[Member], now: float) -> list[Send]:
@@ -128,11 +130,11 @@ class PointDistribution:
             if member.digests is None or self.digests is None:
                 continue  # one of the digests is not known yet
             if member.digests == self.digests:
-                member.is_ready, member.ready_for, member.progress = True, self.number, now
+                member.is_ready, member.ready_evaluation, member.progress = True, self.number, now
                 continue
             self.events.append(
                 Event("point_mismatch", member.name, "its parameters differ from the servers'")
             )
-            member.ready_for = 0
-            sends.append(self.one(member, now))
+            member.ready_evaluation = 0
+            sends.append(self.start(member, now))
         return sends

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cotswold.optim.vectors.base import Command
-from cotswold.wire import Plan, SumName
+from cotswold.wire import ReductionSchedule, SumName
 
-PlanFunction = Callable[[Sequence[str]], Plan]
+PlanFunction = Callable[[Sequence[str]], ReductionSchedule]
 """Return the plan of a reduction over these workers."""
 
 

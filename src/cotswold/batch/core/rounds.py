@@ -13,7 +13,7 @@ from cotswold.wire import Close, Open, Round, RoundReply, Send
 
 
 @dataclass(frozen=True)
-class RoundResult:
+class RoundOutcome:
     """The merged replies of all servers."""
 
     number: int
@@ -34,23 +34,23 @@ class RoundManager:
     retry_seconds: float
     number: int = 0
     _round: Round | None = None
-    _began: float = 0.0
-    _sent: float = 0.0
+    _started_at: float = 0.0
+    _sent_at: float = 0.0
     _answers: dict[str, RoundReply] = field(default_factory=dict)
 
     @property
-    def is_under_way(self) -> bool:
+    def is_active(self) -> bool:
         """True while a reply is missing."""
         return self._round is not None
 
     @property
-    def silent(self) -> list[str]:
+    def unanswered(self) -> list[str]:
         """Servers whose reply is missing."""
         return [] if self._round is None else [name for name in self.servers if name not in self._answers]
 
-    def silent_since(self, then: float) -> list[str]:
-        """Return the servers that have not answered a round that began before ``then``."""
-        return self.silent if self._began < then else []
+    def unanswered_since(self, since: float) -> list[str]:
+        """Return the servers that have not answered a round that began before ``since``."""
+        return self.unanswered if self._started_at < since else []
 
     def start(
         self,
@@ -65,28 +65,28 @@ class RoundManager:
         assert self._round is None, f"round {self.number} is not over"
         self.number += 1
         self._round = Round(self.number, close, tuple(commands), open, digest)
-        self._began, self._sent, self._answers = now, now, {}
+        self._started_at, self._sent_at, self._answers = now, now, {}
         return [Send(name, self._round) for name in self.servers]
 
     def tick(self, now: float) -> list[Send]:
         """Repeat the round to servers that have not answered in time, which is safe."""
-        if self._round is None or now - self._sent < self.retry_seconds:
+        if self._round is None or now - self._sent_at < self.retry_seconds:
             return []
-        self._sent = now
-        return [Send(name, self._round) for name in self.silent]
+        self._sent_at = now
+        return [Send(name, self._round) for name in self.unanswered]
 
-    def answer(self, answer: RoundReply) -> RoundResult | None:
+    def answer(self, answer: RoundReply) -> RoundOutcome | None:
         """Record a reply; return the merged result with the last one."""
         if self._round is None or answer.number != self.number or answer.server not in self.servers:
             return None
         self._answers.setdefault(answer.server, answer)
-        if self.silent:
+        if self.unanswered:
             return None
         self._round = None
         answers = [self._answers[name] for name in self.servers]
         error = next((f"{each.server}: {each.error}" for each in answers if each.error is not None), None)
         if error is not None:
-            return RoundResult(self.number, (), (), error)
+            return RoundOutcome(self.number, (), (), error)
         rows = {shard: row for each in answers for shard, row in zip(each.shards, each.dots, strict=True)}
         digests = {
             shard: digest
@@ -96,7 +96,7 @@ class RoundManager:
         }
         assert len(rows) == sum(len(each.shards) for each in answers), "a shard is on two servers"
         columns = zip(*(rows[shard] for shard in sorted(rows)), strict=True)
-        return RoundResult(
+        return RoundOutcome(
             self.number, tuple(map(_added, columns)), tuple(digests[shard] for shard in sorted(digests)), None
         )
 

@@ -16,11 +16,11 @@ from cotswold.batch.core.chunk_queues import PortionQueues
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Member, Members
 
-_ALONE = 4
+_ISOLATED_AFTER = 4
 """A worker that can compute at most this many portions in the remaining time makes each a separate sum."""
 _DOUBTFUL_BEATS = 4
 """A worker that missed this many heartbeats may be suspended, and its results lost."""
-_LATE = 1.5
+_STRAGGLER_FACTOR = 1.5
 """A portion that takes this multiple of its usual time may never arrive."""
 
 
@@ -29,7 +29,7 @@ class Assignment:
     """A portion for a worker."""
 
     portion: int
-    apart: bool
+    is_isolated: bool
     """True if it must be a separate sum."""
     is_backup: bool
 
@@ -44,32 +44,32 @@ class Scheduler:
     queues: PortionQueues
     failures: PortionFailures
 
-    def may_take(self, member: Member) -> bool:
+    def can_take(self, member: Member) -> bool:
         """True if a worker has capacity for a portion."""
         if not member.is_ready or member.is_leaving:
             return False
-        hand = self.ledger.hand(member.session) if self.rules.pushes else self._unfinished(member)
+        hand = self.ledger.claims_of(member.session) if self.rules.pushes else self._unfinished(member)
         unfinished = sum(claim.number is None for claim in hand)
         room = self.rules.prefetch + 1
         if member.seconds is not None:
-            room = max(room, int(self.rules.ahead_seconds / member.seconds))
-        unsettled = sum(claim.number is not None and claim.apart for claim in hand)
-        return unfinished < room and (not self.rules.pushes or unsettled < self.rules.unsettled)
+            room = max(room, int(self.rules.queue_seconds / member.seconds))
+        unsettled = sum(claim.number is not None and claim.is_isolated for claim in hand)
+        return unfinished < room and (not self.rules.pushes or unsettled < self.rules.open_sums)
 
     def choose(self, member: Member, now: float) -> Assignment | None:
         """Choose a portion for a worker with capacity; None if there is none."""
         session = member.session
         failed = self._failed(member, now)
         if failed is not None:
-            return Assignment(failed, apart=True, is_backup=False)
+            return Assignment(failed, is_isolated=True, is_backup=False)
         if self._has_suspect(member):
             return None  # if it dies, no other portion must become a suspect
-        left = self.queues.waiting / max(self.members.rate, 1e-9)
+        left = self.queues.queued / max(self.members.rate, 1e-9)
         own = self.members.seconds(session)
         unfinished = len(self._unfinished(member))
         if unfinished and (unfinished + 1) * own > left + self.members.least_seconds:
             return None  # others would finish it before this worker started
-        apart = member.is_flushed or left < _ALONE * own
+        apart = member.is_flushed or left < _ISOLATED_AFTER * own
         free = self.queues.next(
             session,
             self.members.seconds,
@@ -82,29 +82,29 @@ class Scheduler:
         if free is not None:
             return Assignment(free, apart, is_backup=False)
         copied = self._backup(member, now)
-        return None if copied is None else Assignment(copied, apart=True, is_backup=True)
+        return None if copied is None else Assignment(copied, is_isolated=True, is_backup=True)
 
-    def poisoned(self, sessions: Collection[int]) -> int | None:
+    def unprocessable(self, sessions: Collection[int]) -> int | None:
         """Return a portion that none of these sessions may try, if nothing else is left to do."""
-        waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_in_sum(portion)]
+        waiting = [portion for portion in sorted(self.ledger.open) if not self.ledger.is_summed(portion)]
         for portion in waiting:
-            if self.ledger.claims(portion) or not self.failures.is_poisoned(portion, sessions):
+            if self.ledger.claims(portion) or not self.failures.is_unprocessable(portion, sessions):
                 return None
         return waiting[0] if waiting else None
 
     @property
     def is_exhausted(self) -> bool:
         """True if only failed portions are free."""
-        return self.queues.waiting == 0
+        return self.queues.queued == 0
 
     def _unfinished(self, member: Member) -> list[Claim]:
-        return [claim for claim in self.ledger.hand(member.session) if claim.number is None]
+        return [claim for claim in self.ledger.claims_of(member.session) if claim.number is None]
 
     def _failed(self, member: Member, now: float) -> int | None:
         """Return a portion that failed elsewhere. A suspect goes only to an idle worker, and only while no
         other suspect is tried."""
         is_tried = bool(self._unfinished(member)) or any(
-            self._has_suspect(other) for other in self.members if not self.is_doubtful(other, now)
+            self._has_suspect(other) for other in self.members if not self.is_suspected(other, now)
         )
         for portion in self.failures.portions:
             if not self.ledger.is_free(portion) or not self.failures.may_try(portion, member.session):
@@ -115,7 +115,7 @@ class Scheduler:
 
     def is_risky(self, member: Member, choice: Assignment) -> bool:
         """True if the portion may kill the worker and lose its unpushed sums."""
-        return self.failures.is_suspect(choice.portion) and bool(self.ledger.hand(member.session))
+        return self.failures.is_suspect(choice.portion) and bool(self.ledger.claims_of(member.session))
 
     def _has_suspect(self, member: Member) -> bool:
         return any(self.failures.is_suspect(claim.portion) for claim in self._unfinished(member))
@@ -138,14 +138,16 @@ class Scheduler:
 
     def _expected(self, member: Member, now: float, mean: float) -> list[tuple[Claim, float]]:
         """Return the claims of a worker, with the seconds until each is computed."""
-        hand = self.ledger.hand(member.session)
+        hand = self.ledger.claims_of(member.session)
         if not hand:
             return []
-        if self.is_doubtful(member, now):
+        if self.is_suspected(member, now):
             return [(claim, inf) for claim in hand]
         elapsed, seconds = now - member.progress, member.seconds or mean
         unfinished = [each for each in hand if each.number is None]
-        late = elapsed > _LATE * seconds * ((len(unfinished) + 1) // 2)  # it reports half of them at once
+        late = elapsed > _STRAGGLER_FACTOR * seconds * (
+            (len(unfinished) + 1) // 2
+        )  # it reports half of them at once
         return [
             (claim, inf if late else (place + 1) * seconds - elapsed)
             for place, claim in enumerate(unfinished)
@@ -157,16 +159,16 @@ class Scheduler:
             return False
         if not self.failures.may_try(claim.portion, member.session):
             return False
-        trusted = [each for each in claims if not self.is_doubtful(self.members.of[each.session], now)]
+        trusted = [each for each in claims if not self.is_suspected(self.members.of[each.session], now)]
         if self.failures.is_suspect(claim.portion) and (trusted or self._unfinished(member)):
             return False
         if any(each.number is not None for each in trusted):
             return False  # a responsive worker has computed it
         return len(trusted) <= self.rules.backup_tasks
 
-    def is_doubtful(self, member: Member, now: float) -> bool:
+    def is_suspected(self, member: Member, now: float) -> bool:
         """True if a worker may be suspended and its results lost."""
-        return now - member.heard > _DOUBTFUL_BEATS * self.rules.beat_seconds
+        return now - member.last_heartbeat > _DOUBTFUL_BEATS * self.rules.beat_seconds
 
 
 def portions_to_leave_out(
@@ -183,5 +185,5 @@ def portions_to_leave_out(
     return [
         portion
         for portion in sorted(ledger.open)
-        if not ledger.is_in_sum(portion) and all(claim.apart for claim in ledger.claims(portion))
+        if not ledger.is_summed(portion) and all(claim.is_isolated for claim in ledger.claims(portion))
     ]

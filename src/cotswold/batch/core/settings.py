@@ -14,7 +14,7 @@ from cotswold.shards.core.permutation import ChunkPermutation
 class EvaluationSettings:
     """Settings of all evaluations of a run."""
 
-    dealing: ChunkPermutation
+    permutation: ChunkPermutation
     size: int
     """Length of the parameters."""
     pushes: bool = True
@@ -25,7 +25,7 @@ class EvaluationSettings:
     workers."""
     prefetch: int = 1
     """Minimum number of portions queued at a worker, in addition to the one that it computes."""
-    ahead_seconds: float = 0.1
+    queue_seconds: float = 0.1
     """Time in seconds that a worker's granted portions should last; short portions are granted in larger
     numbers."""
     backup_tasks: int = 1
@@ -42,12 +42,12 @@ class EvaluationSettings:
     """Timeout after which a worker's session is void and its portions go to others."""
     retry_seconds: float = 2.0
     """Interval at which unanswered messages are repeated."""
-    lonely_seconds: float = 60.0
+    no_worker_seconds: float = 60.0
     """Timeout after which an evaluation without workers reports a failure."""
     deaths: int = 4
     """Number of consecutive worker deaths with a portion assigned, without other deaths, after which the
     portion is blamed."""
-    unsettled: int = 4
+    open_sums: int = 4
     """Maximum number of a worker's pushed portions without a reply; beyond it, the worker receives no
     more."""
     settings: str = "{}"
@@ -64,12 +64,12 @@ class EvaluationSettings:
             ("prefetch", 0),
             ("backup_tasks", 0),
             ("deaths", 1),
-            ("unsettled", 1),
+            ("open_sums", 1),
         ):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        if not self.ahead_seconds >= 0:
-            raise ValueError(f"ahead_seconds must be at least 0, got {self.ahead_seconds}")
-        for name in ("flush_seconds", "beat_seconds", "silent_seconds", "retry_seconds", "lonely_seconds"):
+        if not self.queue_seconds >= 0:
+            raise ValueError(f"queue_seconds must be at least 0, got {self.queue_seconds}")
+        for name in ("flush_seconds", "beat_seconds", "silent_seconds", "retry_seconds", "no_worker_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")

@@ -4,7 +4,8 @@ Knows: states, attempts, the task in progress. Does not know: sums and their ack
 (`batch.core.partial_sums`), the computation of a portion, sockets, clocks.
 
 The caller takes a `task`, executes it, and reports the result by `fetched`, `computed`, `computed_not`,
-`reduced` or `broke_off`. Meanwhile it passes messages to `receive` and calls `tick`, which sends heartbeats.
+`reduced` or `on_disconnect`. Meanwhile it passes messages to `receive` and calls `tick`, which sends
+heartbeats.
 
     state      event                            next
     OUTSIDE    Welcome                          IDLE
@@ -59,10 +60,10 @@ class FetchTask:
 
 @dataclass(frozen=True)
 class PortionTask(Generic[Values]):
-    """Compute a portion and add its gradient to ``into`` (None without a gradient)."""
+    """Compute a portion and add its gradient to ``total`` (None without a gradient)."""
 
     grant: Grant
-    into: Values | None
+    total: Values | None
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ class BatchWorker(Generic[Values]):
         """Numbers for the session's sums."""
         self._evaluation: PartialSums[Values] | None = None
         self._busy: tuple[PartialSums[Values], FetchTask | PortionTask[Values]] | None = None
-        self._exchanging: tuple[PartialSums[Values], ReduceTask[Values]] | None = None
-        self._leaving: str | None = None
+        self._reduction: tuple[PartialSums[Values], ReduceTask[Values]] | None = None
+        self._leave_reason: str | None = None
         self._beaten = 0.0
 
     @property
@@ -119,14 +120,14 @@ class BatchWorker(Generic[Values]):
         if isinstance(message, Welcome):
             return self._welcomed(message, now)
         if self.welcome is None or message.session != self.session or self.state is WorkerState.GONE:
-            return [] if not isinstance(message, Shutdown) or self.welcome else self._gone()
+            return [] if not isinstance(message, Shutdown) or self.welcome else self._exit()
         match message:
             case StartEvaluation():
                 return self._begin(message)
             case SessionExpired():
                 return self._outside(now)
             case Shutdown():
-                return self._gone()
+                return self._exit()
             case (
                 PushAck()
                 | PushRejected()
@@ -141,11 +142,11 @@ class BatchWorker(Generic[Values]):
                 evaluation = self._evaluation
                 if evaluation is None or message.evaluation != evaluation.begin.evaluation:
                     return []
-                return self._heard(evaluation, message, now)
+                return self._on_portions(evaluation, message, now)
             case _:
                 return []  # pulled shards and validations are handled by the caller
 
-    def _heard(
+    def _on_portions(
         self,
         evaluation: PartialSums[Values],
         message: PushAck
@@ -161,9 +162,9 @@ class BatchWorker(Generic[Values]):
     ) -> list[Send]:
         match message:
             case PushAck():
-                return evaluation.kept(message, now)
+                return evaluation.on_ack(message, now)
             case PushRejected():
-                return evaluation.refused(message)
+                return evaluation.on_rejected(message)
             case SumOutcome():
                 evaluation.sums.pop(message.number, None)
                 if evaluation.open == message.number:
@@ -173,12 +174,12 @@ class BatchWorker(Generic[Values]):
             case Grants():
                 return self._granted(evaluation, message)
             case IsolatePortion() if message.grant in evaluation.grants:
-                evaluation.apart.add(message.grant)
+                evaluation.isolated.add(message.grant)
             case FlushSums():
                 evaluation.is_flushed = evaluation.is_flushed or message.lasts
                 return evaluation.flush_all(now)
             case ResultsAck():
-                evaluation.heard.update(message.grants)
+                evaluation.acknowledged.update(message.grants)
             case Reduce() if message.attempt > evaluation.attempt:
                 return evaluation.start_reduction(message)
             case _:
@@ -200,21 +201,21 @@ class BatchWorker(Generic[Values]):
         evaluation = self._evaluation
         idle = WorkerHeartbeat(self.session, *self._newest, False, False, (), (), ())
         sends = [Send(COORDINATOR, idle if evaluation is None else evaluation.beat())]
-        if self._leaving is not None:
-            sends.append(Send(COORDINATOR, Leave(self.session, self._leaving)))
-        return sends if evaluation is None else sends + evaluation.again(now)
+        if self._leave_reason is not None:
+            sends.append(Send(COORDINATOR, Leave(self.session, self._leave_reason)))
+        return sends if evaluation is None else sends + evaluation.resend(now)
 
     def leave(self, reason: str) -> list[Send]:
         """Ask to leave; the worker is GONE once its results are settled."""
-        self._leaving = reason
-        return [Send(COORDINATOR, Leave(self.session, reason))] if self.welcome is not None else self._gone()
+        self._leave_reason = reason
+        return [Send(COORDINATOR, Leave(self.session, reason))] if self.welcome is not None else self._exit()
 
     # --- tasks ---
 
     def task(self) -> Task[Values] | None:
         """Return the next task; None if there is none, or while one is executed."""
         evaluation = self._evaluation
-        if evaluation is None or self._busy is not None or self._exchanging is not None:
+        if evaluation is None or self._busy is not None or self._reduction is not None:
             return None
         reduction = self.reduction()
         if reduction is not None:
@@ -227,7 +228,7 @@ class BatchWorker(Generic[Values]):
     def reduction(self) -> ReduceTask[Values] | None:
         """Return a reduction that can run alongside the current portion; None if there is none."""
         evaluation = self._evaluation
-        if evaluation is None or self._exchanging is not None:
+        if evaluation is None or self._reduction is not None:
             return None
         reduce = evaluation.reduce
         if reduce is not None and evaluation.is_computing(reduce):
@@ -237,7 +238,7 @@ class BatchWorker(Generic[Values]):
         if reduce is None or any(number not in evaluation.sums for number in reduce.numbers):
             return None
         task = ReduceTask(reduce, evaluation.total_of(reduce))
-        self._exchanging = (evaluation, task)
+        self._reduction = (evaluation, task)
         return task
 
     @property
@@ -248,45 +249,45 @@ class BatchWorker(Generic[Values]):
     @property
     def is_reduction_outdated(self) -> bool:
         """True if the current reduction is no longer needed and should be aborted."""
-        if self._exchanging is None:
+        if self._reduction is None:
             return False
-        evaluation, task = self._exchanging
+        evaluation, task = self._reduction
         return evaluation is not self._evaluation or task.reduce.attempt != evaluation.attempt
 
     def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
         """Record that the worker has the point of the task."""
-        evaluation, _ = self._done()
+        evaluation, _ = self._start_fetch()
         if evaluation is None:
             return []
         self.state, evaluation.is_ready = WorkerState.READY, True
-        evaluation.digests, evaluation.readied = digests, now
-        return [Send(COORDINATOR, evaluation.ready())]
+        evaluation.digests, evaluation.ready_sent_at = digests, now
+        return [Send(COORDINATOR, evaluation.point_ready())]
 
-    def broke_off(self, lost: str, now: float) -> list[Send]:
-        """Record an aborted broadcast or reduction; ``lost`` names the unreachable member, if known."""
-        if self._exchanging is None:
-            evaluation, task = self._done()
+    def on_disconnect(self, peer: str, now: float) -> list[Send]:
+        """Record an aborted broadcast or reduction; ``peer`` names the unreachable member, if known."""
+        if self._reduction is None:
+            evaluation, task = self._start_fetch()
             assert isinstance(task, FetchTask), "no broadcast or reduction was in progress"
             attempt = task.begin.attempt
         else:
-            (before, reduction), self._exchanging = self._exchanging, None
+            (before, reduction), self._reduction = self._reduction, None
             evaluation = before if before is self._evaluation else None
             attempt = reduction.reduce.attempt
         if evaluation is None or attempt != evaluation.attempt:
             return []
-        return evaluation.abort(lost)
+        return evaluation.abort(peer)
 
     def computed(self, result: PortionResult, now: float) -> list[Send]:
         """Record that the portion of the task is in its sum."""
-        evaluation, task = self._done()
+        evaluation, task = self._start_fetch()
         if evaluation is None:
             return []
         assert isinstance(task, PortionTask), "no portion was in progress"
-        return evaluation.computed(task.grant, result, now)
+        return evaluation.add(task.grant, result, now)
 
     def computed_not(self, error: str, now: float) -> list[Send]:
         """Record that the portion of the task cannot be computed; its whole sum is lost."""
-        evaluation, task = self._done()
+        evaluation, task = self._start_fetch()
         if evaluation is None:
             return []
         assert isinstance(task, PortionTask), "no portion was in progress"
@@ -294,8 +295,8 @@ class BatchWorker(Generic[Values]):
 
     def reduced(self, result: Values | None, now: float) -> list[Send]:
         """Record the end of the task's reduction; the first member has the result, others None."""
-        assert self._exchanging is not None, "no reduction was in progress"
-        (evaluation, task), self._exchanging = self._exchanging, None
+        assert self._reduction is not None, "no reduction was in progress"
+        (evaluation, task), self._reduction = self._reduction, None
         if evaluation is not self._evaluation:
             return []
         is_first = task.reduce.plan.members[0] == self.name
@@ -317,13 +318,13 @@ class BatchWorker(Generic[Values]):
 
     def _outside(self, now: float) -> list[Send]:
         self._evaluation, self.welcome = None, None
-        if self._leaving is not None:
-            return self._gone()
+        if self._leave_reason is not None:
+            return self._exit()
         self.state, self._joined = WorkerState.OUTSIDE, now
         self._join = replace(self._join, attempt=self._join.attempt + 1)
         return [Send(COORDINATOR, self._join)]
 
-    def _gone(self) -> list[Send]:
+    def _exit(self) -> list[Send]:
         self._evaluation, self.state = None, WorkerState.GONE
         return []
 
@@ -341,8 +342,8 @@ class BatchWorker(Generic[Values]):
     def _granted(self, evaluation: PartialSums[Values], grants: Grants) -> list[Send]:
         sends = []
         for grant in grants.grants:
-            if self.state is WorkerState.READY and grant.number not in evaluation.seen:
-                evaluation.seen.add(grant.number)
+            if self.state is WorkerState.READY and grant.number not in evaluation.received:
+                evaluation.received.add(grant.number)
                 evaluation.grants[grant.number] = grant
             elif (failed := evaluation.failed.get(grant.number)) is not None:
                 sends.append(Send(COORDINATOR, failed))
@@ -359,7 +360,7 @@ class BatchWorker(Generic[Values]):
 
     # --- end of a task ---
 
-    def _done(self) -> tuple[PartialSums[Values] | None, FetchTask | PortionTask[Values]]:
+    def _start_fetch(self) -> tuple[PartialSums[Values] | None, FetchTask | PortionTask[Values]]:
         """Return the finished task, and its evaluation unless that is over."""
         assert self._busy is not None, "no task was in progress"
         (evaluation, task), self._busy = self._busy, None

@@ -20,8 +20,8 @@ class ArraySums:
         self._size, self._dtype = size, dtype
         self._of: dict[str, list[Shard]] = {}
 
-    def cut(self, shards: Sequence[Shard]) -> None:
-        """Set the servers' shards for later calls of `parts`."""
+    def set_shards(self, shards: Sequence[Shard]) -> None:
+        """Set the servers' shards for later calls of `by_shard`."""
         self._of = {}
         for one in shards:
             self._of.setdefault(one.server, []).append(one)
@@ -35,7 +35,7 @@ class ArraySums:
         add(left, right)
         return left
 
-    def parts(self, values: Array, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    def by_shard(self, values: Array, server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
         """Return the numbers of a server's shards, and their views of the sum."""
         shards = self._of.get(server, [])
         return tuple(one.number for one in shards), tuple(raw(values[one.start : one.stop]) for one in shards)

@@ -19,7 +19,7 @@ from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
 from cotswold.batch.runtime.pattern_sets import PatternSets
 from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
 from cotswold.batch.runtime.status import ClusterStatus, counted_values
-from cotswold.batch.runtime.validation import Validation, run_validation
+from cotswold.batch.runtime.validation import ValidationPass, run_validation
 from cotswold.batch.runtime.vector_cache import VectorCache
 from cotswold.errors import ResumableError, UserError
 from cotswold.host import ForkServer
@@ -27,10 +27,10 @@ from cotswold.optim import Command, Evaluation
 from cotswold.processes.cluster_settings import ClusterSettings
 from cotswold.processes.coordinator_loop import ClusterFailedError, OnEvent
 from cotswold.shards.runtime.chunked_read import ChunkedRead
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 
 
-class Cluster:
+class BatchCluster:
     """Vectors (`optim.Vectors`) and an objective (`optim.Objective`) on the processes of a cluster.
 
     Made by `open_cluster`.
@@ -39,13 +39,13 @@ class Cluster:
     def __init__(
         self, settings: ClusterSettings, opened: StartedCluster, on_event: OnEvent, own: ForkServer | None
     ) -> None:
-        self._settings, self._opened, self._on_event, self._own = settings, opened, on_event, own
-        self._conversation, self._machine = opened.conversation, opened.conversation.machine
+        self._settings, self._started, self._on_event, self._fork_server = settings, opened, on_event, own
+        self._coordinator, self._machine = opened.coordinator, opened.coordinator.machine
         self._contents = VectorCache()
         self._contents.written(POINT)
-        self._sets = PatternSets(opened.dealing)
+        self._sets = PatternSets(opened.permutation)
         self._backups = 0
-        self._halted: tuple[object, ...] | None = None
+        self._interrupted: tuple[object, ...] | None = None
         """Request and draws of a stalled evaluation that can be continued."""
         self.last: EvaluationResult | None = None
         """Result of the newest evaluation: counted portions, workers, repeated work."""
@@ -55,12 +55,12 @@ class Cluster:
     @property
     def size(self) -> int:
         """Length of a vector."""
-        return self._opened.made.size
+        return self._started.work.size
 
     @property
     def dtype(self) -> torch.dtype:
         """Type of the vectors' elements: float32 or float64."""
-        found: torch.dtype = getattr(torch, self._opened.made.dtype)
+        found: torch.dtype = getattr(torch, self._started.work.dtype)
         return found
 
     @property
@@ -71,43 +71,47 @@ class Cluster:
     @property
     def patterns(self) -> int:
         """Number of patterns."""
-        return self._opened.made.patterns
+        return self._started.work.patterns
 
     @property
-    def draws(self) -> int:
+    def draw_count(self) -> int:
         """Number of pattern sets drawn so far."""
         return self._sets.draws
 
     @property
     def flops(self) -> tuple[int, int]:
         """Floating-point operations per pattern: for the value, and for value and gradient."""
-        return self._opened.made.flops
+        return self._started.work.flops
 
     @property
-    def vectors(self) -> Cluster:
+    def vectors(self) -> BatchCluster:
         """The vectors on the servers, as `optim.Vectors`."""
         return self
 
     @property
-    def objective(self) -> Cluster:
+    def objective(self) -> BatchCluster:
         """The sum over the patterns, as `optim.Objective`."""
         return self
 
     @property
     def workers(self) -> Mapping[str, int]:
         """Process ids of the running workers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in staff.workers}
+        process_group = self._coordinator.process_group
+        return {name: process_group.pid_of(name) for name in process_group.workers}
 
     @property
     def servers(self) -> Mapping[str, int]:
         """Process ids of the running parameter servers, by name."""
-        staff = self._conversation.staff
-        return {name: staff.pid_of(name) for name in self._opened.servers if staff.is_watched(name)}
+        process_group = self._coordinator.process_group
+        return {
+            name: process_group.pid_of(name)
+            for name in self._started.servers
+            if process_group.is_watched(name)
+        }
 
     def status(self) -> ClusterStatus:
         """Return the current progress."""
-        traffic = self._conversation.post.endpoint.traffic
+        traffic = self._coordinator.messenger.endpoint.traffic
         number, portions, done = self._machine.progress
         return ClusterStatus(
             number,
@@ -127,9 +131,9 @@ class Cluster:
             on_progress: Receives the current status; None stops the calls.
         """
         if on_progress is None:
-            self._conversation.on_progress = None
+            self._coordinator.on_progress = None
         else:
-            self._conversation.on_progress = lambda: on_progress(self.status())
+            self._coordinator.on_progress = lambda: on_progress(self.status())
 
     def hire(self, count: int) -> None:
         """Start more workers, which join during evaluations.
@@ -137,7 +141,7 @@ class Cluster:
         Args:
             count: Number of workers to start.
         """
-        self._conversation.staff.spawn(count)
+        self._coordinator.process_group.spawn(count)
 
     # --- vectors ---
 
@@ -157,9 +161,9 @@ class Cluster:
         """
         self._contents.check(commands)
         self._require_servers()
-        self._give_up_halted()
-        self._conversation.deliver(self._machine.run(commands, time.monotonic()))
-        done = self._conversation.outcome()
+        self._abandon_interrupted()
+        self._coordinator.deliver(self._machine.run(commands, time.monotonic()))
+        done = self._coordinator.outcome()
         assert not isinstance(done, EvaluationResult), "no round was requested"
         if done.error is not None:
             raise ResumableError(f"{done.error}")
@@ -180,12 +184,12 @@ class Cluster:
             MachineError: A server cannot send it.
         """
         self._contents.check_name(name)
-        made = self._opened.made
+        made = self._started.work
         pieces = ChunkedRead(
-            self._opened.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
+            self._started.shards, name, made.dtype, self.size, lambda shards: m.Pull(0, 0, name, shards)
         )
-        self._conversation.read(pieces, self._settings.silent_seconds)
-        return torch.from_numpy(pieces.whole)
+        self._coordinator.read(pieces, self._settings.silent_seconds)
+        return torch.from_numpy(pieces.vector)
 
     def write(self, name: str, vector: Tensor) -> None:
         """Set a vector, creating it if necessary.
@@ -203,10 +207,10 @@ class Cluster:
                 f"vector {name!r} must have shape ({self.size},) and type {self.dtype}, got "
                 f"{tuple(vector.shape)} and {vector.dtype}"
             )
-        self._give_up_halted()
+        self._abandon_interrupted()
         values = vector.detach().contiguous().numpy()
-        shards, servers = self._opened.shards, self._opened.servers
-        write_vector(self._conversation, shards, servers, name, values, self._settings.silent_seconds)
+        shards, servers = self._started.shards, self._started.servers
+        write_vector(self._coordinator, shards, servers, name, values, self._settings.silent_seconds)
         self._contents.written(name)
 
     # --- evaluations ---
@@ -243,10 +247,10 @@ class Cluster:
         """
         made = () if gradient is None else (gradient,)
         self._contents.check([*before], at=at)
-        self._contents.check([*before, *after], made=made)
+        self._contents.check([*before, *after], created=made)
         self._require_servers()
         kept = self._sets.state()
-        recorded = self._sets.next_recorded() if patterns is None else self._sets.portions(patterns)
+        recorded = self._sets.next_replayed() if patterns is None else self._sets.portions(patterns)
         request = EvaluationRequest(
             at,
             gradient,
@@ -258,10 +262,10 @@ class Cluster:
         )
         self._begin(request, (request, kept))
         try:
-            done = self._conversation.outcome()
+            done = self._coordinator.outcome()
         except ClusterFailedError:
             self._sets.load(kept)  # the same set will be drawn again
-            self._halted = (request, kept)
+            self._interrupted = (request, kept)
             raise
         except BaseException:
             self._sets.load(kept)
@@ -281,7 +285,7 @@ class Cluster:
             patterns: Name of the set.
             fraction: Fraction of its portions, above 0 and at most 1.
         """
-        return self._sets.part(patterns, fraction)
+        return self._sets.subset(patterns, fraction)
 
     def counted(self, patterns: str) -> tuple[int, ...]:
         """Return the portions of a set; `portion_patterns` returns their patterns.
@@ -297,7 +301,7 @@ class Cluster:
         Args:
             portion: Number of the portion.
         """
-        return self._opened.dealing.patterns_of(portion)
+        return self._started.permutation.patterns_of(portion)
 
     def replay(self, recorded: Sequence[str]) -> None:
         """Draw these sets again in the following evaluations.
@@ -325,13 +329,13 @@ class Cluster:
             ClusterFailedError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
-        held = self._opened.made.held
+        held = self._started.work.held_out
         if not held:
             return None
         workers = len(self._machine.members)
-        validating = Validation(time.monotonic_ns(), at, held, self._settings.portion_size, workers)
+        validating = ValidationPass(time.monotonic_ns(), at, held, self._settings.portion_size, workers)
         return run_validation(
-            validating, self._conversation, self._settings.alone_seconds, self._require_servers
+            validating, self._coordinator, self._settings.alone_seconds, self._require_servers
         )
 
     # --- resume and close ---
@@ -353,10 +357,10 @@ class Cluster:
 
     def close(self) -> None:
         """Stop all processes."""
-        self._conversation.close(self._opened.servers)
-        if self._own is not None:
-            self._own.close()
-        remove_left_folders()  # of killed workers
+        self._coordinator.close(self._started.servers)
+        if self._fork_server is not None:
+            self._fork_server.close()
+        remove_stale_folders()  # of killed workers
 
     def __enter__(self) -> Self:
         return self
@@ -369,7 +373,7 @@ class Cluster:
     def _counted(self, done: EvaluationResult, patterns: str | None) -> Evaluation:
         self.last = done
         self._backups += done.account.backups
-        name = self._sets.drawn(done.portions) if patterns is None else patterns
+        name = self._sets.add_drawn(done.portions) if patterns is None else patterns
         self._on_event(
             "evaluation",
             counted_values(done, name, is_drawn=patterns is None),
@@ -378,27 +382,27 @@ class Cluster:
 
     def _begin(self, request: EvaluationRequest, asked: tuple[object, ...]) -> None:
         """Start an evaluation, or continue a stalled one."""
-        if self._halted == asked:
-            self._halted = None
-            self._conversation.deliver(self._machine.retry(time.monotonic()))
+        if self._interrupted == asked:
+            self._interrupted = None
+            self._coordinator.deliver(self._machine.retry(time.monotonic()))
             return
-        self._give_up_halted()
+        self._abandon_interrupted()
         self._contents.ran(request.before)
         if self._settings.point_transfer == "bunyip":
-            request = self._contents.fetching(request.at).asked_in(request)
-        self._conversation.deliver(self._machine.evaluate(request, time.monotonic()))
+            request = self._contents.instructions(request.at).apply_to(request)
+        self._coordinator.deliver(self._machine.evaluate(request, time.monotonic()))
 
-    def _give_up_halted(self) -> None:
-        if self._halted is not None:
-            self._halted = None
+    def _abandon_interrupted(self) -> None:
+        if self._interrupted is not None:
+            self._interrupted = None
             self._abandon()
 
     def _abandon(self) -> None:
-        self._contents.forget_held()
-        self._conversation.abandon()
+        self._contents.forget_workers()
+        self._coordinator.abandon()
 
     def _lost_servers(self) -> str:
-        return self._conversation.lost_servers(self._opened.servers)
+        return self._coordinator.lost_servers(self._started.servers)
 
     def _require_servers(self) -> None:
         if self._lost_servers():

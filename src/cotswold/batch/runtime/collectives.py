@@ -13,7 +13,7 @@ from cotswold.batch.runtime.reduction_planner import reduction_of
 from cotswold.errors import CotswoldError
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint, Lost, Message
-from cotswold.wire import Plan
+from cotswold.wire import ReductionSchedule
 
 HELD_SECONDS = 0.002
 """Seconds between two attempts to send to a peer with a full queue."""
@@ -22,8 +22,8 @@ _ATTEMPTS = 1 << 20
 
 @dataclass(frozen=True)
 class _Running:
-    done: Callable[[Array], None]
-    broke: Callable[[str], None]
+    on_done: Callable[[Array], None]
+    on_disconnect: Callable[[str], None]
 
 
 def broadcast_number(evaluation: int, place: int) -> int:
@@ -36,7 +36,7 @@ def reduction_number(evaluation: int, attempt: int) -> int:
     return evaluation * _ATTEMPTS + _ATTEMPTS // 2 + attempt
 
 
-class Collectives:
+class WorkerCollectives:
     """Collectives of one worker."""
 
     def __init__(self, endpoint: Endpoint, own_name: str) -> None:
@@ -45,36 +45,36 @@ class Collectives:
         self._present: _Running | None = None
 
     @property
-    def is_held(self) -> bool:
+    def has_unsent(self) -> bool:
         """True while data wait for a peer with a full queue."""
         current = self._reducer.current
-        return current is not None and current.is_held
+        return current is not None and current.has_unsent
 
     def begin(
         self,
         number: int,
-        plan: Plan,
+        plan: ReductionSchedule,
         vector: Array,
         *,
         is_broadcast: bool,
-        done: Callable[[Array], None],
-        broke: Callable[[str], None],
+        on_done: Callable[[Array], None],
+        on_disconnect: Callable[[str], None],
     ) -> None:
         """Start a plan with ``vector``, which is not modified; abandon any other plan.
 
-        ``done`` receives the result, which is valid on the first member (for a broadcast: on all). ``broke``
-        receives the name of a lost member, or an empty string.
+        ``on_done`` receives the result, which is valid on the first member (for a broadcast: on all).
+        ``on_disconnect`` receives the name of a lost member, or an empty string.
         """
         steps = reduction_of(plan, vector.size)
-        self._present = _Running(done, broke)
+        self._present = _Running(on_done, on_disconnect)
         rank = plan.members.index(self._name)
         if is_broadcast:
             steps = steps.mirrored()
         self._carefully(lambda: self._reducer.begin(number, steps, plan.members, rank, vector))
 
-    def take(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Handle a received piece."""
-        self._carefully(lambda: self._reducer.take(message))
+        self._carefully(lambda: self._reducer.receive(message))
 
     def proceed(self) -> None:
         """Send held-back data."""
@@ -82,7 +82,7 @@ class Collectives:
         if current is not None:
             self._carefully(current.proceed)
 
-    def lost(self, event: Lost) -> None:
+    def on_lost(self, event: Lost) -> None:
         """Handle the loss of a peer."""
         current = self._reducer.current
         if current is not None and not current.is_done and event.peer in current.partners:
@@ -105,10 +105,10 @@ class Collectives:
         if current is not None and present is not None and current.is_done:
             result = current.result
             self.abandon()
-            present.done(result)
+            present.on_done(result)
 
     def _break(self, peer: str) -> None:
         present = self._present
         self.abandon()
         if present is not None:
-            present.broke(peer)
+            present.on_disconnect(peer)

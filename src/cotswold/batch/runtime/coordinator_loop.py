@@ -16,7 +16,7 @@ from typing import get_args
 from cotswold import wire as m
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import EvaluationResult, Failure
-from cotswold.batch.core.rounds import RoundResult
+from cotswold.batch.core.rounds import RoundOutcome
 from cotswold.processes.coordinator_loop import (
     ClusterFailedError,
     CoordinatorLoop,
@@ -26,7 +26,7 @@ from cotswold.processes.process_group import ProcessGroup
 from cotswold.wire.lifecycle import PeerAddresses
 from cotswold.wire.messenger import AnyMessage, Messenger
 
-_HEARD = get_args(m.FromWorker | m.FromServer)
+_RECEIVED = get_args(m.FromWorker | m.FromServer)
 
 
 class BatchCoordinator(CoordinatorLoop):
@@ -34,20 +34,20 @@ class BatchCoordinator(CoordinatorLoop):
 
     def __init__(
         self,
-        post: Messenger,
-        staff: ProcessGroup,
+        messenger: Messenger,
+        process_group: ProcessGroup,
         machine: Coordinator,
         on_event: OnEvent,
         complain: Callable[[str, str], None],
     ) -> None:
         """``complain`` receives the names of a worker and of a peer that it could not reach."""
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self.machine, self._complain = machine, complain
         self.on_progress: Callable[[], None] | None = None
         """Called several times per second while an evaluation is awaited; its exception ends the wait."""
         self._shows_progress = False
 
-    def outcome(self) -> EvaluationResult | RoundResult:
+    def outcome(self) -> EvaluationResult | RoundOutcome:
         """Wait for the result of the last request; raise ClusterFailedError if it is stalled."""
         self._shows_progress = True
         try:
@@ -57,26 +57,26 @@ class BatchCoordinator(CoordinatorLoop):
         assert self.machine.outcome is not None, "the request has no result"
         return self.machine.outcome
 
-    def heard(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
+    def on_worker_message(self, sender: str, message: m.FromWorker | m.FromServer) -> None:
         """Pass a message to the state machine."""
-        if isinstance(message, m.Aborted) and message.lost:
-            self._complain(sender, message.lost)
+        if isinstance(message, m.Aborted) and message.unreachable:
+            self._complain(sender, message.unreachable)
         sends = self.machine.receive(sender, message, time.monotonic())
         if isinstance(message, m.Join):
-            self.staff.mark_ready(message.name)
+            self.process_group.mark_ready(message.name)
             # before the instructions that need them
             addresses = tuple((one.name, one.join.address) for one in self.machine.members)
             for name, _ in addresses:
-                self.post.send(name, PeerAddresses(addresses))
+                self.messenger.send(name, PeerAddresses(addresses))
         self.deliver(sends)
 
     def abandon(self) -> None:
         """Cancel the current evaluation; its round ends first if the servers are alive."""
         servers = [name for name, _ in self.machine.servers]
-        while self.machine.is_round_under_way and not self.lost_servers(servers):
+        while self.machine.is_round_active and not self.lost_servers(servers):
             with suppress(ClusterFailedError):  # of the evaluation; the round cannot end without its servers
                 self.step(self.tick_seconds)
-        if not self.machine.is_round_under_way:
+        if not self.machine.is_round_active:
             self.deliver(self.machine.abandon(time.monotonic()))
 
     def close(self, servers: Sequence[str]) -> None:
@@ -84,30 +84,34 @@ class BatchCoordinator(CoordinatorLoop):
         self._end(self.machine.members, servers)
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, _HEARD):
-            self.heard(sender, message)
+        if isinstance(message, _RECEIVED):
+            self.on_worker_message(sender, message)
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        return self.machine.ended(name, why, now)
+        return self.machine.on_exit(name, why, now)
 
     def _tick(self, now: float) -> None:
-        self._give_up_lost(now)
+        self._abandon_lost(now)
         self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
+        self.process_group.tick(now)
         for event in self.machine.take_events():
             told = asdict(event)
             self._on_event(told.pop("kind"), told)
-        trouble = self.machine.trouble(now)
+        trouble = self.machine.failure(now)
         if (
             trouble is None
             and self.machine.is_busy
-            and self.staff.cannot_recover
+            and self.process_group.cannot_recover
             and not len(self.machine.members)
         ):
             trouble = Failure("lonely", "every worker is dead")
         if trouble is not None:
-            self._given_up.update(self.machine.silent_servers(now))
-            last = f"; the last one: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+            self._abandoned.update(self.machine.silent_servers(now))
+            last = (
+                f"; the last one: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(f"{trouble.sentence}{last if trouble.kind == 'lonely' else ''}")
         if self.on_progress is not None and self._shows_progress:
             self.on_progress()

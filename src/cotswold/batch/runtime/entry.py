@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cotswold import wire as m
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.startup import Startup, WorkDescription
 from cotswold.host import ForkServer, Processes, Token
 from cotswold.host.open_files import require_descriptors
@@ -33,7 +33,7 @@ def open_cluster(
     host: str | None = None,
     logs: Path | None = None,
     on_event: OnEvent = lambda kind, more: None,
-) -> Cluster:
+) -> BatchCluster:
     """Start workers and parameter servers, and wait until the initial parameters are on the servers.
 
     Args:
@@ -75,7 +75,7 @@ def open_cluster(
         try:
             opened = opening.open()
         except BaseException:
-            opening.staff.close()
+            opening.process_group.close()
             raise
     except BaseException:
         if endpoint is not None:
@@ -83,4 +83,4 @@ def open_cluster(
         if own is not None:
             own.close()
         raise
-    return Cluster(settings, opened, on_event, own)
+    return BatchCluster(settings, opened, on_event, own)

@@ -20,18 +20,18 @@ ALL = "all"
 class PatternSets:
     """The pattern sets of one run, in order. Only the current set and its parts have names."""
 
-    dealing: ChunkPermutation
+    permutation: ChunkPermutation
     draws: int = 0
     """Number of sets drawn so far."""
     _named: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _recorded: deque[tuple[int, ...]] = field(default_factory=deque)
     """Recorded sets to draw next, in this order."""
 
-    def drawn(self, portions: Sequence[int]) -> str:
+    def add_drawn(self, portions: Sequence[int]) -> str:
         """Name a new set, whose portions an evaluation has chosen and counted."""
         self.draws += 1
         self._named.clear()
-        if len(portions) == self.dealing.portions:
+        if len(portions) == self.permutation.portions:
             name = ALL
         else:
             name = f"draw {self.draws}"
@@ -41,12 +41,12 @@ class PatternSets:
     def portions(self, name: str) -> tuple[int, ...]:
         """Return the portions of a set; raise UserError for a name that is not of this cycle."""
         if name == ALL:
-            return tuple(range(self.dealing.portions))
+            return tuple(range(self.permutation.portions))
         if name not in self._named:
             raise UserError(f"unknown set of patterns {name!r} in this cycle; draw a new set")
         return self._named[name]
 
-    def part(self, name: str, fraction: float) -> str:
+    def subset(self, name: str, fraction: float) -> str:
         """Name a random fraction of a set's portions; equal arguments return the same part."""
         if not 0 < fraction <= 1:
             raise UserError(f"fraction must be above 0 and at most 1, got {fraction}")
@@ -55,10 +55,10 @@ class PatternSets:
         if count == len(whole):
             return name
         chosen = f"{name}, {fraction:g} of it"
-        self._named[chosen] = tuple(sorted(self.dealing.shuffled(self.draws, whole)[:count]))
+        self._named[chosen] = tuple(sorted(self.permutation.shuffled(self.draws, whole)[:count]))
         return chosen
 
-    def next_recorded(self) -> tuple[int, ...] | None:
+    def next_replayed(self) -> tuple[int, ...] | None:
         """Return the recorded set to draw now; None if the objective chooses."""
         return self._recorded.popleft() if self._recorded else None
 
@@ -73,10 +73,10 @@ class PatternSets:
                 portions = parse_ranges(text)
             except ValueError as error:
                 raise UserError(f"the recorded set {text[:60]!r} cannot be read: {error}") from error
-            if not portions or portions[-1] >= self.dealing.portions:
+            if not portions or portions[-1] >= self.permutation.portions:
                 raise UserError(
-                    f"the recorded set {text[:60]!r} has portions beyond the {self.dealing.portions} of this "
-                    "run; replay with the same data and the same size of portions"
+                    f"the recorded set {text[:60]!r} has portions beyond the {self.permutation.portions} of "
+                    "this run; replay with the same data and the same size of portions"
                 )
             found.append(portions)
         self._recorded.extend(found)
@@ -84,9 +84,9 @@ class PatternSets:
     def state(self) -> Mapping[str, object]:
         """Return the state to resume from, as plain values."""
         return {
-            "seed": self.dealing.seed,
-            "patterns": self.dealing.patterns,
-            "portion": self.dealing.portion,
+            "seed": self.permutation.seed,
+            "patterns": self.permutation.patterns,
+            "portion": self.permutation.portion,
             "draws": self.draws,
             "sets": {name: format_ranges(portions) for name, portions in self._named.items()},
             "recorded": [format_ranges(portions) for portions in self._recorded],
@@ -94,7 +94,7 @@ class PatternSets:
 
     def load(self, state: Mapping[str, object]) -> None:
         """Restore a state; raise UserError if it has another permutation."""
-        own = (self.dealing.seed, self.dealing.patterns, self.dealing.portion)
+        own = (self.permutation.seed, self.permutation.patterns, self.permutation.portion)
         if (found := (state["seed"], state["patterns"], state["portion"])) != own:
             raise UserError(
                 f"the state has {found[1]} patterns in portions of {found[2]} with seed {found[0]}, this run "

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cotswold.batch.runtime.collectives import Collectives, broadcast_number
+from cotswold.batch.runtime.collectives import WorkerCollectives, broadcast_number
 from cotswold.batch.runtime.pulls import VectorPulls, WorkerVectors
 from cotswold.files.checksum import crc32
 from cotswold.shards.runtime.arithmetic import Array, raw
@@ -27,7 +27,7 @@ class PointAssembly:
         welcome: Welcome,
         dtype: np.dtype[np.floating],
         pulls: VectorPulls,
-        exchanges: Collectives,
+        exchanges: WorkerCollectives,
     ) -> None:
         self._session, self._name, self._shards = welcome.session, welcome.name, welcome.shards
         self._size, self._dtype = max(one.stop for one in self._shards), dtype
@@ -35,14 +35,14 @@ class PointAssembly:
         self._vectors = WorkerVectors(self._size, dtype)
         self._begin: StartEvaluation | None = None
 
-    def fetch(self, begin: StartEvaluation, arrived: Arrived, broke: Callable[[str], None]) -> None:
+    def fetch(self, begin: StartEvaluation, arrived: Arrived, on_disconnect: Callable[[str], None]) -> None:
         """Fetch the vectors that ``begin`` requests, one after the other; then call ``arrived``.
 
-        ``broke`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
+        ``on_disconnect`` receives the name of a member lost in a broadcast. An earlier fetch is abandoned.
         """
         self.abandon()
         self._begin = begin
-        self._next(begin, 0, arrived, broke)
+        self._next(begin, 0, arrived, on_disconnect)
 
     def abandon(self) -> None:
         """Abandon the current fetch."""
@@ -80,8 +80,8 @@ class PointAssembly:
                 fetch.plan,
                 vector,
                 is_broadcast=True,
-                done=keep,
-                broke=broke,
+                on_done=keep,
+                on_disconnect=broke,
             )
 
         if fetch.plan is None:
@@ -97,5 +97,5 @@ class PointAssembly:
             evaluation=begin.evaluation,
             name=fetch.name,
             now=time.monotonic(),
-            then=then,
+            on_complete=then,
         )

@@ -14,7 +14,7 @@ from cotswold.optim import Combine, Command, Dot, Drop, Multiply
 from cotswold.shards.runtime.arithmetic import Array, combine, multiply
 from cotswold.wire import Message, Pull, Pulled, Shard
 
-Tell = Callable[[str, Message], object]
+SendMessage = Callable[[str, Message], object]
 """Sends a message to a peer by its name."""
 
 
@@ -22,22 +22,22 @@ Tell = Callable[[str, Message], object]
 class _PendingPull:
     session: int
     evaluation: int
-    into: Array
-    missing: dict[str, set[int]]
+    target: Array
+    missing_shards: dict[str, set[int]]
     """Missing shards by server."""
-    asked: float
-    then: Callable[[Array], None]
+    requested_at: float
+    on_complete: Callable[[Array], None]
     failed: Callable[[str], None]
 
 
 class VectorPulls:
     """Current pulls, by evaluation and name."""
 
-    def __init__(self, shards: Sequence[Shard], dtype: np.dtype[np.floating], tell: Tell) -> None:
+    def __init__(self, shards: Sequence[Shard], dtype: np.dtype[np.floating], send: SendMessage) -> None:
         self._shards = {one.number: one for one in shards}
         self._size = max(one.stop for one in shards)
-        self._dtype, self._tell = dtype, tell
-        self._wanted: dict[tuple[int, str], _PendingPull] = {}
+        self._dtype, self._send = dtype, send
+        self._pending: dict[tuple[int, str], _PendingPull] = {}
 
     def fetch(
         self,
@@ -46,10 +46,10 @@ class VectorPulls:
         evaluation: int,
         name: str,
         now: float,
-        then: Callable[[Array], None],
+        on_complete: Callable[[Array], None],
         failed: Callable[[str], None] = lambda why: None,
     ) -> None:
-        """Pull a vector (as of an evaluation) from the servers, and call ``then`` with it.
+        """Pull a vector (as of an evaluation) from the servers, and call ``on_complete`` with it.
 
         ``failed`` receives a server's reason for a rejection; without it, the coordinator starts another
         attempt.
@@ -59,47 +59,47 @@ class VectorPulls:
             missing.setdefault(one.server, set()).add(one.number)
         target = np.empty(self._size, self._dtype)
         key = evaluation, name
-        self._wanted[key] = _PendingPull(session, evaluation, target, missing, now, then, failed)
-        self._ask(key)
+        self._pending[key] = _PendingPull(session, evaluation, target, missing, now, on_complete, failed)
+        self._request(key)
 
-    def take(self, message: Pulled) -> None:
+    def on_pulled(self, message: Pulled) -> None:
         """Handle received shards; unexpected ones are ignored."""
         key = message.evaluation, message.name
-        wanted = self._wanted.get(key)
+        wanted = self._pending.get(key)
         if wanted is None or wanted.session != message.session:
             return
         if message.error is not None:
-            del self._wanted[key]
+            del self._pending[key]
             wanted.failed(message.error)
             return
         for number, buffer in zip(message.shards, message.buffers, strict=True):
             shard = self._shards[number]
-            missing = wanted.missing.get(shard.server, set())
+            missing = wanted.missing_shards.get(shard.server, set())
             if number in missing:
                 assert isinstance(buffer, bytes | bytearray | memoryview)
-                wanted.into[shard.start : shard.stop] = np.frombuffer(buffer, self._dtype)
+                wanted.target[shard.start : shard.stop] = np.frombuffer(buffer, self._dtype)
                 missing.discard(number)
                 if not missing:
-                    del wanted.missing[shard.server]
-        if not wanted.missing:
-            del self._wanted[key]
-            wanted.then(wanted.into)
+                    del wanted.missing_shards[shard.server]
+        if not wanted.missing_shards:
+            del self._pending[key]
+            wanted.on_complete(wanted.target)
 
-    def ask_again(self, now: float, after_seconds: float) -> None:
+    def resend(self, now: float, after_seconds: float) -> None:
         """Repeat pulls that have waited for this time."""
-        for key, wanted in self._wanted.items():
-            if now - wanted.asked >= after_seconds:
-                wanted.asked = now
-                self._ask(key)
+        for key, wanted in self._pending.items():
+            if now - wanted.requested_at >= after_seconds:
+                wanted.requested_at = now
+                self._request(key)
 
     def clear(self) -> None:
         """Drop the pulls for evaluations."""
-        self._wanted = {key: wanted for key, wanted in self._wanted.items() if wanted.evaluation == 0}
+        self._pending = {key: wanted for key, wanted in self._pending.items() if wanted.evaluation == 0}
 
-    def _ask(self, key: tuple[int, str]) -> None:
-        wanted, name = self._wanted[key], key[1]
-        for server, shards in wanted.missing.items():
-            self._tell(server, Pull(wanted.session, wanted.evaluation, name, tuple(sorted(shards))))
+    def _request(self, key: tuple[int, str]) -> None:
+        wanted, name = self._pending[key], key[1]
+        for server, shards in wanted.missing_shards.items():
+            self._send(server, Pull(wanted.session, wanted.evaluation, name, tuple(sorted(shards))))
 
 
 class WorkerVectors:
@@ -125,15 +125,15 @@ class WorkerVectors:
                     continue
                 case Combine(out, terms):
                     given = [(factor, self._named[name]) for factor, name in terms]
-                    combine(self._made(out), given)
+                    combine(self._allocate(out), given)
                 case Multiply(out, left, right):
-                    multiply(self._made(out), self._named[left], self._named[right])
+                    multiply(self._allocate(out), self._named[left], self._named[right])
                 case Drop(name):
                     self._named.pop(name, None)
                 case Dot():
                     continue
 
-    def _made(self, name: str) -> Array:
+    def _allocate(self, name: str) -> Array:
         if name not in self._named:
             self._named[name] = np.empty(self._size, self._dtype)
         return self._named[name]

@@ -36,10 +36,10 @@ class Reduction:
     """One rank's part in a plan.
 
     ``names`` are the peers of all ranks; ``endpoints`` has one endpoint per lane. Both sides of each message
-    must be connected on these before the start. Start the reduction and pass each of its messages to `take`
-    until `is_done`; serve the endpoints (`receive`, `flush`) until their data are sent. ``result`` is the sum
-    on the root (for a broadcast: the root's vector on every rank); on other ranks it is partial and of no
-    use.
+    must be connected on these before the start. Start the reduction and pass each of its messages to
+    `receive` until `is_done`; serve the endpoints (`receive`, `flush`) until their data are sent. ``result``
+    is the sum on the root (for a broadcast: the root's vector on every rank); on other ranks it is partial
+    and of no use.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Reduction:
         self._agenda = plan.agenda(rank, self._pieces)
         receives = any(not item.sends for items in self._agenda for item in items)
         self.result: Vector = np.empty_like(vector) if receives else vector
-        self._at = [0] * len(self._pieces)
-        self._touched = [False] * len(self._pieces)
+        self._next = [0] * len(self._pieces)
+        self._written = [False] * len(self._pieces)
         """True for pieces that are in the result instead of the own vector."""
-        self._came: dict[tuple[int, int, int], memoryview] = {}
+        self._received: dict[tuple[int, int, int], memoryview] = {}
         """Received pieces that cannot be used yet, by (piece, stage, sender)."""
-        self._held: set[int] = set()
+        self._unsent: set[int] = set()
         """Pieces whose next message waits for a peer with a full queue."""
-        self._left = sum(map(len, self._agenda))
+        self._remaining = sum(map(len, self._agenda))
         self._ranks = {name: at for at, name in enumerate(names)}
         self.partners = frozenset(names[item.other] for items in self._agenda for item in items)
         """Peers with which this rank exchanges data."""
@@ -85,12 +85,12 @@ class Reduction:
     @property
     def is_done(self) -> bool:
         """True if this rank has finished."""
-        return self._left == 0
+        return self._remaining == 0
 
     @property
-    def is_held(self) -> bool:
+    def has_unsent(self) -> bool:
         """True while data wait for a peer with a full queue: call `proceed` after a moment."""
-        return bool(self._held)
+        return bool(self._unsent)
 
     def start(self) -> None:
         """Send everything that depends on no message."""
@@ -98,7 +98,7 @@ class Reduction:
             self._proceed(piece)
         self._finish()
 
-    def take(self, message: Message) -> None:
+    def receive(self, message: Message) -> None:
         """Handle a message of this reduction; raise ClusterError if it does not fit the plan."""
         piece, stage = message.header.get("piece"), message.header.get("stage")
         sender = self._ranks.get(_base(message.sender))
@@ -110,17 +110,17 @@ class Reduction:
         (values,) = message.buffers
         expected = any(
             not item.sends and (item.stage, item.other) == (stage, sender)
-            for item in self._agenda[piece][self._at[piece] :]
+            for item in self._agenda[piece][self._next[piece] :]
         )
         if values.nbytes != (end - begin) * self._vector.itemsize or not expected:
             raise self._misfit(message)
-        self._came[piece, stage, sender] = values
+        self._received[piece, stage, sender] = values
         self._proceed(piece)
         self._finish()
 
     def proceed(self) -> None:
         """Send held-back pieces if peers accept them; raise RankError if a peer is lost."""
-        held, self._held = self._held, set()
+        held, self._unsent = self._unsent, set()
         for piece in sorted(held):
             self._proceed(piece)
         self._finish()
@@ -129,41 +129,41 @@ class Reduction:
         """Execute the plan for a piece, up to a missing message or a full queue."""
         items = self._agenda[piece]
         begin, end = self._pieces[piece]
-        while self._at[piece] < len(items):
-            item = items[self._at[piece]]
+        while self._next[piece] < len(items):
+            item = items[self._next[piece]]
             if item.sends:
                 if not self._is_sent(piece, item):
-                    self._held.add(piece)
+                    self._unsent.add(piece)
                     return
             else:
-                values = self._came.pop((piece, item.stage, item.other), None)
+                values = self._received.pop((piece, item.stage, item.other), None)
                 if values is None:
                     return
-                self._put(slice(begin, end), piece, values, adds=item.is_sum)
-            self._at[piece] += 1
-            self._left -= 1
+                self._write(slice(begin, end), piece, values, adds=item.is_sum)
+            self._next[piece] += 1
+            self._remaining -= 1
 
-    def _put(self, where: slice, piece: int, values: memoryview, *, adds: bool) -> None:
+    def _write(self, where: slice, piece: int, values: memoryview, *, adds: bool) -> None:
         """Add received values to this rank's, or replace them."""
         came = np.frombuffer(values, self._vector.dtype)
         into = self.result[where]
         if adds:
-            np.add(self._own(where, piece), came, out=into)
+            np.add(self._slice(where, piece), came, out=into)
         else:
             into[:] = came
-        self._touched[piece] = True
+        self._written[piece] = True
 
-    def _own(self, where: slice, piece: int) -> Vector:
+    def _slice(self, where: slice, piece: int) -> Vector:
         """Return the current values of a piece."""
-        return self.result[where] if self._touched[piece] else self._vector[where]
+        return self.result[where] if self._written[piece] else self._vector[where]
 
     def _is_sent(self, piece: int, item: Item) -> bool:
         """Send a piece unless the peer's queue is full; return True if it was sent."""
         endpoint = self._endpoints[item.lane]
         name = lane_name(self._names[item.other], item.lane)
-        if endpoint.waiting_bytes(name) > AHEAD_BYTES:
+        if endpoint.unread_bytes(name) > AHEAD_BYTES:
             return False
-        values = self._own(slice(*self._pieces[piece]), piece)
+        values = self._slice(slice(*self._pieces[piece]), piece)
         header = {REDUCTION_KEY: self.number, "piece": piece, "stage": item.stage}
         if not endpoint.send(name, header, [values.data]):
             raise RankError(f"{self._names[item.other]} was lost in a reduction; reduce again without it")
@@ -171,12 +171,12 @@ class Reduction:
 
     def _finish(self) -> None:
         """Complete the result at the end: pieces without additions are the rank's own."""
-        if self._left or self.result is self._vector:
+        if self._remaining or self.result is self._vector:
             return
         for piece, (begin, end) in enumerate(self._pieces):
-            if not self._touched[piece]:
+            if not self._written[piece]:
                 self.result[begin:end] = self._vector[begin:end]
-                self._touched[piece] = True
+                self._written[piece] = True
 
     def _misfit(self, message: Message) -> ClusterError:
         return ClusterError(
@@ -210,10 +210,10 @@ class Reducer:
         self.current = Reduction(number, plan, names, rank, vector, self._endpoints, self._piece_bytes)
         self.current.start()
         for message in early:
-            self.take(message)
+            self.receive(message)
         return self.current
 
-    def take(self, message: Message) -> bool:
+    def receive(self, message: Message) -> bool:
         """Handle a message if it belongs to a reduction; return True if so.
 
         Raise ClusterError if it does not fit the plan, or if peers are too far ahead.
@@ -222,7 +222,7 @@ class Reducer:
         if not isinstance(number, int):
             return False
         if self.current is not None and number == self.current.number:
-            self.current.take(message)
+            self.current.receive(message)
         elif number > self._newest:
             self._early_bytes += sum(one.nbytes for one in message.buffers)
             if self._early_bytes > EARLY_BYTES:
@@ -253,12 +253,12 @@ class Reducer:
         reduction = self.begin(number, plan, names, rank, vector)
         heard = time.monotonic()
         while not reduction.is_done:
-            waits = _HELD_SECONDS if reduction.is_held or len(self._endpoints) > 1 else timeout_seconds
+            waits = _HELD_SECONDS if reduction.has_unsent or len(self._endpoints) > 1 else timeout_seconds
             for event in self._events(waits):
                 if isinstance(event, Lost) and _base(event.peer) in reduction.partners:
                     self.abandon()
                     raise RankError(f"{event.peer} was lost in a reduction: {event.why}; reduce without it")
-                if isinstance(event, Message) and self.take(event):
+                if isinstance(event, Message) and self.receive(event):
                     heard = time.monotonic()
             reduction.proceed()
             if time.monotonic() - heard > timeout_seconds:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from cotswold.geometry.reduction import ReductionPlan, Step
 from cotswold.geometry.reduction_time import Host, Network, NetworkCard, best_plan
-from cotswold.wire import Plan
+from cotswold.wire import ReductionSchedule
 
 
 class ReductionPlanner:
@@ -19,22 +19,22 @@ class ReductionPlanner:
         self, size: int, element_bytes: int, machine_of: Callable[[str], str], link_bits_per_second: int
     ) -> None:
         self._size, self._element_bytes, self._machine_of = size, element_bytes, machine_of
-        self._card = NetworkCard(0, link_bits_per_second)
+        self._network_card = NetworkCard(0, link_bits_per_second)
         self._chosen: dict[tuple[int, ...], ReductionPlan] = {}
         """Plans by the hosts of the ranks; cached because the choice takes some milliseconds."""
         self._complaints: set[tuple[str, str]] = set()
-        self._apart: set[frozenset[str]] = set()
+        self._disconnected: set[frozenset[str]] = set()
         """Pairs of workers, or of machines, that cannot reach each other."""
 
-    def complain(self, member: str, lost: str) -> None:
+    def report_disconnect(self, member: str, peer: str) -> None:
         """Record that a worker could not reach another. Their machines count as separated after the
         second report: the first may be due to a death, and dead workers are in no later plan."""
-        if (member, lost) in self._complaints:
-            machines = frozenset((self._machine_of(member), self._machine_of(lost)))
-            self._apart.add(machines if len(machines) == 2 else frozenset((member, lost)))
-        self._complaints.add((member, lost))
+        if (member, peer) in self._complaints:
+            machines = frozenset((self._machine_of(member), self._machine_of(peer)))
+            self._disconnected.add(machines if len(machines) == 2 else frozenset((member, peer)))
+        self._complaints.add((member, peer))
 
-    def __call__(self, members: Sequence[str]) -> Plan:
+    def __call__(self, members: Sequence[str]) -> ReductionSchedule:
         """Return a plan over these workers; the first member of the plan receives the sum."""
         numbers: dict[str, int] = {}
         hosts = tuple(numbers.setdefault(self._machine_of(name), len(numbers)) for name in members)
@@ -42,32 +42,34 @@ class ReductionPlanner:
             ranks = [
                 tuple(rank for rank, host in enumerate(hosts) if host == one) for one in range(len(numbers))
             ]
-            network = Network(tuple(Host(each, (self._card,)) for each in ranks))
+            network = Network(tuple(Host(each, (self._network_card,)) for each in ranks))
             self._chosen[hosts] = best_plan(network, self._size, self._element_bytes, 0)[1]
         plan = _written(members, self._chosen[hosts].steps)
-        if all(self._reach(members[step[1]], members[step[2]]) for step in plan.steps):
+        if all(self._can_connect(members[step[1]], members[step[2]]) for step in plan.steps):
             return plan
-        return self._around(members) or plan
+        return self._ring(members) or plan
 
-    def _around(self, members: Sequence[str]) -> Plan | None:
+    def _ring(self, members: Sequence[str]) -> ReductionSchedule | None:
         """Return a plan in which all send to one member that every other reaches, if one exists."""
         for first in members:
             others = [one for one in members if one != first]
-            if all(self._reach(first, one) for one in others):
+            if all(self._can_connect(first, one) for one in others):
                 steps = [Step(rank, rank + 1, 0, 0, self._size) for rank in range(len(others))]
                 return _written([first, *others], steps)
         return None
 
-    def _reach(self, one: str, other: str) -> bool:
+    def _can_connect(self, one: str, other: str) -> bool:
         machines = frozenset((self._machine_of(one), self._machine_of(other)))
-        return frozenset((one, other)) not in self._apart and machines not in self._apart
+        return frozenset((one, other)) not in self._disconnected and machines not in self._disconnected
 
 
-def _written(members: Sequence[str], steps: Sequence[Step]) -> Plan:
-    return Plan(tuple(members), tuple((*step[:5], int(step.is_sum), step.lane) for step in steps))
+def _written(members: Sequence[str], steps: Sequence[Step]) -> ReductionSchedule:
+    return ReductionSchedule(
+        tuple(members), tuple((*step[:5], int(step.is_sum), step.lane) for step in steps)
+    )
 
 
-def reduction_of(plan: Plan, size: int) -> ReductionPlan:
+def reduction_of(plan: ReductionSchedule, size: int) -> ReductionPlan:
     """Return the plan in a message; raise GeometryError if it is invalid."""
     steps = []
     for stage, sender, receiver, begin, end, *rest in plan.steps:

@@ -29,7 +29,7 @@ from cotswold.processes.programs import PROGRAMS
 from cotswold.shards.core.permutation import ChunkPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint, Ready
 from cotswold.wire.lifecycle import GetParameters, Parameters, ServerReady, WorkerReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
@@ -39,7 +39,7 @@ POINT = "x"
 _FLUSH_SECONDS = 1.0
 _MEMORY_BYTES_PER_SECOND = 1e9
 """Rate at which a server receives and adds sums (measured: 1 to 2 GB/s per core)."""
-_LEAST_BYTES_PER_SECOND = 1e7
+_MIN_BYTES_PER_SECOND = 1e7
 """Lowest accepted rate at which a server receives a vector."""
 
 
@@ -60,10 +60,10 @@ class WorkDescription:
 class StartedProcesses:
     """Running processes before the initial parameters are written."""
 
-    made: WorkerReady
+    work: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
-    given: Array
+    parameters: Array
     """The initial parameters."""
 
 
@@ -71,11 +71,11 @@ class StartedProcesses:
 class StartedCluster:
     """A running cluster."""
 
-    conversation: BatchCoordinator
-    made: WorkerReady
+    coordinator: BatchCoordinator
+    work: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
-    dealing: ChunkPermutation
+    permutation: ChunkPermutation
 
 
 class Startup:
@@ -94,10 +94,10 @@ class Startup:
         on_event: OnEvent,
     ) -> None:
         self._settings, self._task, self._token = settings, task, token
-        self._reach = EndpointSettings.of(settings, task.host).as_dict()
+        self._endpoint_settings = EndpointSettings.of(settings, task.host).as_dict()
         self._endpoint, self._on_event = endpoint, on_event
-        self._post = self._make_post()
-        self.staff = ProcessGroup(
+        self._messenger = self._make_messenger()
+        self.process_group = ProcessGroup(
             processes,
             endpoint,
             self._worker,
@@ -106,56 +106,58 @@ class Startup:
             kind=self.kind,
         )
         self._deadline = time.monotonic() + settings.start_seconds
-        self._made: dict[str, WorkerReady] = {}
+        self._works: dict[str, WorkerReady] = {}
         self._joins: list[Received] = []
-        self._serving: dict[str, str] = {}
-        self._given: Array | None = None
-        self._asked = ""
+        self._server_addresses: dict[str, str] = {}
+        self._parameters: Array | None = None
+        self._parameters_from = ""
         """Name of the worker that must send the initial parameters."""
 
-    def _make_post(self) -> Messenger:
+    def _make_messenger(self) -> Messenger:
         return Messenger(self._endpoint)
 
     def close(self) -> None:
         """Cancel the startup: stop all processes and close the endpoint."""
-        self.staff.close()
-        self._post.endpoint.close()
+        self.process_group.close()
+        self._messenger.endpoint.close()
 
     def open(self) -> StartedCluster:
         """Start everything; raise UserError or MachineError if a process fails."""
-        begun = self._begun()
-        made, shards, names = begun.made, begun.shards, begun.servers
+        begun = self._start_processes()
+        made, shards, names = begun.work, begun.shards, begun.servers
         planner = self._planner(made)
         machine = self._machine(made, shards, names, planner)
-        conversation = BatchCoordinator(self._post, self.staff, machine, self._on_event, planner.complain)
-        dealing = machine.rules.dealing
-        write_vector(conversation, shards, names, POINT, begun.given, self._settings.silent_seconds)
-        for letter in self._joins:
-            assert isinstance(letter.message, m.Join)
-            conversation.heard(letter.sender, letter.message)
-        return StartedCluster(conversation, made, shards, names, dealing)
+        coordinator = BatchCoordinator(
+            self._messenger, self.process_group, machine, self._on_event, planner.report_disconnect
+        )
+        dealing = machine.rules.permutation
+        write_vector(coordinator, shards, names, POINT, begun.parameters, self._settings.silent_seconds)
+        for received in self._joins:
+            assert isinstance(received.message, m.Join)
+            coordinator.on_worker_message(received.sender, received.message)
+        return StartedCluster(coordinator, made, shards, names, dealing)
 
-    def _begun(self) -> StartedProcesses:
+    def _start_processes(self) -> StartedProcesses:
         """Start workers and servers, and get the initial parameters."""
-        self.staff.spawn(self._settings.workers)
-        self._await("a worker to make its work", lambda: self._made)
-        made = next(iter(self._made.values()))
-        shards, names = self._served(made)
+        self.process_group.spawn(self._settings.workers)
+        self._await("a worker to make its work", lambda: self._works)
+        made = next(iter(self._works.values()))
+        shards, names = self._start_servers(made)
         self._await("the first parameters", lambda: self._has_parameters(made))
-        assert self._given is not None, "the parameters are missing"
-        return StartedProcesses(made, shards, names, self._given)
+        assert self._parameters is not None, "the parameters are missing"
+        return StartedProcesses(made, shards, names, self._parameters)
 
-    def _served(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
+    def _start_servers(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         """Start the servers; return all shards and the names of the servers."""
         names = [f"server-{number}" for number in range(self._settings.servers)]
         item_bytes = np.dtype(made.dtype).itemsize
-        layout = [Slot(*one) for one in made.layout]
+        layout = [TensorSlot(*one) for one in made.layout]
         shards = split_into_shards(layout, item_bytes, self._settings.shard_bytes, names)
         names = sorted({one.server for one in shards}, key=names.index)
         self._check_messages(shards, item_bytes)
         for name in names:
-            self.staff.start(self._server(name, shards, made), spread=self._settings.spread_servers)
-        self._await("the parameter servers", lambda: len(self._serving) == len(names))
+            self.process_group.start(self._server(name, shards, made), spread=self._settings.spread_servers)
+        self._await("the parameter servers", lambda: len(self._server_addresses) == len(names))
         return shards, tuple(names)
 
     def _check_messages(self, shards: Sequence[m.Shard], item_bytes: int) -> None:
@@ -173,10 +175,10 @@ class Startup:
     # --- arguments of processes ---
 
     def _worker(self, name: str) -> Call:
-        made = self._at_work(name, self._task.work, self._task.arguments)
-        return self._call(name, self.role, {**made, **self._told_worker(name)})
+        made = self._work_arguments(name, self._task.work, self._task.arguments)
+        return self._call(name, self.role, {**made, **self._worker_arguments(name)})
 
-    def _at_work(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
+    def _work_arguments(self, name: str, work: str, arguments: Mapping[str, object]) -> Mapping[str, object]:
         """Return the arguments of a process that builds a work."""
         return {
             "name": name,
@@ -185,14 +187,14 @@ class Startup:
             "arguments": dict(arguments),
             "threads": self._settings.threads,
             "silent_seconds": self._settings.silent_seconds,
-            "reach": self._reach,
+            "endpoint_settings": self._endpoint_settings,
         }
 
-    def _told_worker(self, name: str) -> Mapping[str, object]:
+    def _worker_arguments(self, name: str) -> Mapping[str, object]:
         """Return further arguments of a worker."""
         return {}
 
-    def _told_servers(self, made: WorkerReady) -> Mapping[str, object]:
+    def _server_arguments(self, made: WorkerReady) -> Mapping[str, object]:
         """Return further arguments of the servers."""
         return {}
 
@@ -202,8 +204,8 @@ class Startup:
             "coordinator": self._endpoint.address,
             "shards": [astuple(one) for one in shards if one.server == name],
             "dtype": made.dtype,
-            "reach": self._reach,
-            **self._told_servers(made),
+            "endpoint_settings": self._endpoint_settings,
+            **self._server_arguments(made),
         }
         return self._call(name, "server", arguments)
 
@@ -214,7 +216,7 @@ class Startup:
     def _planner(self, made: WorkerReady) -> ReductionPlanner:
         item_bytes = np.dtype(made.dtype).itemsize
         return ReductionPlanner(
-            made.size, item_bytes, self.staff.machine_of, self._settings.link_bits_per_second
+            made.size, item_bytes, self.process_group.machine_of, self._settings.link_bits_per_second
         )
 
     def _machine(
@@ -231,64 +233,64 @@ class Startup:
             backup_tasks=settings.backup_tasks,
             deadline_factor=settings.deadline_factor,
             silent_seconds=settings.silent_seconds,
-            lonely_seconds=settings.alone_seconds,
+            no_worker_seconds=settings.alone_seconds,
         )
-        servers = [(name, self._serving[name]) for name in names]
+        servers = [(name, self._server_addresses[name]) for name in names]
         return Coordinator(rules, shards, servers, planner, time.monotonic())
 
     # --- messages of processes ---
 
     def _has_parameters(self, made: WorkerReady) -> bool:
-        if self._given is None and not self.staff.is_watched(self._asked):
-            alive = [name for name in self._made if self.staff.is_watched(name)]
+        if self._parameters is None and not self.process_group.is_watched(self._parameters_from):
+            alive = [name for name in self._works if self.process_group.is_watched(name)]
             if alive:
-                self._asked = alive[0]
-                self._post.send(self._asked, GetParameters())
-        return self._given is not None and self._given.size == made.size
+                self._parameters_from = alive[0]
+                self._messenger.send(self._parameters_from, GetParameters())
+        return self._parameters is not None and self._parameters.size == made.size
 
-    def _await(self, what: str, holds: Callable[[], object]) -> None:
+    def _await(self, subject: str, holds: Callable[[], object]) -> None:
         while not holds():
-            match self._post.receive(0.1):
-                case Received() as letter:
-                    self._hear(letter)
+            match self._messenger.receive(0.1):
+                case Received() as received:
+                    self._on_message(received)
                 case Ready(descriptor):
-                    self._ended(descriptor)
+                    self._on_descriptor_ready(descriptor)
                 case _:
                     pass
             now = time.monotonic()
-            self.staff.tick(now)
+            self.process_group.tick(now)
             if now > self._deadline:
                 raise MachineError(
-                    f"the cluster waited {self._settings.start_seconds:g} s for {what}; read the output of "
-                    "the processes, or increase the time"
+                    f"the cluster waited {self._settings.start_seconds:g} s for {subject}; read the output "
+                    "of the processes, or increase the time"
                 )
 
-    def _hear(self, letter: Received) -> None:
-        message: AnyMessage = letter.message
+    def _on_message(self, received: Received) -> None:
+        message: AnyMessage = received.message
         match message:
             case WorkerReady(name):
-                self._made[name] = message
+                self._works[name] = message
             case m.Join():
-                self._joins.append(letter)
+                self._joins.append(received)
             case ServerReady(name, address):
-                self._serving[name] = address
+                self._server_addresses[name] = address
             case Parameters((buffer,)) if (
-                isinstance(buffer, bytes | memoryview) and letter.sender in self._made
+                isinstance(buffer, bytes | memoryview) and received.sender in self._works
             ):
-                self._given = np.frombuffer(buffer, self._made[letter.sender].dtype).copy()
+                self._parameters = np.frombuffer(buffer, self._works[received.sender].dtype).copy()
             case _:
                 pass
 
-    def _ended(self, descriptor: int) -> None:
-        ended = self.staff.ended(descriptor, time.monotonic())
+    def _on_descriptor_ready(self, descriptor: int) -> None:
+        ended = self.process_group.reap(descriptor, time.monotonic())
         if ended is None:
             return
         self._on_event("exited", {"name": ended.name, "reason": ended.why, "exit_code": ended.code})
-        self._made.pop(ended.name, None)
-        self._joins = [letter for letter in self._joins if letter.sender != ended.name]
+        self._works.pop(ended.name, None)
+        self._joins = [received for received in self._joins if received.sender != ended.name]
         if ended.code == UserError.exit_code:
             raise UserError(f"{ended.name} {ended.why}")
-        if ended.name.startswith("server") or self.staff.cannot_recover:
+        if ended.name.startswith("server") or self.process_group.cannot_recover:
             raise MachineError(f"{ended.name} {ended.why}; the cluster cannot start")
 
 
@@ -300,7 +302,7 @@ def flush_seconds(vector_bytes: int, settings: ClusterSettings, *, is_one_host: 
 
 
 def write_vector(
-    conversation: CoordinatorLoop,
+    coordinator: CoordinatorLoop,
     shards: Sequence[m.Shard],
     servers: Sequence[str],
     name: str,
@@ -310,7 +312,7 @@ def write_vector(
     """Set a vector on all servers; raise MachineError if one rejects it, is lost, or is silent for longer
     than ``silent_seconds`` plus the time of the transfer."""
     number, began = time.monotonic_ns(), time.monotonic()
-    silent_seconds += vector.nbytes / _LEAST_BYTES_PER_SECOND
+    silent_seconds += vector.nbytes / _MIN_BYTES_PER_SECOND
     errors: dict[str, str | None] = {}
 
     def hear(message: AnyMessage) -> None:
@@ -332,8 +334,8 @@ def write_vector(
     def owing() -> list[str]:
         return [each for each in servers if each not in errors]
 
-    conversation.deliver(writes())
-    conversation.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
+    coordinator.deliver(writes())
+    coordinator.wait_for_servers(hear, owing, lambda: began, silent_seconds, writes)
     refused = [f"{server}: {error}" for server, error in errors.items() if error is not None]
     if refused:
         raise MachineError(f"the vector {name} cannot be written: {refused[0]}")

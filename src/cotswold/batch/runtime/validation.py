@@ -26,21 +26,21 @@ _RUNS_A_WORKER = 4
 _COPIES = 2
 
 
-class Validation:
-    """One validation at the vector ``at``."""
+class ValidationPass:
+    """One validation at the vector ``vector``."""
 
     def __init__(
-        self, number: int, at: str, held: int, portion: int, workers: int, retry_seconds: float = 2.0
+        self, number: int, vector: str, held_out: int, portion: int, workers: int, retry_seconds: float = 2.0
     ) -> None:
-        portions = held_out_portions(held, portion)
+        portions = held_out_portions(held_out, portion)
         runs = min(len(portions), _RUNS_A_WORKER * max(1, workers))
         cuts = [len(portions) * each // runs for each in range(runs + 1)]
-        self._number, self._at, self._retry_seconds = number, at, retry_seconds
+        self._number, self._vector, self._retry_seconds = number, vector, retry_seconds
         self._runs = [tuple(portions[a:b]) for a, b in pairwise(cuts)]
         self._sums: dict[int, tuple[m.HeldOutSum, ...]] = {}
-        self._given: dict[int, int] = {}
+        self._granted: dict[int, int] = {}
         """Assigned run by session."""
-        self._asked: dict[int, float] = {}
+        self._requested_at: dict[int, float] = {}
         """Time of the last request by session."""
 
     @property
@@ -53,26 +53,29 @@ class Validation:
         Unanswered requests are repeated, because messages may be lost."""
         here = [each for each in members if not each.is_leaving]
         sessions = {each.session for each in here}
-        self._given = {session: run for session, run in self._given.items() if session in sessions}
+        self._granted = {session: run for session, run in self._granted.items() if session in sessions}
         asks = []
         for member in sorted(here, key=lambda one: one.seconds or 0.0):
-            run = self._given.get(member.session)
+            run = self._granted.get(member.session)
             if run is None:
                 run = self._next()
-            elif now - self._asked[member.session] < self._retry_seconds:
+            elif now - self._requested_at[member.session] < self._retry_seconds:
                 continue
             if run is not None:
-                self._given[member.session], self._asked[member.session] = run, now
+                self._granted[member.session], self._requested_at[member.session] = run, now
                 asks.append(
-                    (member.name, m.Validate(member.session, self._number, self._at, run, self._runs[run]))
+                    (
+                        member.name,
+                        m.Validate(member.session, self._number, self._vector, run, self._runs[run]),
+                    )
                 )
         return asks
 
-    def hear(self, message: object) -> None:
+    def on_message(self, message: object) -> None:
         """Record the first result of each run; raise MachineError if it is an error."""
         if not isinstance(message, m.Validated) or message.number != self._number:
             return
-        if self._given.pop(message.session, None) != message.run or message.run in self._sums:
+        if self._granted.pop(message.session, None) != message.run or message.run in self._sums:
             return
         if message.error is not None:
             first, last = self._runs[message.run][0][0], self._runs[message.run][-1][1] - 1
@@ -90,19 +93,19 @@ class Validation:
         )
 
     def _next(self) -> int | None:
-        copies = Counter(self._given.values())
+        copies = Counter(self._granted.values())
         wanted = [run for run in range(len(self._runs)) if run not in self._sums and copies[run] < _COPIES]
         return min(wanted, key=lambda run: (copies[run], run), default=None)
 
 
 def run_validation(
-    validation: Validation,
-    conversation: BatchCoordinator,
+    validation: ValidationPass,
+    coordinator: BatchCoordinator,
     alone_seconds: float,
     require_servers: Callable[[], None],
 ) -> Mapping[str, float] | None:
     """Return means over the held-out patterns; raise ClusterFailedError if no worker is left so long."""
-    members, alone_since = conversation.machine.members, time.monotonic()
+    members, alone_since = coordinator.machine.members, time.monotonic()
 
     def is_done() -> bool:
         nonlocal alone_since
@@ -110,11 +113,11 @@ def run_validation(
         now = time.monotonic()
         if len(members):
             alone_since = now
-        elif conversation.staff.cannot_recover or now - alone_since > alone_seconds:
+        elif coordinator.process_group.cannot_recover or now - alone_since > alone_seconds:
             raise ClusterFailedError("no worker is left for validation")
         for name, request in validation.grant(members, now):
-            conversation.post.send(name, request)
+            coordinator.messenger.send(name, request)
         return validation.is_done
 
-    conversation.hearing(validation.hear, is_done)
+    coordinator.handle_until(validation.on_message, is_done)
     return validation.means()

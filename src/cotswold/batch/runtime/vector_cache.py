@@ -30,7 +30,7 @@ class FetchInstructions:
     local: tuple[Command, ...]
     """Commands that then compute the point; commands that produce a fetched vector are skipped."""
 
-    def asked_in(self, request: EvaluationRequest) -> EvaluationRequest:
+    def apply_to(self, request: EvaluationRequest) -> EvaluationRequest:
         """Return the same request for workers that keep vectors."""
         return replace(request, keeps=self.keeps, changed=self.changed, local=self.local)
 
@@ -40,11 +40,11 @@ class VectorCache:
     """Contents of the vectors on the shards, and on workers that had the newest point."""
 
     _named: dict[str, Content] = field(default_factory=dict)
-    _made: dict[object, Content] = field(default_factory=dict)
+    _computed: dict[object, Content] = field(default_factory=dict)
     """Contents by recipe, the terms that produced them."""
     _recipes: dict[Content, tuple[tuple[float, Content], ...]] = field(default_factory=dict)
     _newest: Content = 0
-    _held: dict[str, Content] = field(default_factory=dict)
+    _contents: dict[str, Content] = field(default_factory=dict)
     """Contents on workers, by name."""
 
     def check_name(self, name: str) -> None:
@@ -52,10 +52,10 @@ class VectorCache:
         if name not in self._named:
             raise KeyError(f"unknown vector {name!r}; use one of {', '.join(sorted(self._named))}")
 
-    def check(self, commands: Sequence[Command], made: Sequence[str] = (), at: str | None = None) -> None:
-        """Raise KeyError if a command needs a vector that does not exist; ``made`` exist in addition, and
+    def check(self, commands: Sequence[Command], created: Sequence[str] = (), at: str | None = None) -> None:
+        """Raise KeyError if a command needs a vector that does not exist; ``created`` exist in addition, and
         ``at`` is needed at the end."""
-        names = {*self._named, *made}
+        names = {*self._named, *created}
         for command in commands:
             needed: tuple[str, ...] = ()
             match command:
@@ -73,9 +73,9 @@ class VectorCache:
         if at is not None and at not in names:
             raise KeyError(f"unknown vector {at!r}; use one of {', '.join(sorted(names))}")
 
-    def forget_held(self) -> None:
+    def forget_workers(self) -> None:
         """Forget the contents on workers."""
-        self._held.clear()
+        self._contents.clear()
 
     def written(self, name: str) -> None:
         """Record that a vector was set to unknown values."""
@@ -89,7 +89,7 @@ class VectorCache:
                     self._named[out] = self._named[name]
                 case Combine(out, terms):
                     recipe = tuple((factor, self._named[name]) for factor, name in terms)
-                    self._named[out] = self._known(recipe)
+                    self._named[out] = self._simplified(recipe)
                 case Multiply(out, _, _):
                     self.written(out)
                 case Drop(name):
@@ -97,18 +97,18 @@ class VectorCache:
                 case _:
                     pass
 
-    def fetching(self, at: str) -> FetchInstructions:
+    def instructions(self, at: str) -> FetchInstructions:
         """Return instructions for workers to get ``at`` as it is on the shards; from then on the workers
         count as having it."""
         wanted = self._named[at]
-        found = self._made_of_kept(at, wanted) or FetchInstructions((at,), (at,), ())
-        if self._held.get(at) == wanted:
+        found = self._from_kept(at, wanted) or FetchInstructions((at,), (at,), ())
+        if self._contents.get(at) == wanted:
             found = FetchInstructions((at,), (), ())
-        self._held = {**self._after(found), at: wanted}
+        self._contents = {**self._contents_after(found), at: wanted}
         self._forget()
         return found
 
-    def _made_of_kept(self, at: str, wanted: Content) -> FetchInstructions | None:
+    def _from_kept(self, at: str, wanted: Content) -> FetchInstructions | None:
         """Return the point as a combination of vectors on the shards, some of which workers have."""
         recipe = self._recipes.get(wanted)
         if recipe is None:
@@ -133,7 +133,7 @@ class VectorCache:
 
     def _copies(self, names: Mapping[Content, str], changed: set[str]) -> tuple[list[Command], set[str]]:
         """Return commands on the workers' own vectors, and the vectors that they must fetch in addition."""
-        have = {name: content for name, content in self._held.items() if name not in changed}
+        have = {name: content for name, content in self._contents.items() if name not in changed}
         commands: list[Command] = []
         for content, name in names.items():
             if name in changed or have.get(name) == content:
@@ -141,14 +141,14 @@ class VectorCache:
             source = next((each for each, held in have.items() if held == content), None)
             command: Command | None = None if source is None else Combine(name, ((1.0, source),))
             if command is None:
-                command = self._made_locally(name, content, have)
+                command = self._local_command(name, content, have)
             if command is None:
                 return [], {name}
             commands.append(command)
             have[name] = content
         return commands, set()
 
-    def _made_locally(self, name: str, content: Content, have: Mapping[str, Content]) -> Command | None:
+    def _local_command(self, name: str, content: Content, have: Mapping[str, Content]) -> Command | None:
         recipe = self._recipes.get(content)
         if recipe is None:
             return None
@@ -157,15 +157,15 @@ class VectorCache:
             return None
         return Combine(name, tuple((factor, sources[each]) for factor, each in recipe))
 
-    def _after(self, found: FetchInstructions) -> dict[str, Content]:
-        held = {name: content for name, content in self._held.items() if name in found.keeps}
+    def _contents_after(self, found: FetchInstructions) -> dict[str, Content]:
+        held = {name: content for name, content in self._contents.items() if name in found.keeps}
         return {**held, **{name: self._named[name] for name in found.keeps}}
 
-    def _known(self, recipe: tuple[tuple[float, Content], ...]) -> Content:
-        if recipe not in self._made:
-            self._made[recipe] = self._new()
-            self._recipes[self._made[recipe]] = recipe
-        return self._made[recipe]
+    def _simplified(self, recipe: tuple[tuple[float, Content], ...]) -> Content:
+        if recipe not in self._computed:
+            self._computed[recipe] = self._new()
+            self._recipes[self._computed[recipe]] = recipe
+        return self._computed[recipe]
 
     def _new(self) -> Content:
         self._newest += 1
@@ -173,8 +173,8 @@ class VectorCache:
 
     def _forget(self) -> None:
         """Drop recipes of contents that no vector has, unless all of their terms exist."""
-        alive = {*self._named.values(), *self._held.values()}
-        for recipe, content in list(self._made.items()):
+        alive = {*self._named.values(), *self._contents.values()}
+        for recipe, content in list(self._computed.items()):
             assert isinstance(recipe, tuple)
             if content not in alive and not all(each in alive for _, each in recipe):
-                del self._made[recipe], self._recipes[content]
+                del self._computed[recipe], self._recipes[content]

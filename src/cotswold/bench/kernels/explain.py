@@ -37,7 +37,7 @@ class Explanation:
 
 
 @dataclass(frozen=True)
-class Backend:
+class BackendReport:
     """The implementation of products on this processor."""
 
     name: str
@@ -47,20 +47,20 @@ class Backend:
     cache: str
 
 
-def backend() -> Backend:
+def backend() -> BackendReport:
     """The chosen backend with its reason, the processor, and the folder of compiled kernels."""
     from cotswold.kernels.compile import code_cache
 
     name, variable = available.backend(), os.environ.get(available.VARIABLE, "")
     if name == "torch":
         why = f"{available.VARIABLE} says so" if variable == "torch" else str(available.unavailable_reason())
-        return Backend(name, why, "unknown", "chosen by torch", "none")
+        return BackendReport(name, why, "unknown", "chosen by torch", "none")
     from cotswold.kernels.machine.processor import WIDTHS, this_processor
 
     here = this_processor()
     assert here is not None, "llvm is chosen only where the processor is known"
     asked = f", and {available.VARIABLE} says so" if variable else ""
-    return Backend(
+    return BackendReport(
         name,
         f"llvmlite works, and the processor has fused multiply-add{asked}",
         here.cpu,

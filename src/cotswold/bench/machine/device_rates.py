@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cotswold import ops
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import BlockLocal, Box, MapShape, Region, Smoothing, StackGeometry
 from cotswold.ops.contrast import contrast_norm_backward
 from cotswold.ops.filters import filter_norms
@@ -30,7 +30,7 @@ Amounts = dict[str, float]
 RULE = ops.StepRule(rate=1e-6)
 
 
-def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
+def prepare(rank: PoolRank, geometry: StackGeometry, images: int) -> Amounts:
     """Make every operation an action of the rank; return the amount of work of each."""
     layer, kept = _piece(geometry.filters, images), Smoothing(geometry.pool.size, keep=True)
     torch.manual_seed(0)
@@ -74,7 +74,7 @@ def prepare(rank: Rank, geometry: StackGeometry, images: int) -> Amounts:
     return {name: amount for name, (_, amount) in actions.items()}
 
 
-def prepare_pace(rank: Rank, geometry: StackGeometry, images: int) -> float:
+def prepare_pace(rank: PoolRank, geometry: StackGeometry, images: int) -> float:
     """Add an action `pace`, one product of a stack; return its FLOPs.
 
     The clock of a shared machine drifts; the present time of the same product shows by how much.

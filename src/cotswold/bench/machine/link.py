@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from cotswold.bench.ranks.rank import Rank
+from cotswold.bench.ranks.rank import PoolRank
 from cotswold.geometry import Box, ExchangePlan
 from cotswold.mesh import Exchange, Mesh
 from cotswold.mesh.maps.exchange import ExchangeHandle
@@ -20,7 +20,7 @@ SHORT_BYTES = 64
 PINGS = 50
 
 
-def prepare(rank: Rank, bytes_: int) -> None:
+def prepare(rank: PoolRank, bytes_: int) -> None:
     """Make `ping`, `exchange`, `work` and `both` actions of this rank; the work takes about as long as the
     exchange."""
     short, long = (_exchange_both_ways(size) for size in (SHORT_BYTES, bytes_))
@@ -47,7 +47,7 @@ def prepare(rank: Rank, bytes_: int) -> None:
         action()
 
 
-def adjust_work(rank: Rank, seconds: float) -> None:
+def adjust_work(rank: PoolRank, seconds: float) -> None:
     """Adjust the work to take about ``seconds``."""
     rank.cache["products"] = 20
     start = time.perf_counter()

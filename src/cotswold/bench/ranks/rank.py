@@ -27,7 +27,7 @@ Action = Callable[[], object]
 
 
 @dataclass
-class Rank:
+class PoolRank:
     """This process as a member of its pool, and its state between calls."""
 
     number: int = 0
@@ -42,14 +42,14 @@ RankFunction = Callable[..., Any]
 """A function of a module, called with the rank first."""
 
 
-def open_store(rank: Rank, address: str) -> int:
+def open_store(rank: PoolRank, address: str) -> int:
     """Start the store through which ranks find each other; return its port."""
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)  # type: ignore[attr-defined]  # torch exports it untyped
     rank.cache["store"] = store
     return int(store.port)
 
 
-def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
+def join(rank: PoolRank, number: int, count: int, address: str, port: int) -> None:
     """Become rank ``number`` of a group over Gloo."""
     rank.number, rank.count = number, count
     store = rank.cache.get("store")
@@ -58,7 +58,7 @@ def join(rank: Rank, number: int, count: int, address: str, port: int) -> None:
     dist.init_process_group("gloo", store=store, rank=number, world_size=count, timeout=TIMEOUT)
 
 
-def timed(rank: Rank, name: str, barrier: bool) -> float:
+def timed(rank: PoolRank, name: str, barrier: bool) -> float:
     """Seconds of one call of an action; with a ``barrier`` all ranks start at the same moment."""
     action = rank.actions[name]
     if barrier:
@@ -69,7 +69,7 @@ def timed(rank: Rank, name: str, barrier: bool) -> float:
 
 
 def _serve(orders: Connection) -> None:
-    rank = Rank()
+    rank = PoolRank()
     while True:
         try:
             order = orders.recv_bytes()

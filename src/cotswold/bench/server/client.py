@@ -38,7 +38,7 @@ class Client:
         self._shards_by_server: dict[str, list[m.Shard]] = {}
         for one in shards:
             self._shards_by_server.setdefault(one.server, []).append(one)
-        self.post.meet(addresses.items())
+        self.post.connect(addresses.items())
         self._kind = kind
         self.versions = {one.number: -1 for one in shards}
         self._number = 0

@@ -76,7 +76,9 @@ class Factors:
         def act() -> None:
             for number, (one, beside) in enumerate(zip(weights, kept, strict=True)):
                 waiting = queue[number % len(queue)]
-                arithmetic.apply(self.rule, [admission.ShardPass(one, list(beside), waiting, self.columns)])
+                arithmetic.apply(
+                    self.rule, [admission.ShardUpdates(one, list(beside), waiting, self.columns)]
+                )
 
         return act
 

@@ -45,7 +45,7 @@ def name_of(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Peer:
+class ClientIdentity:
     """Identity of a client process, its servers and its folder, as plain values."""
 
     name: str
@@ -87,7 +87,9 @@ def call_of(
 ) -> Call:
     """The call of a client process: ``function`` with its `Peer` and ``more``."""
     shards = [astuple(one) for one in served.shards]
-    peer = Peer(name_of(number), number + 1, served.transport, served.addresses, shards, str(folder))
+    peer = ClientIdentity(
+        name_of(number), number + 1, served.transport, served.addresses, shards, str(folder)
+    )
     arguments = {"peer": asdict(peer), **(more or {})}
     return Call(peer.name, function, arguments, environ_of(served.transport, served.token))
 
@@ -116,7 +118,7 @@ def step(*, peer: Mapping[str, Any], compute_seconds: float, seconds: float) -> 
     """Run a replica that computes nothing for ``seconds``: it sleeps for the time of a step, pushes and
     pulls. As in Downpour, the next step overlaps with the messages."""
     keep_freed_bytes()
-    me = Peer(**peer)
+    me = ClientIdentity(**peer)
     client = me.client()
     place = np.zeros(max(one[3] for one in me.shards), np.float32)
     gradient = np.full_like(place, 1e-3)

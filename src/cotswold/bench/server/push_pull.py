@@ -43,7 +43,7 @@ MESSAGES, COPY_LABELS = "without the arithmetic", "with the copy into place"
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TransportCase:
     """A transport, and a vector of ``vector_bytes`` in shards of ``shard_bytes``."""
 
     verb: str
@@ -65,7 +65,7 @@ class Exchange:
         return Model((("weight", rows, columns),), self.shard_bytes)
 
 
-def measured(what: Exchange, effort: Effort) -> list[Row]:
+def measured(what: TransportCase, effort: Effort) -> list[Row]:
     """One row: a push or a pull, and its references."""
     memory = what.transport == "shared memory"
     with ExitStack() as held:
@@ -128,10 +128,12 @@ def install(client: Client, served: UnreplicatedServers, place: Array) -> None:
             place[shard.start : shard.stop] = np.frombuffer(buffer, place.dtype)
 
 
-def exchanges(shards: Sequence[int], vector_bytes: int, transports: Sequence[Transport]) -> list[Exchange]:
+def exchanges(
+    shards: Sequence[int], vector_bytes: int, transports: Sequence[Transport]
+) -> list[TransportCase]:
     """Every transport with every length of shard."""
     return [
-        Exchange(verb, road, shard, vector_bytes)
+        TransportCase(verb, road, shard, vector_bytes)
         for verb in ("push", "pull")
         for road in transports
         for shard in shards

@@ -21,7 +21,7 @@ _PUSH, _PULL = "push", "pull"
 
 
 @dataclass(frozen=True)
-class Event:
+class RecordedMessage:
     """A push, or a pull of newer shards."""
 
     seconds: float
@@ -42,7 +42,7 @@ class Recorded:
     rule: Rule
     columns: Mapping[str, int]
     shards: tuple[Shard, ...]
-    sessions: tuple[tuple[Event, ...], ...]
+    sessions: tuple[tuple[RecordedMessage, ...], ...]
     """Events of each session of a replica."""
     servers: int = field(default=1)
     """Number of servers that it was recorded on."""
@@ -110,9 +110,9 @@ def _lines(file: Path) -> tuple[Any, list[Any]]:
     return found[0], found[1:]
 
 
-def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event, ...], ...]:
+def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[RecordedMessage, ...], ...]:
     """Merge the same push at several servers, and the nth pull of a session, into one event."""
-    found: dict[tuple[str, int], dict[tuple[str, int], Event]] = {}
+    found: dict[tuple[str, int], dict[tuple[str, int], RecordedMessage]] = {}
     begin = min((line[0] for line, _ in lines), default=0.0)
     for line, own in lines:
         seconds, name, session, verb, number = line[:5]
@@ -122,10 +122,10 @@ def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event
         events = found.setdefault((name, session), {})
         if is_push:
             examples = tuple(line[8]) or (0,) * len(shards)
-            event = Event(seconds - begin, True, shards, line[5], line[6], examples)
+            event = RecordedMessage(seconds - begin, True, shards, line[5], line[6], examples)
         else:  # pulls may share a number: those of one server differ
             number = _nth(events, shards)
-            event = Event(seconds - begin, False, shards)
+            event = RecordedMessage(seconds - begin, False, shards)
         before = events.get((verb, number))
         if before is not None and set(before.shards) & set(shards):
             continue  # resent because it was not answered in time
@@ -141,7 +141,7 @@ def _sessions(lines: Sequence[tuple[Any, tuple[int, ...]]]) -> tuple[tuple[Event
     )
 
 
-def _nth(events: Mapping[tuple[str, int], Event], shards: tuple[int, ...]) -> int:
+def _nth(events: Mapping[tuple[str, int], RecordedMessage], shards: tuple[int, ...]) -> int:
     """The number of a session's first pull that does not contain these shards."""
     number = 0
     while (before := events.get((_PULL, number))) is not None and set(before.shards) & set(shards):

@@ -26,8 +26,8 @@ from cotswold.bench.case import Case
 from cotswold.bench.effort import Effort
 from cotswold.bench.measure import Spread, rounded
 from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
-from cotswold.bench.server.processes import REQUESTED_RATE, Peer, call_of, name_of, run_processes
-from cotswold.bench.server.recorded import Event, Recorded, read
+from cotswold.bench.server.processes import REQUESTED_RATE, ClientIdentity, call_of, name_of, run_processes
+from cotswold.bench.server.recorded import Recorded, RecordedMessage, read
 from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
 from cotswold.host import keep_freed_bytes
 from cotswold.optim.server_rules import AddUpdate
@@ -170,7 +170,7 @@ def _row(
     )
 
 
-def _plan_event(event: Event, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
+def _plan_event(event: RecordedMessage, what: Replay, shards: Sequence[Shard]) -> list[object] | None:
     """An event for the process: seconds, its shards, and examples of each pushed shard (None for a pull).
     None if none of its shards is served here."""
     here = {one.number: one for one in shards}
@@ -209,7 +209,7 @@ def replay_session(
 ) -> int:
     """Replay a session for at most ``seconds``; at full speed repeatedly."""
     keep_freed_bytes()
-    me = Peer(**peer)
+    me = ClientIdentity(**peer)
     client = me.client(kind)
     here = {one[0]: Shard(*one) for one in me.shards}
     plan = json.loads(Path(events).read_text())

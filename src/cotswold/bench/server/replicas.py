@@ -27,7 +27,7 @@ from cotswold.bench.row import COTSWOLD, Comparison, Row, RowKey
 from cotswold.bench.server.processes import REQUESTED_RATE, call_of, name_of, run_processes
 from cotswold.bench.server.unreplicated_servers import Model, Transport, UnreplicatedServers, forked
 from cotswold.ops import images_last
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import loss_of
@@ -51,7 +51,7 @@ class ReplicaCounts:
 
 
 @dataclass(frozen=True)
-class Step:
+class RecipeStep:
     """A recipe's step: its tensors, and its seconds on one thread."""
 
     layout: tuple[tuple[str, int, int], ...]
@@ -65,7 +65,7 @@ def measured(what: ReplicaCounts, effort: Effort) -> list[Row]:
     return [_row(model, one.seconds, count, what.seconds) for count in what.counts]
 
 
-def step_of(name: str) -> Step:
+def step_of(name: str) -> RecipeStep:
     """The step of a shipped recipe on zero images, on one thread: the median of several."""
     recipe = recipes.load(name)
     maps, batch = recipe.input, recipe.training.batch_size
@@ -87,8 +87,8 @@ def step_of(name: str) -> Step:
             taken.append(time.perf_counter() - begun)
     finally:
         torch.set_num_threads(threads)
-    slots = [Slot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
-    return Step(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
+    slots = [TensorSlot.of_shape(*each) for each in zip(flat.names, flat.shapes, strict=True)]
+    return RecipeStep(tuple((each.name, each.rows, each.columns) for each in slots), median(taken))
 
 
 def _row(model: Model, step_seconds: float, count: int, seconds: float) -> Row:

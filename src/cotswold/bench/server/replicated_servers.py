@@ -31,7 +31,7 @@ from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.settings import ReplicationSettings, Topology
 from cotswold.replication.run_description import Description
-from cotswold.wire.lifecycle import ServerCounters, ServerReady, Stop
+from cotswold.wire.lifecycle import ServerCounters, ServerReady, StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 CONTROLLER = "controller-0"
@@ -76,7 +76,7 @@ class ReplicatedServers:
             self._start(folder, is_led_by_one)
             for post in (self._post, self._client):
                 post.find(self.controllers)
-                post.meet((bucket, "") for bucket in self.buckets)
+                post.connect((bucket, "") for bucket in self.buckets)
             self._make(m.Create(RUN, described.text, self.buckets, len(self._servers)))
             write_zeros(self._client, model, self.shards)
             order(self._client, self.buckets, sessions)
@@ -129,7 +129,7 @@ class ReplicatedServers:
         """Wait until every bucket has all of its copies, each complete."""
         deadline = time.monotonic() + _SECONDS
         while not self._is_whole:
-            self._post.seek()
+            self._post.find_primaries()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
                 raise MachineError(f"buckets are not fully replicated after {_SECONDS:g} s")
@@ -146,7 +146,7 @@ class ReplicatedServers:
         """End all processes."""
         processes = Messenger(self._post.endpoint)  # by name, independent of the location of buckets
         for name in self._addresses:
-            processes.send(name, Stop())
+            processes.send(name, StopProcess())
         for post in (self._client, self._post):
             post.endpoint.close()
         for process in self._servers.values():
@@ -176,7 +176,7 @@ class ReplicatedServers:
         deadline = time.monotonic() + _SECONDS
         while self._post.unknown:
             self._post.send(m.CONTROLLERS, wanted)
-            self._post.seek()
+            self._post.find_primaries()
             self._post.receive(_WAIT_SECONDS)
             if time.monotonic() > deadline:
                 raise MachineError(f"{len(self._post.unknown)} buckets have no primary after {_SECONDS:g} s")

@@ -67,7 +67,7 @@ class SingleHost:
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        arguments = {"name": name, "reach": reach_of(self.transport).as_dict(), **told}
+        arguments = {"name": name, "endpoint_settings": reach_of(self.transport).as_dict(), **told}
         return Call(name, PROGRAMS[role], arguments, environ_of(self.transport, self.token))
 
 
@@ -97,10 +97,10 @@ class LinkedHosts:
         if role == "keeper":
             host = self._host_numbers.setdefault(name, 1 + len(self._host_numbers))
             data = self.hosts.address(host, DATA)
-            roads = {"roads": {REPLICATION: data, UPDATES: data}}
+            roads = {"networks": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
-        arguments = {"name": name, "reach": reach, **roads, **told}
+        arguments = {"name": name, "endpoint_settings": reach, **roads, **told}
         return self.call_on(host, name, PROGRAMS[role], arguments)
 
     def call_on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:

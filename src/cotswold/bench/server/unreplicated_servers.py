@@ -31,9 +31,9 @@ from cotswold.paramserver.runtime.update_loop import settings_as_dict
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.shards.runtime.arithmetic import raw
 from cotswold.shards.runtime.layout import split_into_shards
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.transport import Endpoint, Lost
-from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, Stop
+from cotswold.wire.lifecycle import CountersRequest, ServerCounters, ServerReady, StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, PeerMoved, Received
 
 Transport = Literal["Unix socket", "TCP", "TCP, CURVE", "shared memory"]
@@ -125,7 +125,9 @@ class Model:
         if self.cut:
             return self.cut
         item_bytes = np.dtype(self.dtype).itemsize
-        return split_into_shards([Slot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers)
+        return split_into_shards(
+            [TensorSlot(*one) for one in self.layout], item_bytes, self.shard_bytes, servers
+        )
 
     @property
     def as_dict(self) -> dict[str, object]:
@@ -171,7 +173,7 @@ class UnreplicatedServers:
     def close(self) -> None:
         """End the servers."""
         for name in self.addresses:
-            self._post.send(name, Stop())
+            self._post.send(name, StopProcess())
         self._post.endpoint.close()
         for one in self._processes:
             one.end()
@@ -188,7 +190,7 @@ class UnreplicatedServers:
             "coordinator": self._post.endpoint.address,
             "shards": [astuple(one) for one in self.shards if one.server == name],
             "dtype": self.model.dtype,
-            "reach": reach_of(self.transport).as_dict(),
+            "endpoint_settings": reach_of(self.transport).as_dict(),
             "updates": self.model.as_dict,
         }
         return Call(

@@ -28,7 +28,7 @@ from cotswold.bench.kernels.ceilings import ADDED
 from cotswold.bench.measure import interleaved
 from cotswold.bench.row import COTSWOLD, Ceiling, Row, RowKey, timed
 from cotswold.optim.server_rules import Rule
-from cotswold.shards.core.admission import ReceivedFactors, ShardPass
+from cotswold.shards.core.admission import ReceivedFactors, ShardUpdates
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 
 BAR = 0.8
@@ -94,7 +94,7 @@ class UpdateCase:
         ]
 
         passes = [
-            ShardPass(one, list(beside), queue, COLUMNS, self.unit_norm)
+            ShardUpdates(one, list(beside), queue, COLUMNS, self.unit_norm)
             for one, beside, queue in zip(weights, kept, queues, strict=True)
         ]
         calls = [[one] for one in passes] if self.is_one_call_per_shard else [passes]

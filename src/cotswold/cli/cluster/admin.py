@@ -166,7 +166,7 @@ def drain(
         raise UserError("--lost and --back exclude each other: a lost server does not return")
     with operator_of(controllers, token_file) as operator:
         if lost:
-            write_message(f"{operator.give_up(server)} is declared lost")
+            write_message(f"{operator.declare_lost(server)} is declared lost")
             return 0
         if back:
             write_message(

@@ -211,7 +211,7 @@ def add(
         servers=servers,
         folder=folder,
         name=name,
-        roads=_transport_options(client_address, replication_address),
+        networks=_transport_options(client_address, replication_address),
         copying=ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
@@ -255,7 +255,7 @@ def _controller_addresses(controllers: str) -> tuple[str, ...]:
 
 def _transport_options(client_address: str | None, replication_address: str | None) -> dict[str, str]:
     given = {"updates": client_address, "replication": replication_address}
-    return {road: address for road, address in given.items() if address is not None}
+    return {network: address for network, address in given.items() if address is not None}
 
 
 def _ports(ports: str | None) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cotswold.api.servers.cluster_admin import Explained, Overview
     from cotswold.ui.screen import Screen
     from cotswold.wire import BucketStatus, ClusterEvent, ReplicaServerStatus
-    from cotswold.wire.lifecycle import ReplicaStatus, ServerReport
+    from cotswold.wire.lifecycle import BucketReplicaStatus, ServerReport
 
 EVENTS = 20
 """Events that are shown by default."""
@@ -135,8 +135,8 @@ def _server(seen: ReplicaServerStatus, report: ServerReport | None) -> Sequence[
     known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
     if report is None:
         return (*known, "?", "?", "?", "?")
-    lag = max((behind for each in report.copies for _, behind in each.behind), default=0)
-    refused = sum(count for _, count in report.refused)
+    lag = max((behind for each in report.copies for _, behind in each.lags), default=0)
+    refused = sum(count for _, count in report.rejected)
     disk = ("no disk", "-")
     if report.has_disk:
         disk = (_bytes(report.dirty_bytes), f"{report.window_seconds:.1f} s")
@@ -159,9 +159,9 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
     lines += table(heads, rows)
     primary = found.copies.get(found.primary)
     if primary is not None:
-        lines += [f"{name} is {behind} behind" for name, behind in primary.behind if behind]
+        lines += [f"{name} is {behind} behind" for name, behind in primary.lags if behind]
         if primary.queued_bytes:
-            whom = "other copies" if primary.is_waiting else "their turn"
+            whom = "other copies" if primary.is_blocked else "their turn"
             lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
     if count < found.min_copies:
@@ -180,10 +180,10 @@ def _events(events: Sequence[ClusterEvent], most: int) -> Iterator[str]:
         yield f"{_time_ago(event.seconds):>8}  {printable(event.sentence)}"
 
 
-def _copy(copy: ReplicaStatus | None) -> Sequence[str]:
+def _copy(copy: BucketReplicaStatus | None) -> Sequence[str]:
     if copy is None:
         return ("does not answer", "?", "?", "?")
-    indexes = (copy.index, copy.committed, copy.saved)
+    indexes = (copy.index, copy.committed, copy.durable_index)
     return (copy.role, *(str(each) if each >= 0 else "-" for each in indexes))
 
 

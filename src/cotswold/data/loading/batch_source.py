@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRequest
+from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRows
 from cotswold.data.loading.order import Order, Split
 from cotswold.data.loading.shuffle_buffer import Buffer, Epoch
 
@@ -39,7 +39,7 @@ class StoreBatchSource:
         buffer = Buffer(order, self._split.shard, self._batch, read, self._read)
         for epoch in handed:
             for rows in epoch.batches():
-                yield self._maker.batch(BatchRequest(epoch.number, rows), buffer.take(epoch.number, rows))
+                yield self._maker.batch(BatchRows(epoch.number, rows), buffer.take(epoch.number, rows))
 
     def stop(self) -> None:
         """See `BatchSource.stop`: this feed never waits."""

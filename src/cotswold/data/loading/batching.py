@@ -40,7 +40,7 @@ class Augment(Protocol):
 
 
 @dataclass(frozen=True)
-class BatchRequest:
+class BatchRows:
     """A requested batch: samples of an epoch by their rows in the split, in this order."""
 
     epoch: int
@@ -49,13 +49,13 @@ class BatchRequest:
 
 
 def coalesce(
-    wanted: Iterable[BatchRequest], sample_bytes: int, most_bytes: int, most: int
-) -> Iterator[BatchRequest]:
+    wanted: Iterable[BatchRows], sample_bytes: int, most_bytes: int, most: int
+) -> Iterator[BatchRows]:
     """Yield the batches in order, merging consecutive ones of the same epoch and size.
 
     A merged request has at most ``most`` batches and ``most_bytes`` bytes, unless a single batch is larger.
     """
-    held: list[BatchRequest] = []
+    held: list[BatchRows] = []
     for each in wanted:
         if held:
             first, count = held[0], len(each.rows)
@@ -68,8 +68,8 @@ def coalesce(
         yield _coalesce(held)
 
 
-def _coalesce(wanted: Sequence[BatchRequest]) -> BatchRequest:
-    return BatchRequest(wanted[0].epoch, np.stack([each.rows for each in wanted]))
+def _coalesce(wanted: Sequence[BatchRows]) -> BatchRows:
+    return BatchRows(wanted[0].epoch, np.stack([each.rows for each in wanted]))
 
 
 def keys(seed: int, epoch: int | Rows, rows: Rows) -> Keys:
@@ -135,7 +135,7 @@ class BatchBuilder:
         """
         return self.store.read_stored(self.split, start, stop, self.read_box)
 
-    def batch(self, wanted: BatchRequest, stored: NDArray[Any]) -> Batch:
+    def batch(self, wanted: BatchRows, stored: NDArray[Any]) -> Batch:
         """Build one batch.
 
         Args:
@@ -145,10 +145,10 @@ class BatchBuilder:
         Returns:
             Samples, float32 (image, channel, y, x), images last, and labels (image,).
         """
-        samples, labels = self.batches(BatchRequest(wanted.epoch, wanted.rows[None]), stored)
+        samples, labels = self.batches(BatchRows(wanted.epoch, wanted.rows[None]), stored)
         return samples[0], labels[0]
 
-    def batches(self, wanted: BatchRequest, stored: NDArray[Any]) -> Batch:
+    def batches(self, wanted: BatchRows, stored: NDArray[Any]) -> Batch:
         """Build several batches of equal size.
 
         Args:
@@ -162,7 +162,7 @@ class BatchBuilder:
         last = torch.from_numpy(self._last(wanted, stored))
         return last.permute(0, 4, 3, 1, 2), torch.from_numpy(self.labels[wanted.rows])
 
-    def _last(self, wanted: BatchRequest, stored: NDArray[Any]) -> Float32:
+    def _last(self, wanted: BatchRows, stored: NDArray[Any]) -> Float32:
         """Return float32 (batch, y, x, channel, image)."""
         restored, each = self.store.transform.restored, wanted.rows.shape
         if self.augmentation is not None:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cotswold.data.augment import CUSTOM, Augmentation
-from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRequest
+from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRows
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
 from cotswold.data.service.cache import ShardCache, Shards
@@ -186,7 +186,7 @@ class ServedStore:
                 f"a batch of {rows.size} samples of {each} bytes is too large to send; take "
                 f"at most {BATCH_BYTES // each} samples, or read without data servers"
             )
-        return maker.batches(BatchRequest(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
+        return maker.batches(BatchRows(epoch, rows), self.cache.rows(shards, rows.reshape(-1), maker.read))
 
     def _maker(self, text: str) -> tuple[BatchBuilder, Shards]:
         with self._lock:

@@ -25,7 +25,7 @@ from cotswold.data.sources.checks import read_image
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import BrokenSamples, MeasuringPool, Shard, unreadable_shard_error
+from cotswold.data.store.shard import BrokenSamples, MeasuringPool, StoreShard, unreadable_shard_error
 from cotswold.files import open_file, open_reading
 
 _SAMPLE_IMAGES = 5000
@@ -45,7 +45,7 @@ class ImageWork:
     def __init__(self, source: Source, store: Path, preparation: Preparation) -> None:
         self._source, self._store, self._unestimated_transform = source, store, Transform(preparation)
 
-    def measure(self, shard: Shard) -> tuple[Float32, BrokenSamples]:
+    def measure(self, shard: StoreShard) -> tuple[Float32, BrokenSamples]:
         """Return the spectra of the readable images of a shard; cache its pixels until `write`."""
         pixels, broken = self._decoded(shard)
         with disk_full_named(self._store / shard.key):
@@ -57,7 +57,7 @@ class ImageWork:
         ), broken
 
     def write(
-        self, shard: Shard, transform: Transform, broken: BrokenSamples | None
+        self, shard: StoreShard, transform: Transform, broken: BrokenSamples | None
     ) -> tuple[Chunk, BrokenSamples]:
         """Write a shard; decode it unless `measure` did, in which case ``broken`` is its result."""
         if broken is None:
@@ -73,7 +73,7 @@ class ImageWork:
         return chunk, broken
 
     def estimated(
-        self, shards: list[Shard], pool: MeasuringPool[Float32]
+        self, shards: list[StoreShard], pool: MeasuringPool[Float32]
     ) -> tuple[Transform, dict[str, BrokenSamples]]:
         """Estimate the transform from the first training images; also return the broken images of their
         shards.
@@ -96,7 +96,7 @@ class ImageWork:
             raise unreadable_shard_error(next(iter(looked.values())))
         return replace(estimate(preparation, np.concatenate(sample), some), ranges=ranges), looked
 
-    def _decoded(self, shard: Shard) -> tuple[Pixels, BrokenSamples]:
+    def _decoded(self, shard: StoreShard) -> tuple[Pixels, BrokenSamples]:
         """Return pixels (image, y, x, channel), zeros for broken images."""
         shape = self._unestimated_transform.preparation.shape
         pixels = np.zeros((len(shard.samples), shape.height, shape.width, shape.channels), np.uint8)
@@ -108,7 +108,7 @@ class ImageWork:
                 broken[position] = str(error)
         return pixels, broken
 
-    def _cached_pixels(self, shard: Shard) -> Pixels:
+    def _cached_pixels(self, shard: StoreShard) -> Pixels:
         """Return the pixels cached by `measure`: (image, y, x, channel)."""
         shape = self._unestimated_transform.preparation.shape
         with open_reading(shard.cache_path(self._store)) as kept:

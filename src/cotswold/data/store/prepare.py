@@ -45,8 +45,8 @@ from cotswold.data.store.manifest import (
 from cotswold.data.store.shard import (
     BrokenSamples,
     NothingReadableError,
-    Shard,
     ShardWork,
+    StoreShard,
     unreadable_shard_error,
 )
 from cotswold.data.store.splits import Request, Splits, assign_splits, rule
@@ -222,11 +222,11 @@ def _shard_size(preparation: AnyPreparation) -> ShardSize:
     return ShardSize(images, images)
 
 
-def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[Shard]:
+def _shards(plan: dict[str, NDArray[np.int64]], preparation: AnyPreparation) -> list[StoreShard]:
     """Cut every split into shards."""
     size = _shard_size(preparation)
     return [
-        Shard(split, number, start, size, order[start : start + size.samples])
+        StoreShard(split, number, start, size, order[start : start + size.samples])
         for split, order in plan.items()
         for number, start in enumerate(range(0, len(order), size.samples))
     ]
@@ -254,7 +254,7 @@ def _write_all(
     pool: WorkerPool[Any, Any],
     work: ShardWork[Any, Any],
     journal: Journal,
-    shards: list[Shard],
+    shards: list[StoreShard],
     progress: Progress | None,
 ) -> None:
     """Estimate the transform and write every missing shard."""

@@ -27,7 +27,7 @@ TransformT = TypeVar("TransformT")
 
 
 @dataclass(frozen=True, eq=False)
-class Shard:
+class StoreShard:
     """Samples of one split in one file: rows from ``start`` hold the samples ``samples`` of the source."""
 
     split: str
@@ -53,16 +53,16 @@ class ShardWork(Protocol[SeenT, TransformT]):
     Instances are cheap to pickle; every process of a pool has one.
     """
 
-    def measure(self, shard: Shard) -> tuple[SeenT, BrokenSamples]:
+    def measure(self, shard: StoreShard) -> tuple[SeenT, BrokenSamples]:
         """Return the statistics of a shard for the estimate, and its broken samples."""
 
     def write(
-        self, shard: Shard, transform: TransformT, broken: BrokenSamples | None
+        self, shard: StoreShard, transform: TransformT, broken: BrokenSamples | None
     ) -> tuple[Chunk, BrokenSamples]:
         """Write a shard; ``broken`` is the result of `measure`, None without it."""
 
     def estimated(
-        self, shards: list[Shard], pool: MeasuringPool[SeenT]
+        self, shards: list[StoreShard], pool: MeasuringPool[SeenT]
     ) -> tuple[TransformT, dict[str, BrokenSamples]]:
         """Estimate the transform from training shards; also return the broken samples of the shards read.
 
@@ -73,7 +73,9 @@ class ShardWork(Protocol[SeenT, TransformT]):
 class MeasuringPool(Protocol[Seen_co]):
     """The part of a pool that an estimate uses."""
 
-    def measure(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[Seen_co, BrokenSamples]]]:
+    def measure(
+        self, shards: Iterable[StoreShard]
+    ) -> Iterator[tuple[StoreShard, tuple[Seen_co, BrokenSamples]]]:
         """Look at shards, in order; the iterator may be abandoned early."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from cotswold.data.store.journal import Journal
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import Shard
+from cotswold.data.store.shard import StoreShard
 from cotswold.data.store.splits import Request
 from cotswold.errors import BusyError, UserError
 
@@ -39,7 +39,7 @@ def lock_store(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def resume_or_verify(path: Path, journal: Journal, request: Request, shards: list[Shard]) -> None:
+def resume_or_verify(path: Path, journal: Journal, request: Request, shards: list[StoreShard]) -> None:
     """Resume an interrupted run, or verify that nothing is overwritten."""
     earlier = journal.request()
     if earlier is None:

@@ -16,7 +16,7 @@ from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import layout as store_layout
 from cotswold.data.store.layout import Chunk
 from cotswold.data.store.manifest import disk_full_named
-from cotswold.data.store.shard import BrokenSamples, MeasuringPool, Shard
+from cotswold.data.store.shard import BrokenSamples, MeasuringPool, StoreShard
 from cotswold.errors import SourceError
 
 
@@ -29,13 +29,13 @@ class VectorWork:
     def __init__(self, source: VectorSource, store: Path, preparation: VectorPreparation) -> None:
         self._source, self._store, self._preparation = source, store, preparation
 
-    def measure(self, shard: Shard) -> tuple[Moments, BrokenSamples]:
+    def measure(self, shard: StoreShard) -> tuple[Moments, BrokenSamples]:
         """Return the moments of a shard."""
         with np.errstate(over="ignore", invalid="ignore"):  # `estimated` reports it
             return Moments.of(self._source.rows(shard.samples)), {}
 
     def write(
-        self, shard: Shard, transform: VectorTransform, broken: BrokenSamples | None
+        self, shard: StoreShard, transform: VectorTransform, broken: BrokenSamples | None
     ) -> tuple[Chunk, BrokenSamples]:
         """Write a shard. Raises SourceError for a number outside the range of the store's dtype."""
         stored = transform.stored(transform.values(self._source.rows(shard.samples)))
@@ -52,7 +52,7 @@ class VectorWork:
             return store_layout.write_shard(path, stored, shard.capacity), {}
 
     def estimated(
-        self, shards: list[Shard], pool: MeasuringPool[Moments]
+        self, shards: list[StoreShard], pool: MeasuringPool[Moments]
     ) -> tuple[VectorTransform, dict[str, BrokenSamples]]:
         """Estimate the transform from all training rows, merged in the order of the shards."""
         if not self._preparation.needs_sample:

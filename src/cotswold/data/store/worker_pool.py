@@ -25,7 +25,7 @@ from typing import Any, Generic, Self, TypeVar
 from PIL import Image
 
 from cotswold.data.store.layout import Chunk
-from cotswold.data.store.shard import BrokenSamples, SeenT, Shard, ShardWork, TransformT
+from cotswold.data.store.shard import BrokenSamples, SeenT, ShardWork, StoreShard, TransformT
 from cotswold.errors import MachineError
 
 T = TypeVar("T")
@@ -132,13 +132,15 @@ class Workers(Generic[WorkT]):
 class WorkerPool(Workers[ShardWork[SeenT, TransformT]]):
     """A pool that works on shards."""
 
-    def measure(self, shards: Iterable[Shard]) -> Iterator[tuple[Shard, tuple[SeenT, BrokenSamples]]]:
+    def measure(
+        self, shards: Iterable[StoreShard]
+    ) -> Iterator[tuple[StoreShard, tuple[SeenT, BrokenSamples]]]:
         """Look at shards, in order; may be abandoned early."""
         yield from self.map(_measure, shards)
 
     def write(
-        self, shards: Iterable[Shard], transform: TransformT, looked: Mapping[str, BrokenSamples]
-    ) -> Iterator[tuple[Shard, tuple[Chunk, BrokenSamples]]]:
+        self, shards: Iterable[StoreShard], transform: TransformT, looked: Mapping[str, BrokenSamples]
+    ) -> Iterator[tuple[StoreShard, tuple[Chunk, BrokenSamples]]]:
         """Write shards, in order; ``looked`` maps shards to the broken samples found by `measure`."""
         words = ((shard, transform, looked.get(shard.key)) for shard in shards)
         for (shard, _, _), written in self.map(_write, words):
@@ -184,11 +186,11 @@ def _apply(function: Callable[[Any, KeyT], T], key: KeyT) -> T:
     return function(_work, key)
 
 
-def _measure(work: ShardWork[SeenT, Any], shard: Shard) -> tuple[SeenT, BrokenSamples]:
+def _measure(work: ShardWork[SeenT, Any], shard: StoreShard) -> tuple[SeenT, BrokenSamples]:
     return work.measure(shard)
 
 
 def _write(
-    work: ShardWork[Any, TransformT], words: tuple[Shard, TransformT, BrokenSamples | None]
+    work: ShardWork[Any, TransformT], words: tuple[StoreShard, TransformT, BrokenSamples | None]
 ) -> tuple[Chunk, BrokenSamples]:
     return work.write(*words)

@@ -36,18 +36,18 @@ class DataServerRecord:
     """A connected data server."""
 
     offer: DataServerReport
-    heard: float
+    last_report: float
 
 
 @dataclass
 class TrainerRecord:
     """A connected trainer."""
 
-    said: JoinPool
-    heard: float
+    join: JoinPool
+    last_report: float
 
 
-class Pool:
+class PoolState:
     """Servers and trainers of one pool."""
 
     def __init__(self, name: str, silent_seconds: float = 10.0) -> None:
@@ -62,7 +62,7 @@ class Pool:
         """Identity of the store that is served."""
         self.servers: dict[str, DataServerRecord] = {}
         self.trainers: dict[str, TrainerRecord] = {}
-        self.sharing = SharedEpochs()
+        self.shared_epochs = SharedEpochs()
         """The epochs that trainers share."""
 
     def receive(
@@ -77,41 +77,41 @@ class Pool:
             case EpochReport() if (
                 message.name == sender and message.pool == self.name and sender in self.trainers
             ):
-                self.trainers[sender].heard = now
-                return self.sharing.receive(message, now)
+                self.trainers[sender].last_report = now
+                return self.shared_epochs.receive(message, now)
             case LeavePool():
-                return self.gone(sender, now)
+                return self.on_lost(sender, now)
             case _:
                 return []
 
-    def gone(self, name: str, now: float) -> list[Send]:
+    def on_lost(self, name: str, now: float) -> list[Send]:
         """Handle the end of a process or its connection."""
         self.trainers.pop(name, None)
         if self.servers.pop(name, None) is None:
-            return self.sharing.gone(name, now)
+            return self.shared_epochs.on_trainer_lost(name, now)
         return self._changed()
 
     def tick(self, now: float) -> list[Send]:
         """Do periodic work: remove silent servers and trainers."""
         sends: list[Send] = []
         for name, trainer in list(self.trainers.items()):
-            if now - trainer.heard > self.silent_seconds:
-                sends += self.gone(name, now)
-        silent = [name for name, each in self.servers.items() if now - each.heard > self.silent_seconds]
+            if now - trainer.last_report > self.silent_seconds:
+                sends += self.on_lost(name, now)
+        silent = [name for name, each in self.servers.items() if now - each.last_report > self.silent_seconds]
         for name in silent:
             del self.servers[name]
-        sends += self.sharing.tick(now)
+        sends += self.shared_epochs.tick(now)
         return sends + self._changed() if silent else sends
 
     def exclude_stall(self, seconds: float) -> None:
         """Do not count this process's own pause as silence of others."""
         for server in self.servers.values():
-            server.heard += seconds
+            server.last_report += seconds
         for trainer in self.trainers.values():
-            trainer.heard += seconds
+            trainer.last_report += seconds
 
     @property
-    def roster(self) -> PoolMembers:
+    def members_message(self) -> PoolMembers:
         """The message to trainers about servers and terms."""
         servers = tuple((name, self.servers[name].offer.address) for name in sorted(self.servers))
         return PoolMembers(self.name, self.version, servers, self.terms)
@@ -124,8 +124,8 @@ class Pool:
                 return [Send(offer.name, Shutdown(0, "its terms name no store"))]
             self.terms, self._store = offer.terms, store
             for name, trainer in list(self.trainers.items()):
-                if self._is_strange(trainer.said):
-                    sends += [self._refusal(trainer.said), *self.gone(name, now)]
+                if self._wants_other_store(trainer.join):
+                    sends += [self._refusal(trainer.join), *self.on_lost(name, now)]
         if offer.terms != self.terms:
             return [Send(offer.name, Shutdown(0, "the other servers of the pool have other terms"))]
         known = self.servers.get(offer.name)
@@ -135,12 +135,12 @@ class Pool:
         )
 
     def _attended(self, attend: JoinPool, now: float) -> list[Send]:
-        if self._is_strange(attend):
+        if self._wants_other_store(attend):
             return [self._refusal(attend)]
         self.trainers[attend.name] = TrainerRecord(attend, now)
-        return [] if attend.version == self.version else [Send(attend.name, self.roster)]
+        return [] if attend.version == self.version else [Send(attend.name, self.members_message)]
 
-    def _is_strange(self, attend: JoinPool) -> bool:
+    def _wants_other_store(self, attend: JoinPool) -> bool:
         """True if a trainer wants another store."""
         return bool(attend.store and self._store and attend.store != self._store)
 
@@ -150,7 +150,7 @@ class Pool:
 
     def _changed(self) -> list[Send]:
         self.version += 1
-        return [Send(name, self.roster) for name in self.trainers]
+        return [Send(name, self.members_message) for name in self.trainers]
 
 
 def _store_of(terms: str) -> str | None:

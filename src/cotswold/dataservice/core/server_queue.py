@@ -30,19 +30,19 @@ from cotswold.wire import BatchPending, BatchRejected, BatchRequest, CancelReque
 
 
 @dataclass(frozen=True)
-class Job:
+class BatchJob:
     """A request in progress."""
 
     trainer: str
-    ask: BatchRequest
+    request: BatchRequest
 
 
 @dataclass
 class _Trainer:
-    waiting: dict[int, BatchRequest] = field(default_factory=dict)
+    queued: dict[int, BatchRequest] = field(default_factory=dict)
     """Waiting requests by number, in order of arrival."""
-    under_way: set[int] = field(default_factory=set)
-    unwanted: set[int] = field(default_factory=set)
+    running: set[int] = field(default_factory=set)
+    cancelled: set[int] = field(default_factory=set)
     """Requests in progress that were cancelled."""
 
 
@@ -55,13 +55,13 @@ class RequestQueue:
             raise ValueError(f"room must be at least 1 request, got {room}")
         self.name, self._room = name, room
         self._trainers: dict[str, _Trainer] = {}
-        self._turns: deque[str] = deque()
+        self._order: deque[str] = deque()
         """Trainers with waiting requests."""
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """Number of waiting requests."""
-        return sum(len(each.waiting) for each in self._trainers.values())
+        return sum(len(each.queued) for each in self._trainers.values())
 
     @property
     def trainers(self) -> tuple[str, ...]:
@@ -75,56 +75,56 @@ class RequestQueue:
             return []
         trainer = self._trainers.setdefault(sender, _Trainer())
         number = message.number
-        if number in trainer.under_way or number in trainer.waiting:
-            trainer.unwanted.discard(number)
+        if number in trainer.running or number in trainer.queued:
+            trainer.cancelled.discard(number)
             return [Send(sender, BatchPending(self.name, number))]
-        if len(trainer.waiting) >= self._room:
+        if len(trainer.queued) >= self._room:
             return [Send(sender, BatchRejected(self.name, number, ""))]
-        if not trainer.waiting:
-            self._turns.append(sender)
-        trainer.waiting[number] = message
+        if not trainer.queued:
+            self._order.append(sender)
+        trainer.queued[number] = message
         return []
 
-    def next(self) -> Job | None:
+    def next(self) -> BatchJob | None:
         """Return the next request, which is then in progress."""
-        if not self._turns:
+        if not self._order:
             return None
-        name = self._turns.popleft()
+        name = self._order.popleft()
         trainer = self._trainers[name]
-        number = next(iter(trainer.waiting))
-        job = Job(name, trainer.waiting.pop(number))
-        trainer.under_way.add(number)
-        if trainer.waiting:
-            self._turns.append(name)
+        number = next(iter(trainer.queued))
+        job = BatchJob(name, trainer.queued.pop(number))
+        trainer.running.add(number)
+        if trainer.queued:
+            self._order.append(name)
         return job
 
-    def done(self, job: Job) -> bool:
+    def finish(self, job: BatchJob) -> bool:
         """A request is finished; return True if its trainer still wants the answer."""
-        trainer, number = self._trainers[job.trainer], job.ask.number
-        trainer.under_way.remove(number)
-        is_wanted = number not in trainer.unwanted
-        trainer.unwanted.discard(number)
+        trainer, number = self._trainers[job.trainer], job.request.number
+        trainer.running.remove(number)
+        is_wanted = number not in trainer.cancelled
+        trainer.cancelled.discard(number)
         self._forget(job.trainer, trainer)
         return is_wanted
 
-    def lost(self, name: str) -> None:
+    def on_trainer_lost(self, name: str) -> None:
         """A trainer is lost."""
         if name in self._trainers:
             trainer = self._trainers[name]
-            self._cancel(name, (*trainer.waiting, *trainer.under_way))
+            self._cancel(name, (*trainer.queued, *trainer.running))
 
     def _cancel(self, name: str, numbers: tuple[int, ...]) -> None:
         trainer = self._trainers.get(name)
         if trainer is None:
             return
         for number in numbers:
-            trainer.waiting.pop(number, None)
-            if number in trainer.under_way:
-                trainer.unwanted.add(number)
-        if not trainer.waiting and name in self._turns:
-            self._turns.remove(name)
+            trainer.queued.pop(number, None)
+            if number in trainer.running:
+                trainer.cancelled.add(number)
+        if not trainer.queued and name in self._order:
+            self._order.remove(name)
         self._forget(name, trainer)
 
     def _forget(self, name: str, trainer: _Trainer) -> None:
-        if not trainer.waiting and not trainer.under_way:
+        if not trainer.queued and not trainer.running:
             del self._trainers[name]

@@ -34,9 +34,9 @@ from cotswold.wire import EpochAssignment, EpochReport, Ranges, Send
 from cotswold.wire.ranges import intersection, union
 
 _Range = tuple[int, int]
-_MOST = 64
+_MAX_BATCHES = 64
 """Batches assigned to a trainer at a time, at most."""
-_KEPT = 1000
+_MAX_EPOCHS = 1000
 """Epochs of a stream that are remembered."""
 _TRAINERS = 10_000
 """Former trainers that are remembered, so that their late messages do not start a session."""
@@ -91,17 +91,17 @@ class _Session:
     number: int
     key: int
     """Key in the ledger."""
-    want: int = 1
-    most: int = 1
+    batch_samples: int = 1
+    max_batches: int = 1
     batches: dict[_Range, float] = field(default_factory=dict)
     """Batches that are assigned and not delivered, with the time of assignment."""
     taken: set[_Range] = field(default_factory=set)
-    heard: int = 0
-    told: int = 0
-    knows_end: bool = False
+    last_report: int = 0
+    assignments_sent: int = 0
+    end_sent: bool = False
 
     @property
-    def untaken(self) -> list[_Range]:
+    def recallable(self) -> list[_Range]:
         """Its batches that are not taken, in order."""
         return [each for each in self.batches if each not in self.taken]
 
@@ -113,60 +113,64 @@ class _Epoch:
     sessions: dict[tuple[str, int], _Session] = field(default_factory=dict)
     recalled: Ranges = ()
     """Samples that were recalled once; they are not recalled again."""
-    by: dict[str, int] = field(default_factory=dict)
+    delivered_by: dict[str, int] = field(default_factory=dict)
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         return self.ledger.is_stopped
 
-    def hear(self, session: _Session, draw: EpochReport) -> None:
+    def record(self, session: _Session, report: EpochReport) -> None:
         """Record a trainer's report."""
-        session.heard, session.want, session.most = draw.number, draw.want, draw.most
-        handed = union([each for each in draw.handed if each in session.batches])
-        session.taken.update(each for each in draw.take if each in session.batches)
-        for each in draw.handed:
+        session.last_report, session.batch_samples, session.max_batches = (
+            report.number,
+            report.batch_samples,
+            report.max_batches,
+        )
+        handed = union([each for each in report.delivered if each in session.batches])
+        session.taken.update(each for each in report.taking if each in session.batches)
+        for each in report.delivered:
             if session.batches.pop(each, None) is not None:
                 session.taken.discard(each)
-                self.by[session.name] = self.by.get(session.name, 0) + each[1] - each[0]
-        self.ledger.said(session.key, [(union(session.taken, handed), ()), (handed, ())])
+                self.delivered_by[session.name] = self.delivered_by.get(session.name, 0) + each[1] - each[0]
+        self.ledger.record_report(session.key, [(union(session.taken, handed), ()), (handed, ())])
 
     def end(self, session: _Session, *, is_dead: bool) -> None:
         """End a session."""
         del self.sessions[session.name, session.number]
         died = union(session.taken) if is_dead and not self.stream.at_least_once else ()
-        self.ledger.ended(session.key, [(died, ()), ((), died)])
+        self.ledger.end_session(session.key, [(died, ()), ((), died)])
 
-    def deal(self, session: _Session, now: float, recall_seconds: float) -> bool:
+    def assign(self, session: _Session, now: float, recall_seconds: float) -> bool:
         """Assign batches while there is space; return True if the session has news."""
         had = len(session.batches)
-        while len(session.batches) < session.most and not self.is_over:
-            given = self.ledger.hand_out(session.key, session.want)
+        while len(session.batches) < session.max_batches and not self.is_finished:
+            given = self.ledger.assign(session.key, session.batch_samples)
             if given is None:
                 if session.batches or not self._recall(now, recall_seconds):
                     break
                 continue
             session.batches[given] = now
-        if not session.batches and not self.is_over and self._is_at_end():
+        if not session.batches and not self.is_finished and self._is_exhausted():
             self.ledger.stop()
-        is_news = len(session.batches) > had or (self.is_over and not session.knows_end)
-        session.knows_end = self.is_over
+        is_news = len(session.batches) > had or (self.is_finished and not session.end_sent)
+        session.end_sent = self.is_finished
         return is_news
 
-    def _is_at_end(self) -> bool:
+    def _is_exhausted(self) -> bool:
         if self.ledger.free:
             return False
         if self.stream.at_least_once:
             return not self.ledger.open
-        return not any(each.untaken for each in self.sessions.values())
+        return not any(each.recallable for each in self.sessions.values())
 
     def _recall(self, now: float, seconds: float) -> bool:
         """Free a batch that its trainer has not taken for ``seconds``; return True if there was one."""
         for session in sorted(self.sessions.values(), key=lambda each: -len(each.batches)):
-            for batch in reversed(session.untaken):
+            for batch in reversed(session.recallable):
                 if now - session.batches[batch] >= seconds and not intersection((batch,), self.recalled):
                     del session.batches[batch]
                     self.recalled = union(self.recalled, (batch,))
-                    self.ledger.recalled(session.key, (batch,))
+                    self.ledger.recall(session.key, (batch,))
                     return True
         return False
 
@@ -174,25 +178,25 @@ class _Epoch:
 @dataclass
 class _Stream:
     name: str
-    what: tuple[tuple[str, str], ...]
+    description: tuple[tuple[str, str], ...]
     samples: int
     at_least_once: bool
     epochs: dict[int, _Epoch] = field(default_factory=dict)
     forgotten: int = -1
     """Newest epoch that is no longer remembered."""
-    past: SampleCounts = field(default_factory=SampleCounts)
+    earlier: SampleCounts = field(default_factory=SampleCounts)
     """Counts of all forgotten epochs."""
 
     @property
     def newest(self) -> int:
         return max(self.epochs, default=self.forgotten)
 
-    def differs(self, draw: EpochReport) -> str:
+    def differs(self, report: EpochReport) -> str:
         """The trainer's conflict with the stream; empty if there is none."""
-        if draw.at_least_once != self.at_least_once:
+        if report.at_least_once != self.at_least_once:
             how = "at least once" if self.at_least_once else "once at most"
             return f"the stream {self.name!r} delivers each sample {how}, and this trainer requests otherwise"
-        ours, theirs = ({**dict(each.what), "samples": str(each.samples)} for each in (self, draw))
+        ours, theirs = ({**dict(each.description), "samples": str(each.samples)} for each in (self, report))
         apart = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
         if apart:
             has, wants = (", ".join(f"{name} {each.get(name)}" for name in apart) for each in (ours, theirs))
@@ -202,12 +206,11 @@ class _Stream:
             )
         return ""
 
-    def epoch_of(self, wanted: int) -> _Epoch:
+    def epoch_of(self, number: int) -> _Epoch:
         """The epoch of a number; the current one for -1."""
-        number = wanted
         if number < 0:
             on = self.epochs.get(self.newest)
-            number = self.newest if on is not None and not on.is_over else self.newest + 1
+            number = self.newest if on is not None and not on.is_finished else self.newest + 1
         if number not in self.epochs:
             self.epochs[number] = _Epoch(self, SampleLedger(self.samples, number))
         return self.epochs[number]
@@ -215,19 +218,19 @@ class _Stream:
     def end_early(self) -> None:
         """End epochs that no trainer uses any more, because a later one is current."""
         for number, each in self.epochs.items():
-            if number < self.newest and not each.sessions and not each.is_over:
+            if number < self.newest and not each.sessions and not each.is_finished:
                 each.ledger.stop()
-        for number in sorted(self.epochs)[: max(0, len(self.epochs) - _KEPT)]:
+        for number in sorted(self.epochs)[: max(0, len(self.epochs) - _MAX_EPOCHS)]:
             if self.epochs[number].sessions:
                 break
-            self.past = self.past + self.epochs.pop(number).ledger.total
+            self.earlier = self.earlier + self.epochs.pop(number).ledger.total
             self.forgotten = max(self.forgotten, number)
 
     @property
     def totals(self) -> StreamTotals:
         """Counts of all epochs."""
         ledgers = [each.ledger for each in self.epochs.values()]
-        total = sum((each.total for each in ledgers), self.past)
+        total = sum((each.total for each in ledgers), self.earlier)
         return StreamTotals(
             self.name,
             self.newest,
@@ -249,7 +252,7 @@ class SharedEpochs:
         self._recall_seconds = recall_seconds
         self._streams: dict[str, _Stream] = {}
         self._sessions: dict[tuple[str, int], _Epoch] = {}
-        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._ended_sessions: OrderedDict[str, int] = OrderedDict()
         """Newest ended session of each trainer, for a bounded number of trainers."""
         self._keys = 0
 
@@ -263,49 +266,55 @@ class SharedEpochs:
         """Totals of each stream."""
         return tuple(each.totals for each in self._streams.values())
 
-    def receive(self, draw: EpochReport, now: float) -> list[Send]:
+    def receive(self, report: EpochReport, now: float) -> list[Send]:
         """Handle a connected trainer's report."""
-        at = draw.name, draw.session
+        at = report.name, report.session
         if at not in self._sessions:
-            if draw.session <= self._ended.get(draw.name, 0):
-                return [_end_assignment(draw)]
-            why = self._join(draw)
+            if report.session <= self._ended_sessions.get(report.name, 0):
+                return [_end_assignment(report)]
+            why = self._join(report)
             if why:
-                return [_end_assignment(draw, why)]
+                return [_end_assignment(report, why)]
         epoch = self._sessions[at]
         session = epoch.sessions[at]
-        if draw.number <= session.heard:
+        if report.number <= session.last_report:
             return []
-        epoch.hear(session, draw)
-        if draw.leaves:
+        epoch.record(session, report)
+        if report.is_leaving:
             self._end(at, is_dead=False)
-            return [_end_assignment(draw), *self._deal(epoch, now)]
-        return self._deal(epoch, now, session)
+            return [_end_assignment(report), *self._assign(epoch, now)]
+        return self._assign(epoch, now, session)
 
-    def gone(self, name: str, now: float) -> list[Send]:
+    def on_trainer_lost(self, name: str, now: float) -> list[Send]:
         """A trainer is lost."""
         sends: list[Send] = []
         for at in [each for each in self._sessions if each[0] == name]:
             epoch = self._sessions[at]
             self._end(at, is_dead=True)
-            sends += self._deal(epoch, now)
+            sends += self._assign(epoch, now)
         return sends
 
     def tick(self, now: float) -> list[Send]:
         """Do periodic work."""
-        return [send for epoch in self._epochs() if epoch.sessions for send in self._deal(epoch, now)]
+        return [send for epoch in self._epochs() if epoch.sessions for send in self._assign(epoch, now)]
 
     def _epochs(self) -> Iterator[_Epoch]:
         return (epoch for stream in self._streams.values() for epoch in stream.epochs.values())
 
     def _join(self, draw: EpochReport) -> str:
         """Start a session; return the reason if it is rejected."""
-        if draw.samples < 1 or draw.want < 1 or not 0 < draw.most <= _MOST or draw.epoch < -1:
+        if (
+            draw.samples < 1
+            or draw.batch_samples < 1
+            or not 0 < draw.max_batches <= _MAX_BATCHES
+            or draw.epoch < -1
+        ):
             return (
-                f"{draw.most} batches of {draw.want} of {draw.samples} samples do not fit epoch {draw.epoch}"
+                f"{draw.max_batches} batches of {draw.batch_samples} of {draw.samples} samples do not fit "
+                f"epoch {draw.epoch}"
             )
         stream = self._streams.setdefault(
-            draw.stream, _Stream(draw.stream, draw.what, draw.samples, draw.at_least_once)
+            draw.stream, _Stream(draw.stream, draw.description, draw.samples, draw.at_least_once)
         )
         why = stream.differs(draw)
         if why:
@@ -322,30 +331,32 @@ class SharedEpochs:
     def _end(self, at: tuple[str, int], *, is_dead: bool) -> None:
         epoch = self._sessions.pop(at)
         epoch.end(epoch.sessions[at], is_dead=is_dead)
-        self._ended[at[0]] = max(at[1], self._ended.get(at[0], 0))
-        self._ended.move_to_end(at[0])
-        if len(self._ended) > _TRAINERS:
-            self._ended.popitem(last=False)
+        self._ended_sessions[at[0]] = max(at[1], self._ended_sessions.get(at[0], 0))
+        self._ended_sessions.move_to_end(at[0])
+        if len(self._ended_sessions) > _TRAINERS:
+            self._ended_sessions.popitem(last=False)
         epoch.stream.end_early()
 
-    def _deal(self, epoch: _Epoch, now: float, answered: _Session | None = None) -> list[Send]:
+    def _assign(self, epoch: _Epoch, now: float, answered: _Session | None = None) -> list[Send]:
         """Assign batches to all sessions; ``answered`` gets a message in any case."""
         sessions = list(epoch.sessions.values())
-        news = [each for each in sessions if epoch.deal(each, now, self._recall_seconds) or each is answered]
+        news = [
+            each for each in sessions if epoch.assign(each, now, self._recall_seconds) or each is answered
+        ]
         return [_assignment(epoch, each) for each in news]
 
 
 def _assignment(epoch: _Epoch, session: _Session) -> Send:
-    session.told += 1
+    session.assignments_sent += 1
     said = EpochAssignment(
         epoch.stream.name,
         session.number,
-        session.told,
-        session.heard,
+        session.assignments_sent,
+        session.last_report,
         epoch.ledger.epoch,
         tuple(session.batches),
         tuple(each for each in session.batches if each in session.taken),
-        epoch.is_over,
+        epoch.is_finished,
         False,
     )
     return Send(session.name, said)
@@ -372,5 +383,5 @@ def _epoch_counts(epoch: _Epoch) -> EpochCounts:
         ledger.free,
         account.lost,
         ledger.is_stopped,
-        dict(epoch.by),
+        dict(epoch.delivered_by),
     )

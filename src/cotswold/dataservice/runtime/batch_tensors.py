@@ -17,7 +17,7 @@ from cotswold.wire import BatchReply
 
 
 def batches_of(
-    supplied: BatchReply, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
+    reply: BatchReply, sample_bytes: int, is_lent: Callable[[np.ndarray], bool] = lambda array: True
 ) -> list[Batch]:
     """The tensors of a message, each with separate storage.
 
@@ -25,30 +25,28 @@ def batches_of(
     any of these tensors. Otherwise they are copied; labels always are. Raises MachineError if the message is
     not batches of samples of ``sample_bytes`` bytes.
     """
-    classes = len(supplied.targets) == 1
+    classes = len(reply.targets) == 1
     try:
-        samples, labels = supplied.buffers
+        samples, labels = reply.buffers
         assert isinstance(samples, bytes | bytearray | memoryview), "the codec delivers buffers"
         assert isinstance(labels, bytes | bytearray | memoryview), "the codec delivers buffers"
-        count = supplied.batches
-        if len(memoryview(samples).cast("B")) != sample_bytes * supplied.shape[-1] * count:
-            raise ValueError(f"{supplied.shape} where samples have {sample_bytes} bytes")
-        values = _array(samples, np.dtype(np.float32), (count, *supplied.shape))
+        count = reply.batches
+        if len(memoryview(samples).cast("B")) != sample_bytes * reply.shape[-1] * count:
+            raise ValueError(f"{reply.shape} where samples have {sample_bytes} bytes")
+        values = _array(samples, np.dtype(np.float32), (count, *reply.shape))
         kind = np.dtype(np.int64 if classes else np.float32)
-        targets = _array(labels, kind, (count, *supplied.targets))
+        targets = _array(labels, kind, (count, *reply.targets))
         stays = values.flags.writeable and is_lent(values)
-        parts = values.reshape(count, *supplied.shape)
+        parts = values.reshape(count, *reply.shape)
         return [
             (
                 torch.from_numpy(part if stays else part.copy()).permute(3, 2, 0, 1),
                 torch.from_numpy(target.copy()),
             )
-            for part, target in zip(parts, targets.reshape(count, *supplied.targets), strict=True)
+            for part, target in zip(parts, targets.reshape(count, *reply.targets), strict=True)
         ]
     except (ValueError, RuntimeError) as error:
-        raise MachineError(
-            f"{supplied.server} sent an invalid batch ({error}); use the same version"
-        ) from error
+        raise MachineError(f"{reply.server} sent an invalid batch ({error}); use the same version") from error
 
 
 def _array(buffer: bytes | bytearray | memoryview, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:

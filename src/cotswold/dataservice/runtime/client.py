@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from cotswold import wire as m
-from cotswold.data.loading.batching import Batch, BatchRequest, coalesce
+from cotswold.data.loading.batching import Batch, BatchRows, coalesce
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import DatasetInfo, DatasetView
 from cotswold.dataservice.core.epoch_pass import EpochPass, SharedEpochSettings
@@ -31,7 +31,7 @@ from cotswold.transport.host_names import address_of
 
 AHEAD_BYTES = 256 << 20
 """Bytes of all batches that are requested ahead, at most; two batches are always allowed."""
-LENT_BYTES = 128 << 20
+BORROWED_BYTES = 128 << 20
 """Bytes of batches held by the loop that stay in servers' memory; further ones are copied. A server makes
 no batches for a client that holds all of its memory."""
 _LEAVE_SECONDS = 2.0
@@ -45,11 +45,11 @@ class DataClient(PoolConnection):
     ahead.
     """
 
-    _passes = 0
+    _pass_number = 0
     """Number of passes that were started; the last may be active."""
     _sample_bytes = 0
     """Bytes of a sample of the wanted view."""
-    _lent = 0
+    _borrowed_bytes = 0
     """Bytes of servers' memory that the loop holds."""
 
     @cached_property
@@ -62,11 +62,11 @@ class DataClient(PoolConnection):
         self._process.require_current()
         with self._lock:
             self._is_stopped = False
-        self._is_there()
+        self._wait_joined()
         return DatasetInfo.parsed(self._machine.terms)
 
     def batches(
-        self, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
+        self, view: DatasetView, wanted: Iterator[BatchRows], sample_bytes: int
     ) -> Generator[Batch, None, None]:
         """Yield the wanted batches in order, requested ahead; one such iterator at a time.
 
@@ -76,16 +76,16 @@ class DataClient(PoolConnection):
         return self._batches(self._begin_pass(), view, wanted, sample_bytes)
 
     def _batches(
-        self, number: int, view: DatasetView, wanted: Iterator[BatchRequest], sample_bytes: int
+        self, number: int, view: DatasetView, wanted: Iterator[BatchRows], sample_bytes: int
     ) -> Generator[Batch, None, None]:
-        self._check_is_on(number)
+        self._check_current(number)
         text, ended, asked = str(view), False, 0
-        asking = self._machine.requests.asking
+        asking = self._machine.requests.settings
         # results may depend on the other samples of the batch
-        most = 1 if view.uses_custom_function else asking.together
-        requests = coalesce(wanted, sample_bytes, asking.together_bytes, most)
+        most = 1 if view.uses_custom_function else asking.batches_per_request
+        requests = coalesce(wanted, sample_bytes, asking.request_bytes, most)
         self._sample_bytes = sample_bytes
-        if not self._is_there():
+        if not self._wait_joined():
             return
         try:
             while True:
@@ -95,25 +95,25 @@ class DataClient(PoolConnection):
                         if each is None:
                             ended = True
                         else:
-                            self._ask(text, each)
+                            self._submit(text, each)
                             asked += 1
                 if ended and not asked:
                     return
-                found = self._take()
+                found = self._next_batch()
                 if found is None:
                     return
                 asked -= 1
                 for batch in self._batches_of(found):
                     yield batch
-                    self._check_is_on(number)
+                    self._check_current(number)
         finally:
             if self._process.is_current:
                 with self._lock:
-                    if not self._is_closing and number == self._passes:
-                        self._tell(self._machine.requests.cancel())
+                    if not self._is_closing and number == self._pass_number:
+                        self._enqueue(self._machine.requests.cancel())
 
-    def drawn(
-        self, view: DatasetView, drawing: SharedEpochSettings, epoch: int, rows_of: Callable[[int], Rows]
+    def shared_epoch(
+        self, view: DatasetView, settings: SharedEpochSettings, epoch: int, rows_of: Callable[[int], Rows]
     ) -> Generator[Batch, None, None]:
         """Yield the batches of an epoch that is shared with other trainers; -1 for the current one. It ends
         once the epoch is over. One such iterator at a time, and no `batches` at the same time.
@@ -121,9 +121,9 @@ class DataClient(PoolConnection):
         ``rows_of`` returns the rows of all samples of an epoch, in the order of assignment. Raises
         MachineError if no server makes batches, or the pool rejects this trainer.
         """
-        return self._drawn(self._begin_pass(), view, drawing, epoch, rows_of)
+        return self._shared_epoch(self._begin_pass(), view, settings, epoch, rows_of)
 
-    def _drawn(
+    def _shared_epoch(
         self,
         number: int,
         view: DatasetView,
@@ -131,13 +131,13 @@ class DataClient(PoolConnection):
         epoch: int,
         rows_of: Callable[[int], Rows],
     ) -> Generator[Batch, None, None]:
-        self._check_is_on(number)
-        if not self._is_there():
+        self._check_current(number)
+        if not self._wait_joined():
             return
         text, self._sample_bytes = str(view), window_bytes(DatasetInfo.parsed(self._machine.terms).shape)
         with self._lock:
-            self._tell(self._machine.draw(drawing, epoch, time.monotonic()))
-            drawn = self._machine.on
+            self._enqueue(self._machine.start_pass(drawing, epoch, time.monotonic()))
+            drawn = self._machine.active_pass
             assert drawn is not None, "the pass was just started"
         try:
             with self._lock:
@@ -151,13 +151,13 @@ class DataClient(PoolConnection):
                 return m.BatchRequest(number, text, at, len(own), (own.tobytes(),))
 
             with self._lock:
-                self._tell(self._machine.begin(ask_of, time.monotonic()))
+                self._enqueue(self._machine.begin(ask_of, time.monotonic()))
             while True:
-                found = self._next_drawn(drawn)
+                found = self._next_shared(drawn)
                 if found is None:
                     return
                 yield self._batches_of(found)[0]
-                self._check_is_on(number)
+                self._check_current(number)
         finally:
             if self._process.is_current:
                 self._leave_epoch(number, drawn)
@@ -165,40 +165,40 @@ class DataClient(PoolConnection):
     def _leave_epoch(self, number: int, drawn: EpochPass) -> None:
         """Report to the head which batches of an epoch this loop has had, unless another pass has started."""
         with self._lock:
-            if not self._is_closing and number == self._passes:
-                self._tell(self._machine.leave_epoch(time.monotonic()))
+            if not self._is_closing and number == self._pass_number:
+                self._enqueue(self._machine.leave_epoch(time.monotonic()))
                 self._lock.wait_for(lambda: drawn.is_done or self._error is not None, _LEAVE_SECONDS)
 
-    def ask(self, view: DatasetView, wanted: BatchRequest, sample_bytes: int) -> int | None:
-        """Request a batch in advance, if there is space; return its number for `have` or `drop`. Do not
-        use `batches` or `drawn` at the same time. Raises MachineError if no server makes it."""
-        if not self._is_there() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
+    def submit(self, view: DatasetView, wanted: BatchRows, sample_bytes: int) -> int | None:
+        """Request a batch in advance, if there is space; return its number for `result` or `cancel`. Do not
+        use `batches` or `shared_epoch` at the same time. Raises MachineError if no server makes it."""
+        if not self._wait_joined() or len(self._machine.requests.numbers) >= self._window(sample_bytes):
             return None
         self._sample_bytes = sample_bytes
-        return self._ask(str(view), BatchRequest(wanted.epoch, wanted.rows[None]))
+        return self._submit(str(view), BatchRows(wanted.epoch, wanted.rows[None]))
 
-    def have(self, number: int) -> Batch:
+    def result(self, number: int) -> Batch:
         """Return a requested batch, once it is ready; in any order. Raises MachineError if no server makes
         it."""
         self._process.require_current()
         requests, began = self._machine.requests, time.perf_counter()
         with self._lock:
-            self._wait(lambda: requests.made(number))
+            self._wait(lambda: requests.is_ready(number))
             found = requests.pick(number)
             self._machine.handed += found.shape[-1]
             self._machine.waited += time.perf_counter() - began
         return self._batches_of(found)[0]
 
-    def drop(self, numbers: Sequence[int]) -> None:
+    def cancel(self, numbers: Sequence[int]) -> None:
         """Cancel these requests."""
         self._process.require_current()
         with self._lock:
-            self._tell(self._machine.requests.cancel(numbers))
+            self._enqueue(self._machine.requests.cancel(numbers))
 
     @property
     def epoch(self) -> int | None:
         """The shared epoch that is active; None if there is none."""
-        on = self._machine.on
+        on = self._machine.active_pass
         return None if on is None or on.epoch < 0 else on.epoch
 
     @property
@@ -213,82 +213,84 @@ class DataClient(PoolConnection):
         self._process.require_current()
         with self._lock:
             self._is_stopped = False
-            self._passes += 1
+            self._pass_number += 1
             if not self._is_closing:
-                self._tell((*self._machine.leave_epoch(time.monotonic()), *self._machine.requests.cancel()))
-            return self._passes
+                self._enqueue(
+                    (*self._machine.leave_epoch(time.monotonic()), *self._machine.requests.cancel())
+                )
+            return self._pass_number
 
-    def _check_is_on(self, number: int) -> None:
+    def _check_current(self, number: int) -> None:
         self._process.require_current()
-        if number != self._passes:
+        if number != self._pass_number:
             raise UserError(
                 "another pass over these batches has started and ends this one; continue with that one, or "
                 "use one connection per pass"
             )
 
-    def _batches_of(self, supplied: m.BatchReply) -> list[Batch]:
+    def _batches_of(self, reply: m.BatchReply) -> list[Batch]:
         """The tensors of a message."""
         while self._returned:
-            self._lent -= self._returned.popleft()
-        return batches_of(supplied, self._sample_bytes, self._is_lent)
+            self._borrowed_bytes -= self._returned.popleft()
+        return batches_of(reply, self._sample_bytes, self._borrow)
 
-    def _is_lent(self, array: np.ndarray) -> bool:
+    def _borrow(self, array: np.ndarray) -> bool:
         """True if the loop may hold an array in servers' memory; it is counted until it is released."""
-        if self._lent + array.nbytes > LENT_BYTES:
+        if self._borrowed_bytes + array.nbytes > BORROWED_BYTES:
             return False
-        self._lent += array.nbytes
+        self._borrowed_bytes += array.nbytes
         weakref.finalize(array, self._returned.append, array.nbytes).atexit = False
         return True
 
     def _window(self, sample_bytes: int) -> int:
         """Number of requests that may be outstanding, or ready and not delivered."""
         most = max(2, AHEAD_BYTES // max(1, sample_bytes * self._largest))
-        return min(self._machine.requests.asking.window, most)
+        return min(self._machine.requests.settings.window, most)
 
     _largest = 1
     """Samples of the largest request so far."""
 
-    def _ask(self, view: str, wanted: BatchRequest) -> int:
+    def _submit(self, view: str, wanted: BatchRows) -> int:
         """Request batches of rows (batch, image); return the request's number."""
         rows = np.ascontiguousarray(wanted.rows, np.int64)
         self._largest = max(self._largest, rows.size)
         with self._lock:
             requests = self._machine.requests
             ask = m.BatchRequest(
-                requests.fresh(), view, wanted.epoch, rows.size, (rows.tobytes(),), len(rows)
+                requests.next_number(), view, wanted.epoch, rows.size, (rows.tobytes(),), len(rows)
             )
-            self._tell(requests.ask(ask, time.monotonic()))
+            self._enqueue(requests.submit(ask, time.monotonic()))
         return ask.number
 
-    def _next_drawn(self, drawn: EpochPass) -> m.BatchReply | None:
+    def _next_shared(self, drawn: EpochPass) -> m.BatchReply | None:
         """The next batch of a pass; None if none is left."""
 
         def next_of() -> m.BatchReply | None:
             found, sends = drawn.next(self._machine.pool, time.monotonic())
             if sends:
-                self._tell(sends)
+                self._enqueue(sends)
             return found
 
-        return self._taken(next_of, lambda: drawn.is_over)
+        return self._wait_batch(next_of, lambda: drawn.is_finished)
 
-    def _take(self) -> m.BatchReply | None:
+    def _next_batch(self) -> m.BatchReply | None:
         """The next batch; None if `stop` was called."""
-        return self._taken(self._machine.requests.take, lambda: False)
+        return self._wait_batch(self._machine.requests.take_next, lambda: False)
 
-    def _taken(
-        self, take: Callable[[], m.BatchReply | None], ends: Callable[[], bool]
+    def _wait_batch(
+        self, take_next: Callable[[], m.BatchReply | None], is_finished: Callable[[], bool]
     ) -> m.BatchReply | None:
         """The next batch; None if `stop` was called, or none is left."""
         found: m.BatchReply | None = None
 
         def came() -> bool:
             nonlocal found
-            found = take()
+            found = take_next()
             return found is not None
 
         began = time.perf_counter()
         with self._lock:
-            self._wait(lambda: self._is_stopped or found is not None or came() or ends())
+            self._wait(lambda: self._is_stopped or found is not None or came() or is_finished())
             if found is not None:
                 self._machine.handed += found.shape[-1] * found.batches
                 self._machine.waited += time.perf_counter() - began
@@ -299,7 +301,7 @@ def open_client(
     host: str,
     port: int,
     token: Token,
-    asking: RequestSettings,
+    settings: RequestSettings,
     *,
     store: str = "",
     encrypt: bool = True,
@@ -312,22 +314,24 @@ def open_client(
     found = address_of(host, port)
     return DataClient(
         token,
-        str(Address.at_port(found, port)),
+        str(Address.of_port(found, port)),
         store=store,
         host=local_address(found),
         encrypt=encrypt,
         ports=ports,
-        asking=asking,
-        where=f"the data servers at {host}:{port}",
+        request_settings=settings,
+        pool_text=f"the data servers at {host}:{port}",
         start_seconds=start_seconds,
         again=again,
     )
 
 
-def request_settings(window: int, lonely_seconds: float) -> RequestSettings:
+def request_settings(window: int, no_server_seconds: float) -> RequestSettings:
     """Settings of requests; raise UserError for invalid values."""
     try:
-        retry_seconds = min(RequestSettings.retry_seconds, lonely_seconds / BEATS)
-        return RequestSettings(window=window, retry_seconds=retry_seconds, lonely_seconds=lonely_seconds)
+        retry_seconds = min(RequestSettings.retry_seconds, no_server_seconds / BEATS)
+        return RequestSettings(
+            window=window, retry_seconds=retry_seconds, no_server_seconds=no_server_seconds
+        )
     except ValueError as error:
         raise UserError(str(error)) from error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from cotswold.data.loading.batching import Batch, BatchRequest
+from cotswold.data.loading.batching import Batch, BatchRows
 from cotswold.data.loading.order import Order
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.data.service.store import DatasetView
@@ -23,7 +23,7 @@ class ServedFeed:
 
     def batches(self, order: Order, epochs: Iterator[Epoch]) -> Generator[Batch, None, None]:
         """See `BatchSource.batches`. Raises MachineError if no server makes the batches."""
-        wanted = (BatchRequest(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
+        wanted = (BatchRows(epoch.number, rows) for epoch in epochs for rows in epoch.batches())
         return self._client.batches(self._view, wanted, self._sample_bytes)
 
     def stop(self) -> None:

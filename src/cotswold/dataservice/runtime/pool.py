@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from cotswold import wire as m
-from cotswold.dataservice.core.pool import DataServerRecord, Pool
+from cotswold.dataservice.core.pool import DataServerRecord, PoolState
 from cotswold.dataservice.core.shared_epochs import EpochCounts, StreamTotals
 from cotswold.dataservice.runtime.server_supervision import ServerSupervision
 from cotswold.errors import MachineError, UserError
@@ -29,14 +29,14 @@ from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint
 from cotswold.transport.listeners import PortsInUseError
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 from cotswold.wire.messenger import AnyMessage, Messenger
 
 PRELOADED = ("torch", "cotswold.dataservice.runtime.server_process")
 """Modules that the fork server imports once."""
 KIND = "data-server"
 _TICK_SECONDS = 0.1
-_HEARD = (m.DataServerReport, m.JoinPool, m.EpochReport, m.LeavePool)
+_RECEIVED = (m.DataServerReport, m.JoinPool, m.EpochReport, m.LeavePool)
 
 
 @dataclass(frozen=True)
@@ -145,66 +145,75 @@ class PoolCoordinator(ServerSupervision):
     tick_seconds = _TICK_SECONDS
 
     def __init__(
-        self, post: Messenger, staff: ProcessGroup, machine: Pool, start_seconds: float, on_event: OnEvent
+        self,
+        messenger: Messenger,
+        process_group: ProcessGroup,
+        machine: PoolState,
+        start_seconds: float,
+        on_event: OnEvent,
     ) -> None:
-        super().__init__(post, staff, start_seconds, machine.silent_seconds, on_event)
+        super().__init__(messenger, process_group, start_seconds, machine.silent_seconds, on_event)
         self.machine = machine
         self.lock = threading.RLock()
         """Held during changes, so that other threads can read the status."""
-        self._why = ""
+        self._end_reason = ""
         """The reason why it cannot continue."""
 
     @property
-    def ends(self) -> Mapping[str, str]:
+    def exits(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
-        return dict(self._ends)
+        return dict(self._exit_reasons)
 
     def dismiss(self) -> None:
         """Notify servers and trainers of the end, and end the processes."""
         for name in self.machine.trainers:
-            self.post.send(name, m.Shutdown(0, self._why))
+            self.messenger.send(name, m.Shutdown(0, self._end_reason))
         self._end((), tuple(self.machine.servers))
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         with self.lock:
-            self._let_pool_hear(sender, message)
+            self._pass_to_pool(sender, message)
 
-    def _let_pool_hear(self, sender: str, message: AnyMessage) -> None:
-        if isinstance(message, _HEARD):
+    def _pass_to_pool(self, sender: str, message: AnyMessage) -> None:
+        if isinstance(message, _RECEIVED):
             now = time.monotonic()
             self.deliver(self.machine.receive(sender, message, now))
-            if sender in self.machine.servers and self.staff.is_watched(sender):
+            if sender in self.machine.servers and self.process_group.is_watched(sender):
                 self._serves(sender, now)
 
     def _on_process_exit(self, name: str, why: str, now: float) -> Sequence[m.Send]:
-        return self.machine.gone(name, now)
+        return self.machine.on_lost(name, now)
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
         with self.lock:
-            self.deliver(self.machine.gone(name, time.monotonic()))
+            self.deliver(self.machine.on_lost(name, time.monotonic()))
 
-    def _ended(self, descriptor: int) -> None:
+    def _on_descriptor_ready(self, descriptor: int) -> None:
         with self.lock:
-            super()._ended(descriptor)
+            super()._on_descriptor_ready(descriptor)
 
     def _tick(self, now: float) -> None:
         with self.lock:
-            self._look_after_all(now)
+            self._supervise(now)
 
-    def _look_after_all(self, now: float) -> None:
-        self.machine.exclude_stall(self._look_after_servers(now))
+    def _supervise(self, now: float) -> None:
+        self.machine.exclude_stall(self._check_servers(now))
         self.deliver(self.machine.tick(now))
-        self.staff.tick(now)
-        if self.staff.cannot_recover and self._hired and not self.machine.servers:
-            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
-            self._why = f"every data server has exited{last}"
-            raise ClusterFailedError(self._why)
+        self.process_group.tick(now)
+        if self.process_group.cannot_recover and self._hired and not self.machine.servers:
+            last = (
+                f"; the last of them: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
+            self._end_reason = f"every data server has exited{last}"
+            raise ClusterFailedError(self._end_reason)
 
     _hired = 0
 
     def hire(self, count: int) -> None:
         """Start ``count`` servers."""
-        self.staff.spawn(count)
+        self.process_group.spawn(count)
         self._hired = count
 
 
@@ -212,57 +221,57 @@ class DataPool:
     """A running pool; use in a ``with`` statement, or `close`. Only one thread may use it, except for
     `status`."""
 
-    def __init__(self, conversation: PoolCoordinator, resources: ExitStack) -> None:
-        self._conversation, self._resources = conversation, resources
+    def __init__(self, coordinator: PoolCoordinator, resources: ExitStack) -> None:
+        self._coordinator, self._resources = coordinator, resources
 
     @property
     def address(self) -> str:
         """Address for trainers and servers; not a secret."""
-        return self._conversation.post.endpoint.address
+        return self._coordinator.messenger.endpoint.address
 
     @property
     def port_address(self) -> str:
         """``HOST:PORT`` for trainers of other hosts."""
-        return self._conversation.post.endpoint.port_address
+        return self._coordinator.messenger.endpoint.port_address
 
     @property
-    def machine(self) -> Pool:
+    def machine(self) -> PoolState:
         """The head's state machine."""
-        return self._conversation.machine
+        return self._coordinator.machine
 
     def connect(self, name: str, address: str) -> None:
         """Call a trainer, which may then join."""
-        self._conversation.post.endpoint.connect(name, address)
+        self._coordinator.messenger.endpoint.connect(name, address)
 
     def proceed(self, seconds: float) -> None:
         """Serve for ``seconds``; raise ClusterFailedError if every server has exited, and
         no more are started."""
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: time.monotonic() >= deadline)
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Serve until a condition holds; raises as `proceed`."""
-        self._conversation.wait(until)
+        self._coordinator.wait(until)
 
     def status(self) -> PoolStatus:
         """The present status; any thread may call it."""
-        staff, machine = self._conversation.staff, self.machine
-        with self._conversation.lock:
+        process_group, machine = self._coordinator.process_group, self.machine
+        with self._coordinator.lock:
             return PoolStatus(
-                server_lines(machine.servers, staff),
-                tuple(_trainer(machine.trainers[name].said) for name in sorted(machine.trainers)),
-                self._conversation.ends,
-                staff.replaced,
-                dict(self._conversation.post.endpoint.refused),
-                machine.sharing.accounts,
-                machine.sharing.totals,
+                server_lines(machine.servers, process_group),
+                tuple(_trainer(machine.trainers[name].join) for name in sorted(machine.trainers)),
+                self._coordinator.exits,
+                process_group.replaced,
+                dict(self._coordinator.messenger.endpoint.rejections),
+                machine.shared_epochs.accounts,
+                machine.shared_epochs.totals,
             )
 
     def close(self) -> None:
         """End all processes."""
-        self._conversation.dismiss()
+        self._coordinator.dismiss()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self
@@ -297,7 +306,7 @@ def open_pool(
             own = ForkServer(PRELOADED)
             resources.callback(own.close)
             processes = own
-        reach = EndpointSettings.of(settings.processes, settings.host)
+        endpoint_settings = EndpointSettings.of(settings.processes, settings.host)
         try:
             endpoint = Endpoint(
                 token,
@@ -305,7 +314,7 @@ def open_pool(
                 host=settings.host,
                 ports=(settings.port,) if settings.port else (),
                 mode=None if settings.host is None else "curve",
-                lost_seconds=reach.lost_seconds,
+                lost_seconds=endpoint_settings.lost_seconds,
             )
         except PortsInUseError as error:
             raise MachineError(
@@ -320,7 +329,7 @@ def open_pool(
                 "pool": endpoint.address,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.as_dict(),
+                "endpoint_settings": endpoint_settings.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
             }
@@ -329,41 +338,47 @@ def open_pool(
                 name, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}, output
             )
 
-        staff = ProcessGroup(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
-        opened.callback(staff.close)
-        machine = Pool(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
-        conversation = PoolCoordinator(Messenger(endpoint), staff, machine, settings.start_seconds, on_event)
-        conversation.hire(settings.servers)
+        process_group = ProcessGroup(processes, endpoint, call_of, restarts=settings.restarts, kind=KIND)
+        opened.callback(process_group.close)
+        machine = PoolState(f"pool-{secrets.token_hex(8)}", settings.silent_seconds)
+        coordinator = PoolCoordinator(
+            Messenger(endpoint), process_group, machine, settings.start_seconds, on_event
+        )
+        coordinator.hire(settings.servers)
         opened.pop_all()
-        return DataPool(conversation, resources)
+        return DataPool(coordinator, resources)
 
 
-def server_lines(servers: Mapping[str, DataServerRecord], staff: ProcessGroup) -> tuple[ServerLine, ...]:
+def server_lines(
+    servers: Mapping[str, DataServerRecord], process_group: ProcessGroup
+) -> tuple[ServerLine, ...]:
     """Status of servers from their last messages."""
     now = time.monotonic()
-    return tuple(server_line(each.offer, now - each.heard, staff) for _, each in sorted(servers.items()))
+    return tuple(
+        server_line(each.offer, now - each.last_report, process_group) for _, each in sorted(servers.items())
+    )
 
 
-def server_line(offer: m.DataServerReport, silent_seconds: float, staff: ProcessGroup) -> ServerLine:
+def server_line(offer: m.DataServerReport, silent_seconds: float, process_group: ProcessGroup) -> ServerLine:
     """Status of a server."""
     return ServerLine(
         offer.name,
-        staff.pid_of(offer.name) if staff.is_watched(offer.name) else None,
-        offer.supplied,
+        process_group.pid_of(offer.name) if process_group.is_watched(offer.name) else None,
+        offer.samples_sent,
         offer.batches,
         offer.sent_bytes,
         offer.seconds,
         offer.hits,
         offer.misses,
         offer.cached_bytes,
-        offer.cached_bytes_most,
-        offer.waiting,
+        offer.cached_bytes_max,
+        offer.queued_requests,
         max(0.0, silent_seconds),
     )
 
 
 def _trainer(said: m.JoinPool) -> TrainerLine:
-    return TrainerLine(said.name, said.handed, said.waited)
+    return TrainerLine(said.name, said.delivered, said.waited_seconds)
 
 
 def settings_as_dict(settings: PoolSettings) -> dict[str, object]:

@@ -32,7 +32,7 @@ _TICK_SECONDS = 0.05
 START_SECONDS = 120.0
 """Seconds to wait for the first data server, which may prepare a store first."""
 _TOKEN = f"use the token of the pool ({VARIABLE})"
-_HEARD = (m.PoolMembers, m.EpochAssignment, m.BatchReply, m.BatchRejected, m.BatchPending, m.Shutdown)
+_RECEIVED = (m.PoolMembers, m.EpochAssignment, m.BatchReply, m.BatchRejected, m.BatchPending, m.Shutdown)
 
 
 class PoolConnection:
@@ -47,8 +47,8 @@ class PoolConnection:
         host: str | None = None,
         encrypt: bool = True,
         ports: Sequence[int] = (),
-        asking: RequestSettings | None = None,
-        where: str = "",
+        request_settings: RequestSettings | None = None,
+        pool_text: str = "",
         start_seconds: float = START_SECONDS,
         again: str | None = None,
     ) -> None:
@@ -56,7 +56,7 @@ class PoolConnection:
 
         Args:
             token: Token of the pool.
-            address: Address of the pool's head; None if the head calls this client (`own_address`).
+            address: Address of the pool's head; None if the head calls this client (`address`).
             store: Identity of the wanted store; empty for any.
             host: Address of this machine for other hosts.
             encrypt: Encrypt samples between hosts.
@@ -66,14 +66,14 @@ class PoolConnection:
             start_seconds: Seconds to wait for the first data server.
             again: Remedy in errors [resume the run].
         """
-        self._again = again
-        self._where = where or "the pool of data servers"
+        self._remedy = again
+        self._pool_text = pool_text or "the pool of data servers"
         self._start_seconds = start_seconds
         self._lock = threading.Condition()
         self._error: CotswoldError | None = None
         self._is_closing = self._is_stopped = False
-        self._process = OwnerProcess(self._where)
-        self._asked: deque[Sequence[m.Send]] = deque()
+        self._process = OwnerProcess(self._pool_text)
+        self._outbox: deque[Sequence[m.Send]] = deque()
         self._connected: dict[str, str] = {}
         """Connected servers that were called."""
         name = f"trainer-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{os.getpid()}"
@@ -82,12 +82,16 @@ class PoolConnection:
         with ExitStack() as opened:
             self._endpoint = Endpoint(token, self.name, host=host, ports=ports, encrypt=encrypt)
             opened.callback(self._endpoint.close, 0.0)
-            self._post = Messenger(self._endpoint)
-            self._woken, self._wake = wake_pipe()
+            self._messenger = Messenger(self._endpoint)
+            self._wake_reader, self._wake_writer = wake_pipe()
             opened.callback(self._close_pipe)
-            self._endpoint.watch(self._woken)
+            self._endpoint.watch(self._wake_reader)
             self._machine = Trainer(
-                self.name, self._endpoint.address, store, asking or RequestSettings(), time.monotonic()
+                self.name,
+                self._endpoint.address,
+                store,
+                request_settings or RequestSettings(),
+                time.monotonic(),
             )
             if address is not None:
                 self._endpoint.connect(m.POOL, address)
@@ -96,7 +100,7 @@ class PoolConnection:
             opened.pop_all()
 
     @property
-    def own_address(self) -> str:
+    def address(self) -> str:
         """Address for the head of a pool to call."""
         return self._endpoint.address
 
@@ -114,7 +118,7 @@ class PoolConnection:
             if self._is_closing:
                 return
             self._is_closing = True
-            self._tell(())
+            self._enqueue(())
             self._lock.notify_all()
         if threading.current_thread() is not self._thread:  # a garbage collector may call this in that thread
             self._thread.join()
@@ -129,24 +133,24 @@ class PoolConnection:
 
     # --- the program's thread ---
 
-    def _is_there(self) -> bool:
+    def _wait_joined(self) -> bool:
         """Wait until a server is connected; return False if `stop` was called."""
         self._process.require_current()
         with self._lock:
-            if not self._wait(lambda: self._is_stopped or self._machine.is_here, self._start_seconds):
+            if not self._wait(lambda: self._is_stopped or self._machine.is_joined, self._start_seconds):
                 raise MachineError(
-                    f"{self._where} has no data server after {self._start_seconds:g} s; check "
+                    f"{self._pool_text} has no data server after {self._start_seconds:g} s; check "
                     "that they are running"
                 )
             return not self._is_stopped
 
-    def _tell(self, sends: Sequence[m.Send]) -> None:
+    def _enqueue(self, sends: Sequence[m.Send]) -> None:
         """Have the messaging thread send messages; the lock is held."""
-        if self._wake >= 0:
-            if not self._asked:  # otherwise it was woken, and has not run yet
+        if self._wake_writer >= 0:
+            if not self._outbox:  # otherwise it was woken, and has not run yet
                 with suppress(BlockingIOError):
-                    os.write(self._wake, b"!")
-            self._asked.append(sends)
+                    os.write(self._wake_writer, b"!")
+            self._outbox.append(sends)
 
     def _wait(self, holds: Callable[[], object], seconds: float | None = None) -> bool:
         """Wait with the lock held until a condition holds; return False after ``seconds``."""
@@ -168,34 +172,36 @@ class PoolConnection:
         except CotswoldError as error:
             self._fail(error)
         except BaseException as error:
-            self._fail(MachineError(f"the connection to {self._where} broke: {error!r}"))
+            self._fail(MachineError(f"the connection to {self._pool_text} broke: {error!r}"))
         finally:
             self._endpoint.close()
             with self._lock:
-                self._fail(MachineError(f"the connection to {self._where} is closed"))
+                self._fail(MachineError(f"the connection to {self._pool_text} is closed"))
                 self._close_pipe()
 
     def _close_pipe(self) -> None:
-        os.close(self._woken)
-        os.close(self._wake)
-        self._wake = -1
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+        self._wake_writer = -1
 
     def _step(self) -> None:
-        event = self._post.receive(_TICK_SECONDS)
+        event = self._messenger.receive(_TICK_SECONDS)
         now = time.monotonic()
         with self._lock:
             sends: list[m.Send] = []
             match event:
-                case Received(sender, message) if isinstance(message, _HEARD):
+                case Received(sender, message) if isinstance(message, _RECEIVED):
                     sends += self._machine.receive(sender, message, now)
                     self._lock.notify_all()
                 case Ready():
                     with suppress(BlockingIOError):
-                        os.read(self._woken, 4096)
+                        os.read(self._wake_reader, 4096)
                 case Lost(peer, why):
                     if peer == m.POOL and event.by_token:
-                        self._fail(UserError(f"{self._where} refused the token of this process; {_TOKEN}"))
-                    sends += self._machine.lost(peer, why, now)
+                        self._fail(
+                            UserError(f"{self._pool_text} refused the token of this process; {_TOKEN}")
+                        )
+                    sends += self._machine.on_lost(peer, why, now)
                 case _:
                     pass
             del event
@@ -204,10 +210,10 @@ class PoolConnection:
             if now - self._ticked >= _TICK_SECONDS:
                 self._ticked = now
                 sends += self._machine.tick(now)
-                trouble = self._machine.trouble(now)
-            error = self._error_of(trouble) if trouble else None
-            while self._asked:
-                sends += self._asked.popleft()
+                trouble = self._machine.failure(now)
+            error = self._failure_error(trouble) if trouble else None
+            while self._outbox:
+                sends += self._outbox.popleft()
         if addresses != self._connected:
             for name, address in addresses.items():
                 self._endpoint.connect(name, address)
@@ -216,16 +222,16 @@ class PoolConnection:
         if error is not None:
             self._fail(error)
 
-    def _error_of(self, trouble: str) -> CotswoldError:
+    def _failure_error(self, failure: str) -> CotswoldError:
         """The error, with a remedy."""
-        if self._machine.is_stranger:
-            return UserError(f"{trouble}; use the recipe, or the store, of {self._where}")
-        helps = "fix that" if self._machine.requests.refusal else f"check {self._where}"
+        if self._machine.wants_other_store:
+            return UserError(f"{failure}; use the recipe, or the store, of {self._pool_text}")
+        helps = "fix that" if self._machine.requests.refusal else f"check {self._pool_text}"
         if not self._machine.pool:
-            return MachineError(trouble, remedy=helps)
-        if self._again is not None:
-            return MachineError(trouble, remedy=f"{helps}, and {self._again}")
-        return ResumableError(trouble, remedy=f"{helps}, and {RESUME}")
+            return MachineError(failure, remedy=helps)
+        if self._remedy is not None:
+            return MachineError(failure, remedy=f"{helps}, and {self._remedy}")
+        return ResumableError(failure, remedy=f"{helps}, and {RESUME}")
 
     def _fail(self, error: CotswoldError) -> None:
         with self._lock:
@@ -234,4 +240,4 @@ class PoolConnection:
 
     def _deliver(self, sends: Iterable[m.Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)

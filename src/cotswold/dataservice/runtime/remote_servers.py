@@ -30,8 +30,8 @@ from cotswold.processes.process_group import ProcessGroup
 from cotswold.transport import Endpoint, Lost
 from cotswold.transport.address import Address
 from cotswold.transport.host_names import address_of
-from cotswold.transport.socket_folder import remove_left_folders
-from cotswold.wire.lifecycle import Stop
+from cotswold.transport.socket_folder import remove_stale_folders
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
 _START_SECONDS = 60.0
@@ -47,41 +47,46 @@ class LenderCoordinator(ServerSupervision):
     """The event loop of the lender."""
 
     def __init__(
-        self, post: Messenger, staff: ProcessGroup, where: str, settings: PoolSettings, on_event: OnEvent
+        self,
+        messenger: Messenger,
+        process_group: ProcessGroup,
+        where: str,
+        settings: PoolSettings,
+        on_event: OnEvent,
     ) -> None:
-        super().__init__(post, staff, settings.start_seconds, settings.silent_seconds, on_event)
+        super().__init__(messenger, process_group, settings.start_seconds, settings.silent_seconds, on_event)
         self.where = where
         self.offers: dict[str, DataServerRecord] = {}
-        self.is_over = False
+        self.is_finished = False
         """True if the pool has ended normally."""
         self._is_leaving = False
-        self._lost: tuple[float, str] | None = None
+        self._head_lost: tuple[float, str] | None = None
 
     @property
-    def ends(self) -> Mapping[str, str]:
+    def exits(self) -> Mapping[str, str]:
         """Exit reasons of servers."""
-        return dict(self._ends)
+        return dict(self._exit_reasons)
 
-    def leave(self) -> None:
+    def return_servers(self) -> None:
         """Have all servers leave the pool, and exit."""
         self._is_leaving = True
-        self.staff.start_no_more()
+        self.process_group.stop_restarts()
         there = set(self.offers)
         for name in there:
-            self.post.send(name, Stop())
+            self.messenger.send(name, StopProcess())
         deadline = time.monotonic() + _LEAVE_SECONDS
-        while any(map(self.staff.is_watched, there)) and time.monotonic() < deadline:
-            self._hear(self.tick_seconds)
+        while any(map(self.process_group.is_watched, there)) and time.monotonic() < deadline:
+            self._receive_event(self.tick_seconds)
         self._end((), ())
 
     def _on_message(self, sender: str, message: AnyMessage) -> None:
         match message:
-            case m.DataServerReport() if message.name == sender and self.staff.is_watched(sender):
+            case m.DataServerReport() if message.name == sender and self.process_group.is_watched(sender):
                 now = time.monotonic()
                 self._serves(sender, now)
                 self.offers[sender] = DataServerRecord(message, now)
             case m.LeavePool() if sender in self.offers:
-                self.is_over = True
+                self.is_finished = True
             case _:
                 pass
 
@@ -91,54 +96,64 @@ class LenderCoordinator(ServerSupervision):
 
     def _on_client_disconnect(self, name: str, why: str) -> None:
         if name == m.POOL:
-            self._lost = (time.monotonic(), why)
+            self._head_lost = (time.monotonic(), why)
 
     def _report_exit(self, name: str, why: str, code: int | None = None) -> None:
-        if not self.is_over and not self._is_leaving:
+        if not self.is_finished and not self._is_leaving:
             super()._report_exit(name, why, code)
 
     def _tick(self, now: float) -> None:
-        if self._lost is not None and now - self._lost[0] > _END_SECONDS and not self.is_over:
+        if self._head_lost is not None and now - self._head_lost[0] > _END_SECONDS and not self.is_finished:
             raise ClusterFailedError(
-                f"the head of {self.where} is lost ({self._lost[1]}); start again when it runs"
+                f"the head of {self.where} is lost ({self._head_lost[1]}); start again when it runs"
             )
-        if self.is_over or self._lost is not None:
+        if self.is_finished or self._head_lost is not None:
             return
-        self._look_after_servers(now)
-        self.staff.tick(now)
-        if self.staff.cannot_recover:
-            last = f"; the last of them: {self.staff.last_exit_reason}" if self.staff.last_exit_reason else ""
+        self._check_servers(now)
+        self.process_group.tick(now)
+        if self.process_group.cannot_recover:
+            last = (
+                f"; the last of them: {self.process_group.last_exit_reason}"
+                if self.process_group.last_exit_reason
+                else ""
+            )
             raise ClusterFailedError(f"every data server of this machine has exited{last}")
 
 
 class RemoteServers:
     """Data servers for a remote pool; use in a ``with`` statement, or `close`. Use from one thread only."""
 
-    def __init__(self, conversation: LenderCoordinator, resources: ExitStack) -> None:
-        self._conversation, self._resources = conversation, resources
+    def __init__(self, coordinator: LenderCoordinator, resources: ExitStack) -> None:
+        self._coordinator, self._resources = coordinator, resources
 
     @property
-    def is_over(self) -> bool:
+    def is_finished(self) -> bool:
         """True if the pool has ended, and the servers have exited."""
-        return self._conversation.is_over
+        return self._coordinator.is_finished
 
     def proceed(self, seconds: float) -> None:
         """Serve for at most ``seconds``; raise ClusterFailedError if the head is lost, or every server has
         exited and no more are started."""
         deadline = time.monotonic() + seconds
-        self._conversation.wait(lambda: self.is_over or time.monotonic() >= deadline)
+        self._coordinator.wait(lambda: self.is_finished or time.monotonic() >= deadline)
 
     def status(self) -> PoolStatus:
         """Status of this machine's servers; only the head knows the trainers."""
-        spoken, staff = self._conversation, self._conversation.staff
-        refused = dict(spoken.post.endpoint.refused)
-        return PoolStatus(server_lines(spoken.offers, staff), (), spoken.ends, staff.replaced, refused)
+        spoken, process_group = self._coordinator, self._coordinator.process_group
+        refused = dict(spoken.messenger.endpoint.rejections)
+        return PoolStatus(
+            server_lines(spoken.offers, process_group),
+            (),
+            spoken.exits,
+            process_group.replaced,
+            refused,
+        )
 
     def close(self) -> None:
         """Leave the pool, and end all processes."""
-        self._conversation.leave()
+        self._coordinator.return_servers()
         self._resources.close()
-        remove_left_folders()
+        remove_stale_folders()
 
     def __enter__(self) -> Self:
         return self
@@ -177,7 +192,7 @@ def open_remote_servers(
     """
     host = address_of(*head)
     where = f"the pool of data servers at {head[0]}:{head[1]}"
-    at_port = str(Address.at_port(host, head[1]))
+    at_port = str(Address.of_port(host, head[1]))
     name = f"lender-{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())[:30]}-{secrets.token_hex(3)}"
     with ExitStack() as opened:
         resources = ExitStack()
@@ -188,10 +203,10 @@ def open_remote_servers(
             processes = own
         endpoint = Endpoint(token, name, host=local_address(host), encrypt=settings.encrypt)
         opened.callback(endpoint.close)
-        post = Messenger(endpoint)
+        messenger = Messenger(endpoint)
         endpoint.connect(m.POOL, at_port)
-        arguments = arguments_of(_terms(post, name, store, where))
-        reach = EndpointSettings.of(settings.processes, host)
+        arguments = arguments_of(_terms(messenger, name, store, where))
+        endpoint_settings = EndpointSettings.of(settings.processes, host)
 
         def call_of(server: str) -> Call:
             told = {
@@ -199,7 +214,7 @@ def open_remote_servers(
                 "pool": at_port,
                 "work": work,
                 "arguments": dict(arguments),
-                "reach": reach.as_dict(),
+                "endpoint_settings": endpoint_settings.as_dict(),
                 "threads": settings.threads,
                 "beat_seconds": settings.beat_seconds,
                 "lender": (name, endpoint.address),
@@ -208,35 +223,35 @@ def open_remote_servers(
                 server, "cotswold.dataservice.runtime.server_process:main", told, {VARIABLE: token.text}
             )
 
-        staff = ProcessGroup(
+        process_group = ProcessGroup(
             processes,
             endpoint,
             call_of,
             restarts=settings.restarts,
             kind=f"{KIND}-{name.removeprefix('lender-')}",
         )
-        opened.callback(staff.close)
-        conversation = LenderCoordinator(post, staff, where, settings, on_event)
-        staff.spawn(settings.servers)
+        opened.callback(process_group.close)
+        coordinator = LenderCoordinator(messenger, process_group, where, settings, on_event)
+        process_group.spawn(settings.servers)
         opened.pop_all()
-        return RemoteServers(conversation, resources)
+        return RemoteServers(coordinator, resources)
 
 
-def _terms(post: Messenger, name: str, store: str, where: str) -> str:
+def _terms(messenger: Messenger, name: str, store: str, where: str) -> str:
     """The pool's terms."""
-    attend = m.JoinPool(name, post.endpoint.address, store, 0)
+    attend = m.JoinPool(name, messenger.endpoint.address, store, 0)
     deadline, asked = time.monotonic() + _START_SECONDS, float("-inf")
     while (now := time.monotonic()) < deadline:
         if now - asked >= _ATTEND_SECONDS:
             asked = now
-            post.send(m.POOL, attend)
-        match post.receive(_ATTEND_SECONDS):
+            messenger.send(m.POOL, attend)
+        match messenger.receive(_ATTEND_SECONDS):
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.why:
                 raise UserError(
                     f"{roster.why}; prepare the same samples here by the same recipe, or copy the store"
                 )
             case Received(sender, m.PoolMembers() as roster) if sender == m.POOL and roster.terms:
-                post.send(m.POOL, m.LeavePool(name))
+                messenger.send(m.POOL, m.LeavePool(name))
                 return roster.terms
             case Lost(peer) as lost if peer == m.POOL and lost.by_token:
                 raise UserError(f"{where} has another token; use its token: --token-file, or {VARIABLE}")

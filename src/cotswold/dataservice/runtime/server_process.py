@@ -19,20 +19,20 @@ import numpy as np
 import torch
 
 from cotswold import wire as m
-from cotswold.dataservice.core.server_queue import Job, RequestQueue
+from cotswold.dataservice.core.server_queue import BatchJob, RequestQueue
 from cotswold.errors import CotswoldError, MachineError, UserError, describe_exception
 from cotswold.host import keep_freed_bytes, wake_pipe
 from cotswold.host.processes import import_function
 from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.transport import Lost, Ready
 from cotswold.transport.multi_endpoint import MultiEndpoint
-from cotswold.wire.lifecycle import Stop
+from cotswold.wire.lifecycle import StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 _TICK_SECONDS = 0.2
-_AHEAD = 2
+_JOBS_PER_THREAD = 2
 """Requests per thread that are with the threads: one in progress, one waiting."""
-_WAITING_BYTES = 5 << 29
+_QUEUED_BYTES = 5 << 29
 """Bytes of answers that a trainer has not read, at most. A client like `DataClient` never reaches it: it
 has two batches of the greatest length, and what its loop holds in shared memory."""
 _LITTLE_BYTES = 1 << 20
@@ -76,7 +76,7 @@ def main(
     pool: str,
     work: str,
     arguments: Mapping[str, object],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     threads: int = 1,
     beat_seconds: float = 1.0,
     slow_seconds: float = 0.0,
@@ -88,7 +88,7 @@ def main(
 
     Args:
         work: ``"module:function"`` that returns a `DataWork`, given ``arguments``.
-        reach: Fields of `EndpointSettings`.
+        endpoint_settings: Fields of `EndpointSettings`.
         threads: Threads that make batches.
         slow_seconds: Delay of each batch, to test slow servers.
         lender: Name and address of the process that started it for a remote pool. That process receives the
@@ -103,7 +103,7 @@ def main(
     made = import_function(work)(**arguments)
     if not isinstance(made, DataWork):
         raise UserError(f"{work} must return a DataWork, got a {type(made).__name__}")
-    with open_endpoint(name, EndpointSettings(**reach)) as endpoint:
+    with open_endpoint(name, EndpointSettings(**endpoint_settings)) as endpoint:
         endpoint.connect(m.POOL, pool)
         if lender is not None:
             endpoint.connect(*lender)
@@ -123,27 +123,27 @@ class DataServer:
         self,
         name: str,
         work: DataWork,
-        post: Messenger,
+        messenger: Messenger,
         threads: int,
         beat_seconds: float,
         slow_seconds: float = 0.0,
-        told: Sequence[str] = (m.POOL,),
+        receivers: Sequence[str] = (m.POOL,),
     ) -> None:
-        """``told``: receivers of each heartbeat, the head and the lender. Either may end the server, which
-        then notifies the other."""
-        self._told = told
-        self._name, self._work, self._post = name, work, post
+        """``receivers``: receivers of each heartbeat, the head and the lender. Either may end the server,
+        which then notifies the other."""
+        self._receivers = receivers
+        self._name, self._work, self._messenger = name, work, messenger
         self._machine = RequestQueue(name)
         self._beat_seconds, self._slow_seconds = beat_seconds, slow_seconds
         self._beaten = float("-inf")
-        self._supplied, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._under_way = 0
-        self._made: deque[tuple[Job, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
-        self._woken, self._wake = wake_pipe()
-        post.endpoint.watch(self._woken)
-        assert not isinstance(post.endpoint, MultiEndpoint), "a data server has one network"
-        post.endpoint.most_waiting_bytes = 2 * _WAITING_BYTES  # bounded by this server itself
+        self._samples_sent, self._batches, self._sent_bytes, self._seconds = 0, 0, 0, 0.0
+        self._jobs: SimpleQueue[BatchJob | None] = SimpleQueue()
+        self._running = 0
+        self._finished: deque[tuple[BatchJob, tuple[torch.Tensor, torch.Tensor] | str, float]] = deque()
+        self._wake_reader, self._wake_writer = wake_pipe()
+        messenger.endpoint.watch(self._wake_reader)
+        assert not isinstance(messenger.endpoint, MultiEndpoint), "a data server has one network"
+        messenger.endpoint.max_unread_bytes = 2 * _QUEUED_BYTES  # bounded by this server itself
         self._sample_bytes = 0.0
         """Bytes per sample of the largest answer so far."""
         self._threads = [
@@ -155,15 +155,15 @@ class DataServer:
 
     def serve(self) -> None:
         """Answer requests until the end; raise MachineError if the head is lost, or rejects the server."""
-        while self._attend(self._post.receive(_TICK_SECONDS)):
-            self._tell_made()
-            self._give_out()
+        while self._attend(self._messenger.receive(_TICK_SECONDS)):
+            self._send_finished()
+            self._start_jobs()
             now = time.monotonic()
             if now - self._beaten >= self._beat_seconds:
                 self._beaten = now
                 offer = self._offer()
-                for each in self._told:
-                    self._post.send(each, offer)
+                for each in self._receivers:
+                    self._messenger.send(each, offer)
 
     def close(self) -> None:
         """End the threads."""
@@ -176,82 +176,82 @@ class DataServer:
                 if why:
                     raise MachineError(f"{self._name} was rejected by its pool: {why}")
                 return False
-            case Received(sender, Stop()) if sender in self._told:
-                for other in self._told:
+            case Received(sender, StopProcess()) if sender in self._receivers:
+                for other in self._receivers:
                     if other != sender:
-                        self._post.send(other, m.LeavePool(self._name))
+                        self._messenger.send(other, m.LeavePool(self._name))
                 return False
             case Received(sender, message) if isinstance(message, m.BatchRequest | m.CancelRequests):
                 for each in self._machine.receive(sender, message):
-                    self._post.send(each.to, each.message)
+                    self._messenger.send(each.to, each.message)
             case Ready():
                 with suppress(BlockingIOError):
-                    os.read(self._woken, 4096)
+                    os.read(self._wake_reader, 4096)
             case Lost(peer, why) if peer == m.POOL:
                 raise MachineError(f"{self._name} lost the head of its pool ({why})")
-            case Lost(peer, why) if peer in self._told:
+            case Lost(peer, why) if peer in self._receivers:
                 raise MachineError(f"{self._name} lost {peer}, which started it ({why})")
             case Lost(peer, _):
-                self._machine.lost(peer)
+                self._machine.on_trainer_lost(peer)
             case _:
                 pass
         return True
 
-    def _give_out(self) -> None:
+    def _start_jobs(self) -> None:
         """Pass the next requests to threads."""
-        while self._under_way < _AHEAD * len(self._threads):
+        while self._running < _JOBS_PER_THREAD * len(self._threads):
             job = self._machine.next()
             if job is None:
                 return
-            if self._is_full(job.trainer, round(self._sample_bytes * job.ask.samples)):
+            if self._is_full(job.trainer, round(self._sample_bytes * job.request.samples)):
                 self._refuse(job, "")  # before making the batch
                 continue
-            self._under_way += 1
+            self._running += 1
             self._jobs.put(job)
 
     def _is_full(self, trainer: str, more_bytes: int) -> bool:
         """True if a trainer does not read its answers."""
-        waiting = self._post.endpoint.waiting_bytes(trainer)
-        return waiting > 0 and waiting + more_bytes > _WAITING_BYTES
+        waiting = self._messenger.endpoint.unread_bytes(trainer)
+        return waiting > 0 and waiting + more_bytes > _QUEUED_BYTES
 
-    def _refuse(self, job: Job, why: str) -> None:
-        if self._machine.done(job):
-            self._post.send(job.trainer, m.BatchRejected(self._name, job.ask.number, why))
+    def _refuse(self, job: BatchJob, why: str) -> None:
+        if self._machine.finish(job):
+            self._messenger.send(job.trainer, m.BatchRejected(self._name, job.request.number, why))
 
-    def _tell_made(self) -> None:
-        while self._made:
-            job, found, seconds = self._made.popleft()
-            self._under_way -= 1
+    def _send_finished(self) -> None:
+        while self._finished:
+            job, found, seconds = self._finished.popleft()
+            self._running -= 1
             self._seconds += seconds
             if isinstance(found, str):
                 self._refuse(job, found)
                 continue
             size = sum(each.numel() * each.element_size() for each in found)
-            self._sample_bytes = max(self._sample_bytes, size / max(1, job.ask.samples))
-            most = self._post.endpoint.message_bytes - _LITTLE_BYTES
+            self._sample_bytes = max(self._sample_bytes, size / max(1, job.request.samples))
+            most = self._messenger.endpoint.message_bytes - _LITTLE_BYTES
             if size > most:
                 self._refuse(job, f"a batch of {size} bytes is too long for a message of {most} bytes")
             elif self._is_full(job.trainer, size):
                 self._refuse(job, "")
-            elif self._machine.done(job):
-                self._supplied += job.ask.samples
-                self._batches += job.ask.batches
+            elif self._machine.finish(job):
+                self._samples_sent += job.request.samples
+                self._batches += job.request.batches
                 self._sent_bytes += size
-                self._post.send(job.trainer, supplied(self._name, job.ask.number, *found))
+                self._messenger.send(job.trainer, batch_reply(self._name, job.request.number, *found))
 
     def _offer(self) -> m.DataServerReport:
         cache = self._work.cache
         return m.DataServerReport(
             self._name,
-            self._post.endpoint.address,
+            self._messenger.endpoint.address,
             self._work.terms,
-            self._supplied,
+            self._samples_sent,
             self._seconds,
             cache.hits,
             cache.misses,
             cache.bytes,
             cache.peak_bytes,
-            self._machine.waiting,
+            self._machine.queued,
             self._batches,
             self._sent_bytes,
         )
@@ -265,8 +265,8 @@ class DataServer:
             try:
                 if self._slow_seconds:
                     time.sleep(self._slow_seconds)
-                rows = np.frombuffer(buffer_of(job.ask.buffers), np.int64)
-                ask = job.ask
+                rows = np.frombuffer(buffer_of(job.request.buffers), np.int64)
+                ask = job.request
                 if len(rows) != ask.samples or ask.batches < 1 or ask.samples % ask.batches:
                     raise UserError(f"got {len(rows)} rows, expected {ask.samples} in {ask.batches} batches")
                 found = self._work.batches(ask.view, ask.epoch, rows.reshape(ask.batches, -1))
@@ -274,9 +274,9 @@ class DataServer:
                 found = str(error) or type(error).__name__
             except BaseException as error:  # a user's transform may raise anything
                 found = describe_exception(error) or type(error).__name__
-            self._made.append((job, found, time.perf_counter() - began))
+            self._finished.append((job, found, time.perf_counter() - began))
             with suppress(BlockingIOError):  # the pipe is full: enough wake-ups are pending
-                os.write(self._wake, b"!")
+                os.write(self._wake_writer, b"!")
             del job, found
 
 
@@ -287,7 +287,7 @@ def buffer_of(buffers: tuple[object, ...]) -> memoryview:
     return memoryview(buffers[0])
 
 
-def supplied(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.BatchReply:
+def batch_reply(server: str, number: int, samples: torch.Tensor, labels: torch.Tensor) -> m.BatchReply:
     """Batches as a message, without copies: each has images last, and all are contiguous."""
     last = samples.permute(0, 3, 4, 2, 1).numpy()
     return m.BatchReply(

@@ -22,45 +22,47 @@ class ServerSupervision(CoordinatorLoop):
 
     def __init__(
         self,
-        post: Messenger,
-        staff: ProcessGroup,
+        messenger: Messenger,
+        process_group: ProcessGroup,
         start_seconds: float,
         silent_seconds: float,
         on_event: OnEvent,
     ) -> None:
         """A server hangs if its first message takes longer than ``start_seconds``, or a later one longer
         than ``silent_seconds``."""
-        super().__init__(post, staff, on_event)
+        super().__init__(messenger, process_group, on_event)
         self._start_seconds, self._silent_seconds = start_seconds, silent_seconds
-        self._begun: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
         """Time at which each server started that has sent no message yet."""
-        self._heard: dict[str, float] = {}
+        self._reported_at: dict[str, float] = {}
         """Time of the last message of each other server."""
         self._last = time.monotonic()
 
     def _serves(self, name: str, now: float) -> None:
         """Handle the status of a server of this machine."""
-        if name not in self._heard:
-            self.staff.mark_ready(name)
+        if name not in self._reported_at:
+            self.process_group.mark_ready(name)
             self._on_event("serving", {"name": name})
-        self._heard[name] = now
+        self._reported_at[name] = now
 
-    def _look_after_servers(self, now: float) -> float:
+    def _check_servers(self, now: float) -> float:
         """Kill hanging servers; return the seconds for which this process was paused, which count for
         none."""
         stood, self._last = now - self._last, now
         stood = stood if stood > _PAUSE_SECONDS else 0.0
-        self._give_up_lost(now)
-        there = self.staff.workers
-        self._heard = {name: min(now, since + stood) for name, since in self._heard.items() if name in there}
-        begun = {name: since + stood for name, since in self._begun.items()}
-        self._begun = {name: begun.get(name, now) for name in there if name not in self._heard}
+        self._abandon_lost(now)
+        there = self.process_group.workers
+        self._reported_at = {
+            name: min(now, since + stood) for name, since in self._reported_at.items() if name in there
+        }
+        begun = {name: since + stood for name, since in self._started_at.items()}
+        self._started_at = {name: begun.get(name, now) for name in there if name not in self._reported_at}
         for name in there:
-            since, most = self._heard.get(name), self._silent_seconds
+            since, most = self._reported_at.get(name), self._silent_seconds
             if since is None:
-                since, most = self._begun[name], self._start_seconds
+                since, most = self._started_at[name], self._start_seconds
             if now - since > most:
-                self.staff.kill(name, f"said nothing for {most:g} s, and was ended")
+                self.process_group.kill(name, f"said nothing for {most:g} s, and was ended")
         return stood
 
 

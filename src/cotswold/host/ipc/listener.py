@@ -44,7 +44,7 @@ class Listener:
 
     def accept_all(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
         """Return the connections of the ``expected`` ranks; TimeoutError with the names of missing ranks."""
-        found = self.accept_some(expected, seconds)
+        found = self.accept_ready(expected, seconds)
         if missing := [name for rank, name in expected.items() if rank not in found]:
             _close([*found.values()])
             raise TimeoutError(
@@ -52,7 +52,7 @@ class Listener:
             )
         return found
 
-    def accept_some(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
+    def accept_ready(self, expected: Mapping[int, str], seconds: float) -> dict[int, socket.socket]:
         """Return the connections of those ``expected`` ranks that call within ``seconds``."""
         found: dict[int, socket.socket] = {}
         deadline = time.monotonic() + seconds
@@ -65,7 +65,7 @@ class Listener:
                     caller = key.fileobj
                     assert isinstance(caller, socket.socket)
                     if caller is self._socket:
-                        strangers += self._accept_caller(ready)
+                        strangers += self._accept_connection(ready)
                         for late in strangers[:-UNIDENTIFIED_MAX]:
                             ready.unregister(late)
                             late.close()
@@ -81,7 +81,7 @@ class Listener:
         _close(strangers)
         return found
 
-    def _accept_caller(self, ready: selectors.BaseSelector) -> list[socket.socket]:
+    def _accept_connection(self, ready: selectors.BaseSelector) -> list[socket.socket]:
         """Accept a caller, and listen for its identification."""
         try:
             caller, _ = self._socket.accept()
@@ -94,9 +94,9 @@ class Listener:
         ready.register(caller, selectors.EVENT_READ)
         return [caller]
 
-    def _is_authorised(self, caller: socket.socket) -> bool:
+    def _is_authorised(self, connection: socket.socket) -> bool:
         """True if the caller is a process of this user."""
-        return user_of(caller) == os.geteuid()
+        return user_of(connection) == os.geteuid()
 
     def _identify(self, caller: socket.socket) -> int | None:
         """Rank of a caller that knows the secret; None for others."""
@@ -126,7 +126,7 @@ class TcpListener(Listener):
         self._socket.setblocking(False)
         self.address = f"{host} {self._socket.getsockname()[1]}".encode()
 
-    def _is_authorised(self, caller: socket.socket) -> bool:
+    def _is_authorised(self, connection: socket.socket) -> bool:
         """Accept every caller; it must sign the secret."""
         return True
 

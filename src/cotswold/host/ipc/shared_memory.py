@@ -39,7 +39,7 @@ def is_supported() -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class MemoryBlock:
     """Memory that several processes map: ``memory`` is writable bytes, unmapped when no longer referenced."""
 
     number: int
@@ -51,7 +51,7 @@ class Block:
         return self.memory.nbytes
 
     @classmethod
-    def map(cls, number: int, descriptor: int, size: int) -> Block:
+    def map(cls, number: int, descriptor: int, size: int) -> MemoryBlock:
         """Map the memory of a descriptor, which the caller may close afterwards; raises OSError."""
         # Python's mmap keeps a descriptor open for each map until 3.13.
         access = mmap.PROT_READ | mmap.PROT_WRITE
@@ -63,7 +63,7 @@ class Block:
         return cls(number, memoryview(array).cast("B"))
 
     @classmethod
-    def new(cls, number: int, size: int) -> tuple[Block, int]:
+    def new(cls, number: int, size: int) -> tuple[MemoryBlock, int]:
         """Create a block of zeros and its descriptor, which the caller closes; raises OSError."""
         descriptor = os.memfd_create(NAME)
         try:
@@ -82,9 +82,9 @@ class BlockPool:
     """
 
     def __init__(self) -> None:
-        self._free: list[Block] = []
+        self._free: list[MemoryBlock] = []
         """Free blocks, the least recently used first."""
-        self._in_use: dict[int, tuple[Block, int]] = {}
+        self._in_use: dict[int, tuple[MemoryBlock, int]] = {}
         self._created = self._allocated_bytes = self._in_use_bytes = 0
         self._peaks = [0, 0]
         self._messages = 0
@@ -94,7 +94,7 @@ class BlockPool:
         """Bytes of all blocks, in use or free."""
         return self._allocated_bytes
 
-    def acquire(self, count: int) -> tuple[Block, int | None]:
+    def acquire(self, count: int) -> tuple[MemoryBlock, int | None]:
         """Return a block of at least ``count`` bytes; the caller must close a new block's descriptor."""
         wanted = block_size(count)
         fitting = [block for block in self._free if block.size >= wanted]
@@ -102,7 +102,7 @@ class BlockPool:
             block, descriptor = min(fitting, key=lambda one: one.size), None
             self._free.remove(block)
         else:
-            block, descriptor = Block.new(self._created, wanted)
+            block, descriptor = MemoryBlock.new(self._created, wanted)
             self._created += 1
             self._allocated_bytes += wanted
         self._in_use[block.number] = block, wanted

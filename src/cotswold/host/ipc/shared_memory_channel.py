@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from cotswold.host.ipc.shared_memory import Block, BlockPool
+from cotswold.host.ipc.shared_memory import BlockPool, MemoryBlock
 from cotswold.host.ipc.tagged_messages import TaggedChannel
 
 _HEADER = struct.Struct("=qqqqq")
@@ -37,7 +37,7 @@ class SharedMemoryChannel(TaggedChannel):
     def __init__(self, connection: socket.socket, peer: str, timeout_seconds: float | None = None) -> None:
         super().__init__(connection, peer, timeout_seconds)
         self._pool = BlockPool()
-        self._peer_blocks: dict[int, Block] = {}
+        self._peer_blocks: dict[int, MemoryBlock] = {}
         self._block_of_tag: dict[int, int] = {}
         """Block of each message that has arrived, by its tag."""
         self._queued_notices: deque[bytes] = deque()
@@ -138,7 +138,7 @@ class SharedMemoryChannel(TaggedChannel):
                 # Memory beyond the end of its file can be mapped, but not read.
                 if not 0 < size <= os.fstat(descriptor).st_size:
                     raise ValueError(f"a block cannot have {size} bytes")
-                self._peer_blocks[number] = Block.map(number, descriptor, size)
+                self._peer_blocks[number] = MemoryBlock.map(number, descriptor, size)
             block = self._peer_blocks[number]
             if not 0 <= count <= block.size:
                 raise ValueError(f"a message in {block.size} bytes cannot have {count}")

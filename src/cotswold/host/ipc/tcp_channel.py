@@ -4,8 +4,8 @@ Knows: frames, the maximum length of a message. Does not know: how processes fin
 tensors.
 
 A process reads from a stream only while it waits for a message or sends one. So a short message costs two
-system calls and no thread. Until then the kernel buffers what was sent; it has space for messages of `AHEAD`
-exchanges and of a dozen more open ones, which is why long messages are refused.
+system calls and no thread. Until then the kernel buffers what was sent; it has space for messages of
+`BATCHES_AHEAD` exchanges and of a dozen more open ones, which is why long messages are refused.
 """
 
 from __future__ import annotations

@@ -14,14 +14,14 @@ from cotswold.geometry import BlockLocal, MapShape
 
 
 @dataclass(frozen=True)
-class MapStrides:
+class CudaMapStrides:
     """Strides of a map: elements between channels and between rows; a column is all its channels."""
 
     channel: int
     row: int
 
 
-def checked_map_strides(values: Tensor, shape: MapShape, name: str) -> MapStrides:
+def checked_map_strides(values: Tensor, shape: MapShape, name: str) -> CudaMapStrides:
     """Return the strides of a map ``(image, channel, y, x)``, images last in memory.
 
     Strides of dimensions with one element are ignored. Raises GeometryError for a tensor of another shape or
@@ -37,7 +37,7 @@ def checked_map_strides(values: Tensor, shape: MapShape, name: str) -> MapStride
         raise GeometryError(
             f"{name} must have its images last, got strides {values.stride()}; call images_last on it"
         )
-    return MapStrides(channel, row if shape.height > 1 else shape.width * shape.channels * channel)
+    return CudaMapStrides(channel, row if shape.height > 1 else shape.width * shape.channels * channel)
 
 
 def check_filters(filters: Tensor, layer: BlockLocal) -> None:

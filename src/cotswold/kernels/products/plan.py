@@ -28,7 +28,7 @@ class Blocking:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class GemmPlan:
     """Tables of `driver`, the scratch of a thread, and the length of a k-block."""
 
     tasks: Table
@@ -77,13 +77,13 @@ class Tables:
 
     def plan(
         self, tasks: Table, k_block: int, scratch_pitch: int = 0, scratch_size: int = 0, gradient: int = 0
-    ) -> Plan:
+    ) -> GemmPlan:
         """Return the tables as a plan."""
 
         def table(rows: Sequence[tuple[int, ...]], fields: int = 3) -> Table:
             return np.array(rows, np.int64).reshape(-1, fields)
 
-        return Plan(
+        return GemmPlan(
             np.ascontiguousarray(tasks, np.int64),
             table(self.entries, ENTRY_FIELDS),
             table(self.row_tiles),

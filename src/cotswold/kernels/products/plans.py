@@ -23,7 +23,7 @@ from cotswold.kernels.products.cuts import (
     split_evenly,
     with_prefetch_distance,
 )
-from cotswold.kernels.products.plan import Blocking, Plan, Table, Tables
+from cotswold.kernels.products.plan import Blocking, GemmPlan, Table, Tables
 
 ROWS_MOST = 256
 """Maximum rows of a task of ``Wx``, so that a k-block of A stays in the second-level cache."""
@@ -50,7 +50,7 @@ def product_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``Wx``: rows are a block's neurons, lanes are images; A is filters, B the input, C the output.
 
     ``only`` restricts the blocks that are computed.
@@ -79,7 +79,7 @@ def small_batch_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``Wx`` of a small batch: rows are images, lanes a block's neurons; A is the input, B filters.
 
     ``only`` restricts the blocks that are computed.
@@ -124,7 +124,7 @@ def adjoint_plan(
     y: MapStrides,
     blocking: Blocking,
     only: Region | None = None,
-) -> Plan:
+) -> GemmPlan:
     """``W'y``: rows are positions of the input map, lanes are images; A is filters, B the output's map.
 
     A position is summed over all fields that cover it in one task, so nothing is written twice. ``only``
@@ -202,7 +202,7 @@ STEP_NUMBERS = 1 << 16
 """Elements of a gradient that a step keeps in scratch, unless one tile of lanes needs more."""
 
 
-def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> Plan:
+def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> GemmPlan:
     """``δx'``: rows are field positions, lanes are neurons; A is the input, B δ transposed, C filters."""
     scratch = -(-images * layer.neurons // TRANSPOSED_NUMBERS)
     parts = max(parts_per_block(layer.grid[0] * layer.grid[1], blocking), scratch)
@@ -210,7 +210,7 @@ def outer_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blo
     return _outer(layer, x, y, blocking, parts, [entries], layer.neurons, images, gradient=False)
 
 
-def step_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> Plan:
+def step_plan(layer: BlockLocal, images: int, x: MapStrides, y: MapStrides, blocking: Blocking) -> GemmPlan:
     """Sum of two ``δx'`` in scratch; the second half of the entries is the second δ and input."""
     vectors = max(STEP_NUMBERS // layer.fan_in // blocking.lanes, blocking.tile.vectors)
     parts = -(-layer.neurons // (vectors * blocking.lanes))
@@ -228,7 +228,7 @@ def _outer(
     pitch: int,
     images: int,
     gradient: bool,
-) -> Plan:
+) -> GemmPlan:
     """Plans of ``δx'``; ``deltas`` are the images of each δ, in k-blocks.
 
     ``pitch`` is the stride of C, or 0 if C is in scratch.

@@ -20,7 +20,7 @@ from cotswold.kernels.microkernels.panels import PANEL_GAP
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of
 from cotswold.kernels.products.cuts import K_BLOCK
-from cotswold.kernels.products.plan import Blocking, Plan
+from cotswold.kernels.products.plan import Blocking, GemmPlan
 from cotswold.kernels.products.problem import Problem, lanes_of
 
 TASKS_A_THREAD = 8
@@ -53,7 +53,7 @@ class Execution:
 class PreparedProduct(PreparedKernel):
     """A product, ready to run on input map, output map, filters and, if it adds them, biases."""
 
-    plan: Plan = field(kw_only=True)
+    plan: GemmPlan = field(kw_only=True)
 
 
 def prepare_product(problem: Problem, how: Execution, code: int) -> PreparedProduct:

@@ -27,7 +27,7 @@ from cotswold.kernels.microkernels.driver import (
 from cotswold.kernels.microkernels.half_units import Units
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, MapStrides, name_of
-from cotswold.kernels.products.plan import Blocking, Plan
+from cotswold.kernels.products.plan import Blocking, GemmPlan
 from cotswold.kernels.products.plans import (
     adjoint_plan,
     outer_plan,
@@ -137,7 +137,7 @@ class Problem:
             return TuningShape(min(images, 16), layer.fan_in, row, layer.neurons <= lanes)
         return TuningShape(layer.neurons, layer.fan_in, row, images <= lanes)
 
-    def plan(self, blocking: Blocking) -> Plan:
+    def plan(self, blocking: Blocking) -> GemmPlan:
         """Return the tables of its kernel."""
         alike = self.layer, self.images, self.x, self.y, blocking
         if self.kind is STEP:

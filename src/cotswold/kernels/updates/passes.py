@@ -36,7 +36,7 @@ SERIAL_BELOW = 1 << 15
 
 
 @dataclass(frozen=True)
-class Shard:
+class ShardKind:
     """Kind of update and length of a shard.
 
     ``constant`` is that of `Kind`. With ``unit_norm`` every row of ``columns`` elements has norm 1
@@ -66,7 +66,7 @@ class Queues:
         self._tasks = self._numbers = 0
 
     def add(
-        self, shard: Shard, weights: int, kept: int, pushes: Sequence[int], factors: Sequence[float]
+        self, shard: ShardKind, weights: int, kept: int, pushes: Sequence[int], factors: Sequence[float]
     ) -> None:
         """Add a shard, its optimizer state (0 for none), its pushes in order, and the factor of each."""
         if shard.size == 0:
@@ -79,7 +79,7 @@ class Queues:
         self._tasks += -(-shard.size // geometry[2])
         self._numbers += shard.size * max(1, count)
 
-    def run(self, shard: Shard, overrides: Overrides = NO_OVERRIDES) -> None:
+    def run(self, shard: ShardKind, overrides: Overrides = NO_OVERRIDES) -> None:
         """Apply all pushes of all shards, which are like ``shard``, in one pass."""
         if not self._tasks:
             return
@@ -97,7 +97,7 @@ class Queues:
 
 
 def run(
-    shard: Shard,
+    shard: ShardKind,
     weights: Tensor,
     kept: Tensor | None,
     pushes: Sequence[tuple[float, Tensor]],
@@ -135,9 +135,9 @@ def _passes_self_test(kind: Kind, dtype: str, address: int) -> bool:
     """True if a kernel updates small shards as NumPy does: strips, vectors, remainders, rows, two tasks."""
     columns = VECTORS * CHAINS + 7
     trials = [
-        _SelfTestCase(Shard(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
-        _SelfTestCase(Shard(kind, TASK + columns, dtype, 0.5), 2),
-        _SelfTestCase(Shard(kind, 3, dtype, 0.5), 1),
+        _SelfTestCase(ShardKind(kind, 5 * columns, dtype, 0.5, columns, unit_norm=True), 2),
+        _SelfTestCase(ShardKind(kind, TASK + columns, dtype, 0.5), 2),
+        _SelfTestCase(ShardKind(kind, 3, dtype, 0.5), 1),
     ]
     queues = Queues()
     for one in trials:
@@ -149,7 +149,7 @@ def _passes_self_test(kind: Kind, dtype: str, address: int) -> bool:
 class _SelfTestCase:
     """A shard, its pushes, and the expected result of a self-test."""
 
-    def __init__(self, shard: Shard, pushes: int) -> None:
+    def __init__(self, shard: ShardKind, pushes: int) -> None:
         self.shard, self.factors = shard, (0.5, -0.25)[:pushes]
         weights, *some = (
             self_test_reference.sample_values(shard.size, seed=seed) for seed in range(1 + pushes)
@@ -176,7 +176,7 @@ class _SelfTestCase:
 
 
 def _apply_updates(
-    shard: Shard, weights: Array, kept: Array, pushes: Sequence[tuple[float, Array]]
+    shard: ShardKind, weights: Array, kept: Array, pushes: Sequence[tuple[float, Array]]
 ) -> tuple[Array, Array]:
     """Return weights and optimizer state after all pushes, by plain formulas."""
     for factor, push in pushes:

@@ -26,7 +26,7 @@ from cotswold.kernels.operands import pointer_of
 from cotswold.kernels.products.problem import NO_OVERRIDES, Overrides, processor_of
 from cotswold.kernels.updates import passes
 from cotswold.kernels.updates.factors import HEIGHTS, K_BLOCK, FactorJob, vectors_of, write_factors
-from cotswold.kernels.updates.passes import Shard, apply_update
+from cotswold.kernels.updates.passes import ShardKind, apply_update
 from cotswold.kernels.updates.write import Kind
 
 OPERAND_SLOTS = (FactorJob.WEIGHTS, FactorJob.OPTIMIZER_STATE, FactorJob.PUSHES, FactorJob.COUNT)
@@ -44,7 +44,7 @@ Factors = tuple[float, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockKind:
     """Update of a block of weights ``(row, column)``; ``constant`` is that of `Kind`.
 
     With ``unit_norm`` every row has norm 1 afterwards.
@@ -59,7 +59,7 @@ class Block:
 
 
 def run_products(
-    block: Block,
+    block: BlockKind,
     weights: Tensor,
     kept: Tensor | None,
     pushes: Sequence[Factors],
@@ -88,13 +88,13 @@ def run_products(
 
 
 @lru_cache(maxsize=256)
-def _rows(block: Block) -> Shard:
+def _rows(block: BlockKind) -> ShardKind:
     size = block.rows * block.columns
-    return Shard(block.kind, size, block.dtype, block.constant, block.columns, unit_norm=True)
+    return ShardKind(block.kind, size, block.dtype, block.constant, block.columns, unit_norm=True)
 
 
 def _run(
-    block: Block, weights: Tensor, kept: Tensor | None, pushes: Sequence[Factors], overrides: Overrides
+    block: BlockKind, weights: Tensor, kept: Tensor | None, pushes: Sequence[Factors], overrides: Overrides
 ) -> None:
     examples = sum(errors.shape[0] for _, errors, _ in pushes)
     threads = overrides.threads or torch.get_num_threads()
@@ -120,7 +120,7 @@ def _table(pushes: int) -> Struct:
 
 
 @lru_cache(maxsize=256)
-def _prepare(block: Block, examples: int, overrides: Overrides, threads: int) -> PreparedKernel:
+def _prepare(block: BlockKind, examples: int, overrides: Overrides, threads: int) -> PreparedKernel:
     processor = processor_of(overrides)
     return _prepared(kernel(block.kind, block.dtype, processor), block, examples, processor, threads)
 
@@ -133,7 +133,7 @@ def kernel(kind: Kind, dtype: str, processor: Processor) -> int:
 
 
 def _prepared(
-    address: int, block: Block, examples: int, processor: Processor, threads: int
+    address: int, block: BlockKind, examples: int, processor: Processor, threads: int
 ) -> PreparedKernel:
     lanes = Lanes(block.dtype, processor.lanes(block.dtype))
     strip = vectors_of(lanes) * lanes.count
@@ -154,7 +154,7 @@ def _prepared(
 
 def _passes_self_test(kind: Kind, dtype: str, processor: Processor, address: int) -> bool:
     """True if a kernel updates a small shard as NumPy does: tiles of all heights, remainders, k-blocks."""
-    block = Block(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
+    block = BlockKind(kind, 2 * HEIGHTS[0] + 3, 141, dtype, 0.5)
     shape, counts, factors = (block.rows, block.columns), (3, K_BLOCK + 1), (0.5, -0.25)
     weights = self_test_reference.sample_values(*shape)
     kept = np.abs(self_test_reference.sample_values(*shape, seed=3))

@@ -37,7 +37,7 @@ _SILENCE_STEP_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class Message:
+class BeatMessage:
     """Contents of one message to the store: the abort reason, if any, and the beat."""
 
     beat: Beat
@@ -65,7 +65,7 @@ class FailureDetector:
     _exchanges: int = 0
     _is_waiting: bool = False
     _is_suspicious: bool = False
-    _message: Message | None = None
+    _message: BeatMessage | None = None
     _abort_reason: AbortReason | None = None
     """Reason why all must stop, while this rank publishes it."""
     _aborted_at: float = 0.0
@@ -92,7 +92,7 @@ class FailureDetector:
     # --- actions ---
 
     @property
-    def message(self) -> Message:
+    def message(self) -> BeatMessage:
         """The next message to the store."""
         assert self._message is not None, "beating must be called first"
         return self._message
@@ -162,7 +162,7 @@ class FailureDetector:
             self._is_waiting,
             rest.idle_seconds,
         )
-        return replace(self, _idle_tracker=rest, _message=Message(beat, self._abort_reason))
+        return replace(self, _idle_tracker=rest, _message=BeatMessage(beat, self._abort_reason))
 
     def receive(self, said: Sequence[str | None], end: str | None, now: float) -> FailureDetector:
         """Event: the store has answered with each rank's beat and the abort reason."""

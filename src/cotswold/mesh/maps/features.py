@@ -64,7 +64,7 @@ class DistributedFeatures(DistributedTensor):
         self.local, self.features, self.mesh, self.copies = local, features, mesh, AliasGuard()
 
     @property
-    def own(self) -> slice:
+    def local_slice(self) -> slice:
         """Features that this rank holds."""
         cuts = two_level_chunk_bounds(self.features, self.mesh.grid)
         return slice(cuts[self.mesh.rank], cuts[self.mesh.rank + 1])
@@ -137,7 +137,7 @@ class DistributedFeatures(DistributedTensor):
                 )
         name, changes = base_name(function), in_place(function) or bool(kwargs.get("inplace"))
         parts = first is not None and (
-            name == "dropout" or (name in POINTWISE and all(map(first._meets, given)))
+            name == "dropout" or (name in POINTWISE and all(map(first._is_compatible, given)))
         )
         if changes and args and not isinstance(args[0], cls):
             raise UserError(
@@ -149,15 +149,16 @@ class DistributedFeatures(DistributedTensor):
                 one.check_gradient()
                 one.copies.check(name, one.called, changes and one is args[0])
         if first is None or not parts:
-            return _of_wholes(function, args, kwargs)
+            return _call_on_wholes(function, args, kwargs)
         if name == "dropout":
             return first._dropped(*args[1:], **kwargs)
         out = function(
-            *map(first._beside, args), **{key: first._beside(value) for key, value in kwargs.items()}
+            *map(first._local_operand, args),
+            **{key: first._local_operand(value) for key, value in kwargs.items()},
         )
         return first if out is first.local else cls(out, first.features, first.mesh)
 
-    def _meets(self, value: Any) -> bool:
+    def _is_compatible(self, value: Any) -> bool:
         if isinstance(value, DistributedFeatures):
             return value.shape == self.shape
         if isinstance(value, DistributedTensor):
@@ -166,13 +167,13 @@ class DistributedFeatures(DistributedTensor):
             value.dim() <= self.dim() and (value.dim() == 0 or value.shape[-1] in (1, self.features))
         )
 
-    def _beside(self, value: Any) -> Any:
+    def _local_operand(self, value: Any) -> Any:
         if isinstance(value, DistributedFeatures):
             return value.local
         if not isinstance(value, Tensor):
             return value
         value = all_reduce_backward(value, self.mesh)
-        return value[..., self.own] if value.dim() and value.shape[-1] == self.features else value
+        return value[..., self.local_slice] if value.dim() and value.shape[-1] == self.features else value
 
     def _dropped(
         self, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
@@ -182,7 +183,7 @@ class DistributedFeatures(DistributedTensor):
             return self
         self.mesh.consistency_checks.check_rng(self.device.type)
         whole = torch.dropout(self.local.new_ones(self.shape), p, True)
-        mask = whole[..., self.own].clone()  # frees the rest
+        mask = whole[..., self.local_slice].clone()  # frees the rest
         if inplace:
             self.local.mul_(mask)
             return self
@@ -192,7 +193,7 @@ class DistributedFeatures(DistributedTensor):
         return f"DistributedFeatures({tuple(self.shape)}, {self.dtype} on {self.mesh})"
 
 
-def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_on_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Call a function with gathered features on every rank; watch views of them, and changes in place."""
     given = [one for one in (*args, *kwargs.values()) if isinstance(one, DistributedFeatures)]
     if given and base_name(function) in DRAWING:
@@ -201,7 +202,7 @@ def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     versions = {key: version_of(whole) for key, whole in wholes.items()}
 
     def whole(value: Any) -> Any:
-        return wholes[id(value)] if id(value) in wholes else whole_of(value)
+        return wholes[id(value)] if id(value) in wholes else full_tensor_of(value)
 
     out = function(*map(whole, args), **{key: whole(value) for key, value in kwargs.items()})
     for one in given:
@@ -212,10 +213,10 @@ def _of_wholes(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapp
     return out
 
 
-def whole_of(value: Any) -> Any:
+def full_tensor_of(value: Any) -> Any:
     """Gather distributed features in a value, tuple or list; leave other values as they are."""
     if isinstance(value, DistributedFeatures):
         return value.full_tensor()
     if isinstance(value, tuple | list):
-        return type(value)(map(whole_of, value))
+        return type(value)(map(full_tensor_of, value))
     return value

@@ -86,7 +86,7 @@ class DistributedMap(DistributedTensor):
         """This rank's part of the map ``(image, channel, y, x)``."""
         if self._local is None:
             assert self.halo_boxes is not None
-            self._local = cut_out(self.source, self.box, self.halo_boxes[self.mesh.rank])
+            self._local = crop_or_zeros(self.source, self.box, self.halo_boxes[self.mesh.rank])
         return self._local
 
     @property
@@ -176,17 +176,17 @@ class DistributedMap(DistributedTensor):
             view: A function that leaves space alone; it is applied to all that this rank has of the map.
         """
         if self.halo_boxes is None:
-            return wrapped(view(self.local), self.like)
+            return wrap_all(view(self.local), self.like)
         reach = self.halo_boxes
         same = self._whole is self.source
-        wholes = iter(() if self._whole is None or same else _each(view(self._whole)))
+        wholes = iter(() if self._whole is None or same else _tensors_of(view(self._whole)))
 
         def again(window: Tensor) -> DistributedMap:
             out = local_map(window, self.mesh, self.partition, reach)
             out._whole = window if same else next(wholes, None)
             return out
 
-        return wrapped(view(self.source), again)
+        return wrap_all(view(self.source), again)
 
     def changed_in_place(self) -> DistributedMap:
         """Discard a separate replicated whole after a change of this rank's values; return this map."""
@@ -209,20 +209,20 @@ class DistributedMap(DistributedTensor):
         return f"DistributedMap({tuple(self.shape)}, {self.dtype}, {self.box} on {self.mesh})"
 
 
-def wrapped(out: Any, wrap: Callable[[Tensor], DistributedMap]) -> Any:
+def wrap_all(out: Any, wrap: Callable[[Tensor], DistributedMap]) -> Any:
     """Apply ``wrap`` to a tensor, or to the tensors of a tuple or list."""
     if isinstance(out, Tensor):
         return wrap(out)
     if isinstance(out, tuple | list):
-        return type(out)(wrapped(one, wrap) for one in out)
+        return type(out)(wrap_all(one, wrap) for one in out)
     return out
 
 
-def _each(out: Any) -> Iterable[Tensor]:
+def _tensors_of(out: Any) -> Iterable[Tensor]:
     return (out,) if isinstance(out, Tensor) else out
 
 
-def cut_out(source: Tensor, box: Box, origin: Box) -> Tensor:
+def crop_or_zeros(source: Tensor, box: Box, origin: Box) -> Tensor:
     """Crop a tensor that covers the box ``origin`` to ``box``."""
     if not box.size:  # an empty box need not be inside the other
         return connected_zeros((*source.shape[:2], *box.shape), source)

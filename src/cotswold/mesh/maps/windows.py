@@ -18,7 +18,7 @@ from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.geometry.box import EMPTY_BOX
 from cotswold.geometry.partition import chunk_bounds, output_bounds
 from cotswold.mesh.maps.exchange import Exchange
-from cotswold.mesh.maps.map import DistributedMap, cut_out
+from cotswold.mesh.maps.map import DistributedMap, crop_or_zeros
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -138,7 +138,7 @@ def exchange_halo(x: DistributedMap, windows: Windows) -> Tensor:
         a.contains(b) for a, b in zip(x.halo_boxes, windows.inside, strict=True)
     ):
         rank = x.mesh.rank
-        window = cut_out(x.source, windows.inside[rank], x.halo_boxes[rank])
+        window = crop_or_zeros(x.source, windows.inside[rank], x.halo_boxes[rank])
         return window.clone() if x.passing else window
     return windows.exchange(x.local)
 

@@ -22,7 +22,7 @@ from cotswold.mesh.maps.windows import Windows, exchange_halo
 from cotswold.mesh.modules.parameters import local_parameters_installed
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward, connected_zeros
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 from cotswold.nn.layer_base import autocast, check_dtype
 
 
@@ -39,7 +39,7 @@ class PartitionedAutoencoder(nn.SparseAutoencoderStack):
         torch.nn.Module.__init__(self)
         self.geometry, self.sparsity, self.epsilon = stack.geometry, stack.sparsity, stack.epsilon
         self.seed, self.index = stack.seed, stack.index
-        self.share = Share(mesh, StackPartition(stack.geometry, mesh.grid))
+        self.share = RankShare(mesh, StackPartition(stack.geometry, mesh.grid))
         self._entries: dict[Partition, Windows] = {}
 
     def objective_parts(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:

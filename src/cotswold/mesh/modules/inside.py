@@ -31,7 +31,7 @@ def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
         if part is not partitioned and part._parameters and not isinstance(part, SparseAutoencoderStack):
             part.register_forward_pre_hook(partial(_check_call, name, mesh))
     if isinstance(partitioned, CONVOLUTIONS):
-        partitioned.register_forward_pre_hook(partial(_bring, mesh))
+        partitioned.register_forward_pre_hook(partial(_move_inputs, mesh))
 
 
 def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -43,10 +43,10 @@ def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -
             "return from its forward what you need. torch.utils.checkpoint calls parts again during "
             "backward: remove it"
         )
-    return _bring(mesh, part, args) if isinstance(part, CONVOLUTIONS) else None
+    return _move_inputs(mesh, part, args) if isinstance(part, CONVOLUTIONS) else None
 
 
-def _bring(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+def _move_inputs(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Distribute a map that a view has gathered before a convolution; warn of a missing batch dimension."""
     x = args[0] if args else None
     if not isinstance(x, Tensor) or isinstance(x, DistributedTensor):
@@ -81,17 +81,17 @@ def check_root(partitioned: nn.Module) -> None:
             continue
         if part._compiled_call_impl is not None or "_orig_mod" in part._modules:
             raise UserError(
-                f"{_called(part, partitioned)} is compiled inside of a partitioned module: torch.compile "
-                "does not support messages between ranks; remove torch.compile"
+                f"{_module_name(part, partitioned)} is compiled inside of a partitioned module: "
+                "torch.compile does not support messages between ranks; remove torch.compile"
             )
         if part._backward_hooks or part._backward_pre_hooks:
             raise UserError(
-                f"{_called(part, partitioned)} has a backward hook inside of a partitioned module, where no "
-                "rank has a whole gradient; register it on the partitioned module or on a parameter"
+                f"{_module_name(part, partitioned)} has a backward hook inside of a partitioned module, "
+                "where no rank has a whole gradient; register it on the partitioned module or on a parameter"
             )
 
 
-def _called(part: nn.Module, partitioned: nn.Module) -> str:
+def _module_name(part: nn.Module, partitioned: nn.Module) -> str:
     name = next(name for name, one in partitioned.named_modules() if one is part)
     return f"{type(part).__name__} {name!r}"
 

@@ -82,13 +82,13 @@ class SpatialLayer(nn.Module, ABC):
             GeometryError: ``x`` does not have four dimensions.
         """
         if isinstance(x, DistributedMap):
-            return self._on_ranks(x)
+            return self._forward_map(x)
         if x.dim() != 4:
             raise GeometryError(
                 f"{type(self).__name__} takes maps (image, channel, y, x), got {x.dim()} dimensions"
             )
         if self._mesh is not None:
-            return self._on_ranks(DistributedMap.of(x, self._mesh))
+            return self._forward_map(DistributedMap.of(x, self._mesh))
         plane = Box.whole(tuple(x.shape[2:]))
         box = Box.whole(self.output_size(*plane.shape))
         wanted = self.input_box(box)
@@ -127,12 +127,12 @@ class SpatialLayer(nn.Module, ABC):
             )
         self._mesh = mesh
         self._plans: dict[Partition, Windows] = {}
-        self._tried: set[tuple[Any, ...]] = set()
+        self._checked_shapes: set[tuple[Any, ...]] = set()
         self._kinds: dict[tuple[Any, ...], tuple[int, torch.dtype]] = {}
         for rows, columns in extents:
             self._blocks = rows, columns
 
-    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+    def _forward_map(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         window, box = exchange_halo(x, windows), windows.partition.box(x.mesh.rank)
         found: list[Tensor] = []
@@ -145,16 +145,16 @@ class SpatialLayer(nn.Module, ABC):
                 found.append(out.clone() if shares_memory(out, x.source) else out)
 
         with _summing_gradients(self, x.mesh):
-            if (kind := _kind_of(x)) in self._tried:
+            if (kind := _kind_of(x)) in self._checked_shapes:
                 compute()
             else:  # the first time it may fail on one rank, and the others must not wait for that rank
                 x.mesh.check_on_all(compute)
-                self._tried.add(kind)
+                self._checked_shapes.add(kind)
             learnt = _learnt(self)
-            out = self._beside_nothing(x, windows, found[0] if found else None, window, learnt)
+            out = self._connected(x, windows, found[0] if found else None, window, learnt)
         return DistributedMap(out, windows.partition, x.mesh)
 
-    def _beside_nothing(
+    def _connected(
         self, x: DistributedMap, windows: Windows, own: Tensor | None, window: Tensor, learnt: list[Tensor]
     ) -> Tensor:
         """Return the outputs; if a rank has none, all depend on all sources, like its messages backwards."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cotswold.errors import UserError
-from cotswold.mesh.maps.features import DistributedFeatures, whole_of
+from cotswold.mesh.maps.features import DistributedFeatures, full_tensor_of
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.modules.parameters import local_of
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
@@ -51,7 +51,7 @@ class SplitLinear(nn.Module):
             )
         weight, bias = local_of(self.weight), None if self.bias is None else local_of(self.bias)
         if self.way == "columns":
-            whole = all_reduce_backward(whole_of(x), self.mesh)
+            whole = all_reduce_backward(full_tensor_of(x), self.mesh)
             return DistributedFeatures(F.linear(whole, weight, bias), self.out_features, self.mesh)
         if not isinstance(x, DistributedFeatures):
             x = DistributedFeatures(x, self.in_features, self.mesh)

@@ -69,13 +69,13 @@ class PartitionedLocal2d(SpatialLayer):
             return ops.local_layer(window, weight, bias[0], part)
         return ops.local_product(window, weight, part)
 
-    def _on_ranks(self, x: DistributedMap) -> DistributedMap:
+    def _forward_map(self, x: DistributedMap) -> DistributedMap:
         windows = self._windows(x)
         box = windows.partition.box(x.mesh.rank)
         busy = all(one.size for one in windows.partition.boxes)
         # All ranks decide alike, so that they send equally many messages for derivatives of any order.
         if x.mesh.size == 1 or x.halo_boxes is not None or not busy or not _all_in_regions(x):
-            return super()._on_ranks(x)
+            return super()._forward_map(x)
         part, weight, *biases = autocast(x.local, *self._own())
         layer = self.geometry.part(self._blocks_of(box))[0]
         out = overlapped.local_layer(part, weight, biases[0] if biases else None, windows.exchange, layer)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.errors import UserError
-from cotswold.mesh.modules.parameters import distributed, of_part, own_part
+from cotswold.mesh.modules.parameters import distributed, own_part, parameter_of_part
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.nn import LocallyConnected2d
 
@@ -76,5 +76,5 @@ def local_parts(
             drawn = torch.empty(like.shape[1:], dtype=torch.float32, device="cpu").uniform_(-bound, bound)
             if rows.start <= row < rows.stop:
                 part[row - rows.start] = drawn[tuple(others)]
-        parts[name] = of_part(part, like.shape, mesh, dims[name], like.requires_grad)
+        parts[name] = parameter_of_part(part, like.shape, mesh, dims[name], like.requires_grad)
     return parts

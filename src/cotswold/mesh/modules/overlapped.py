@@ -40,7 +40,7 @@ class _OverlappedLocal(torch.autograd.Function):
     ) -> Tensor:
         arriving = exchange.start(images_last_no_grad(part.detach()))
         window, filters = arriving.window, filters.contiguous()
-        near = Region(layer.blocks_within(_kept(exchange)))
+        near = Region(layer.blocks_within(_local_box(exchange)))
         out = empty_map(window, window.shape[0], layer.output)
         fused = biases.contiguous() if biases is not None and supports_biases(window, layer) else None
         product_of(window, filters, layer, near, out, fused)
@@ -69,7 +69,7 @@ class _OverlappedLocal(torch.autograd.Function):
         return None if leaving is None else leaving.finish(), gradient, summed, None, None
 
 
-def _kept(exchange: Exchange) -> Box:
+def _local_box(exchange: Exchange) -> Box:
     """Box of the window that this rank itself writes, in the window's coordinates."""
     kept = exchange.part.intersect(exchange.window)
     return kept.relative_to(exchange.window) if kept.size else EMPTY_BOX

@@ -65,10 +65,10 @@ def own_part(shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None) -> tup
 def distributed(whole: Tensor, mesh: Mesh, dims: tuple[int, int] | None) -> nn.Parameter:
     """Shard a replicated parameter: a DTensor with this rank's part, without a message."""
     part = whole.detach()[own_part(whole.shape, mesh, dims)].clone(memory_format=torch.contiguous_format)
-    return of_part(part, whole.shape, mesh, dims, whole.requires_grad)
+    return parameter_of_part(part, whole.shape, mesh, dims, whole.requires_grad)
 
 
-def of_part(
+def parameter_of_part(
     part: Tensor, shape: torch.Size, mesh: Mesh, dims: tuple[int, int] | None, requires_grad: bool = True
 ) -> nn.Parameter:
     """Create the parameter of ``shape`` of which this rank has ``part``."""
@@ -106,7 +106,7 @@ def own_box(values: DTensor) -> Box:
     return Box(tuple(start), tuple(stop))
 
 
-class CutParameter(DistributedTensor):
+class ShardedParameter(DistributedTensor):
     """A sharded parameter as seen by all code but its layer; it refuses torch's functions."""
 
     called = "a sharded parameter"
@@ -158,14 +158,14 @@ HARMLESS = ALIKE | {"dtype", "device", "requires_grad"}
 
 def local_of(values: Tensor) -> Tensor:
     """Return this rank's part of a parameter, for its layer."""
-    return values.local if isinstance(values, CutParameter) else values
+    return values.local if isinstance(values, ShardedParameter) else values
 
 
 @contextmanager
 def local_parameters_installed(module: nn.Module) -> Iterator[None]:
     """Replace parameters and buffers by this rank's parts, as ordinary tensors, for a `with` block.
 
-    Sharded parameters of a module with the attribute ``hides_parts`` become `CutParameter`s.
+    Sharded parameters of a module with the attribute ``hides_parts`` become `ShardedParameter`s.
     """
     changed = []
     try:
@@ -176,13 +176,13 @@ def local_parameters_installed(module: nn.Module) -> Iterator[None]:
                     if isinstance(values, DTensor):
                         changed.append((table, name, values))
                         part = values.to_local()
-                        hidden = getattr(one, "hides_parts", False) and _is_cut(values)
-                        table[name] = CutParameter(part, values.shape) if hidden else part
+                        hidden = getattr(one, "hides_parts", False) and _is_sharded(values)
+                        table[name] = ShardedParameter(part, values.shape) if hidden else part
         yield
     finally:
         for table, name, values in changed:
             table[name] = values
 
 
-def _is_cut(values: DTensor) -> bool:
+def _is_sharded(values: DTensor) -> bool:
     return not all(each.is_replicate() for each in values.placements)

@@ -119,23 +119,23 @@ class _Partitioner:
 
     def __init__(self, mesh: Mesh) -> None:
         self.mesh = mesh
-        self._done: dict[int, nn.Module] = {}
+        self._replaced: dict[int, nn.Module] = {}
         self._owners: dict[int, str] = {}
         self._linear_layers = 0
-        self._inside_whole = False
+        self._is_inside_whole = False
         """True if the enclosing module uses the parameters of its children directly."""
         self._device = mesh.device_mesh.device_type
 
     def of(self, module: nn.Module, name: str) -> nn.Module:
         """Return the partitioned version of the module called ``name``."""
-        if id(module) not in self._done:
+        if id(module) not in self._replaced:
             _refuse(module, name)
-            self._done[id(module)] = self._made(module, name)
-        return self._done[id(module)]
+            self._replaced[id(module)] = self._partitioned(module, name)
+        return self._replaced[id(module)]
 
-    def _made(self, module: nn.Module, name: str) -> nn.Module:
+    def _partitioned(self, module: nn.Module, name: str) -> nn.Module:
         dims: dict[str, tuple[int, int]] = {}
-        if type(module).forward is nn.Linear.forward and not self._inside_whole:
+        if type(module).forward is nn.Linear.forward and not self._is_inside_whole:
             way = "rows" if self._linear_layers % 2 else "columns"
             self._linear_layers += 1
             partitioned: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
@@ -167,7 +167,7 @@ class _Partitioner:
             dims = dict(partitioned.sharded)
         for key, values in module._parameters.items():
             if values is not None:
-                self._own(values, f"{name}.{key}" if name else key)
+                self._check_parameter(values, f"{name}.{key}" if name else key)
         if isinstance(module, LocallyConnected2d) and is_meta(module):
             partitioned._parameters |= local_parts(module, self.mesh, dims, self._device)
             return partitioned
@@ -179,19 +179,19 @@ class _Partitioner:
             key: values if values is None else self._buffer(values, dims.get(key))
             for key, values in with_values._buffers.items()
         }
-        inside_whole = self._inside_whole
-        self._inside_whole = inside_whole or isinstance(module, WHOLE)
+        inside_whole = self._is_inside_whole
+        self._is_inside_whole = inside_whole or isinstance(module, WHOLE)
         partitioned._modules = {
             key: None if child is None else self.of(child, f"{name}.{key}" if name else key)
             for key, child in module._modules.items()
         }
-        self._inside_whole = inside_whole
+        self._is_inside_whole = inside_whole
         return partitioned
 
     def _buffer(self, values: Tensor, dims: tuple[int, int] | None) -> Tensor:
         return values.clone() if dims is None else distributed(values, self.mesh, dims).detach()
 
-    def _own(self, values: nn.Parameter, name: str) -> None:
+    def _check_parameter(self, values: nn.Parameter, name: str) -> None:
         owner = self._owners.setdefault(id(values), name)
         if owner != name:
             raise UserError(
@@ -266,18 +266,18 @@ def _holds(value: object) -> bool:
     if isinstance(value, partial):
         return _holds((value.func, value.args, value.keywords))
     if isinstance(value, FunctionType):
-        return any(isinstance(_seen(cell), nn.Module | nn.Parameter) for cell in value.__closure__ or ())
+        return any(isinstance(_cell_key(cell), nn.Module | nn.Parameter) for cell in value.__closure__ or ())
     return False
 
 
-def _seen(cell: CellType) -> object:
+def _cell_key(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:  # not bound yet
         return None
 
 
-def _drawing(module: nn.Module) -> bool:
+def _draws_random(module: nn.Module) -> bool:
     """True if a module draws random numbers that must be equal on all ranks."""
     drawing = _DropoutNd, nn.MultiheadAttention
     return any(isinstance(one, drawing) or is_meta(one) for one in module.modules())
@@ -300,5 +300,5 @@ def _check_alike(module: nn.Module, mesh: Mesh) -> None:
         f"has another {type(module).__name__} module",
         "call torch.manual_seed with the same number on each rank, build the module, and partition it",
     )
-    drawing = _drawing(module)
+    drawing = _draws_random(module)
     mesh.consistency_checks.generators(states_of(mesh.device_mesh.device_type), drawing)

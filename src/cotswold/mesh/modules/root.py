@@ -41,14 +41,14 @@ class _Root:
         self._calls_of_root += 1
         mesh.gathered = False
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
-            args, kwargs = tree_map(lambda value: _cut(value, mesh), (args, kwargs))
-            with local_parameters_installed(self), _scripts_refused():  # type: ignore[arg-type]  # it is mixed into a module
+            args, kwargs = tree_map(lambda value: _distribute(value, mesh), (args, kwargs))
+            with local_parameters_installed(self), _script_errors():  # type: ignore[arg-type]  # it is mixed into a module
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as above
-        return tree_map(_whole, out)
+        return tree_map(_full, out)
 
 
 @contextmanager
-def _scripts_refused() -> Iterator[None]:
+def _script_errors() -> Iterator[None]:
     """Raise UserError if TorchScript fails, which loses the message of the function that it calls."""
     try:
         yield
@@ -96,13 +96,13 @@ def _is_shared(parameter: Tensor) -> TypeGuard[DTensor]:
     return isinstance(parameter, DTensor) and all(each.is_replicate() for each in parameter.placements)
 
 
-def _cut(value: Any, mesh: Mesh) -> Any:
+def _distribute(value: Any, mesh: Mesh) -> Any:
     if isinstance(value, DistributedTensor) or not isinstance(value, Tensor) or value.dim() != 4:
         return value
     return DistributedMap.of(value, mesh)
 
 
-def _whole(value: Any) -> Any:
+def _full(value: Any) -> Any:
     if isinstance(value, DistributedMap):
         value.check_gradient()
     return value.full_tensor() if isinstance(value, DistributedFeatures) else value

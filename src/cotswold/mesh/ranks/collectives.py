@@ -74,7 +74,7 @@ class _AllGather(torch.autograd.Function):
             target = whole[place]
             target.copy_(piece[:size].view(target.shape))
         for buffer in (own, *pieces):
-            mesh.buffers.give(buffer)
+            mesh.buffers.release(buffer)
         return whole
 
     @staticmethod

@@ -39,7 +39,7 @@ def due(calls: int) -> bool:
     return calls & (calls - 1) == 0 or calls % OFTEN == 0
 
 
-class RankGroup(Protocol):
+class CheckedRanks(Protocol):
     """The ranks that compare values (`mesh.Mesh`)."""
 
     members: list[int]
@@ -63,7 +63,7 @@ class RankGroup(Protocol):
 class ConsistencyChecks:
     """Comparisons between the ranks of a mesh, which must call its methods in the same order."""
 
-    mesh: RankGroup
+    mesh: CheckedRanks
 
     def batches(self, sizes: object, settings: object, tensors: Sequence[Tensor], values_too: bool) -> None:
         """Raise UserError that names the ranks whose batches differ in size, or in values if ``values_too``.

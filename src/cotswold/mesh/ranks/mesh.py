@@ -26,7 +26,7 @@ from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
 from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
-from cotswold.mesh.transport.buffers import Buffers
+from cotswold.mesh.transport.buffers import BufferPool
 from cotswold.mesh.transport.connect import channels_of, streams_of
 from cotswold.mesh.transport.in_flight import InFlightExchange
 from cotswold.mesh.transport.routes import Routes
@@ -77,8 +77,8 @@ class Mesh:
                 f"rank {me} is not in the grid of ranks {members}; call this only on the grid's ranks"
             )
         self.rank = members.index(me)
-        self.group = _own_group(members, count, device_mesh.device_type)
-        self.buffers = Buffers()
+        self.group = _process_group(members, count, device_mesh.device_type)
+        self.buffers = BufferPool()
         self.draws = 0
         """Number of draws of random numbers that must be equal on all ranks."""
         self.calls = RLock()
@@ -320,7 +320,7 @@ class Mesh:
         return f"Mesh({self.grid}, rank {self.rank})"
 
 
-def _own_group(members: list[int], count: int, device: str) -> dist.ProcessGroup | None:
+def _process_group(members: list[int], count: int, device: str) -> dist.ProcessGroup | None:
     """Create a group of these of the job's ``count`` ranks, for tensors of a device and of the CPU.
 
     All ranks of the mesh call this; the group has the timeout of the job's group. Raises UserError if maps

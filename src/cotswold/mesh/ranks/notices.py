@@ -28,7 +28,7 @@ def notice(mesh: Mesh, kind: str, sentence: str) -> None:
         return
     callers = list(_callers())
     root = next((one for one in callers if hasattr(one, "_mesh_of_maps")), None)
-    layer = _called(callers[0], root) if callers else "a function outside of a module"
+    layer = _module_name(callers[0], root) if callers else "a function outside of a module"
     given = mesh.noticed if root is None else vars(root).setdefault("_noticed", set())
     if (kind, layer) not in given:
         given.add((kind, layer))
@@ -46,7 +46,7 @@ def _callers() -> Iterator[nn.Module]:
         frame = frame.f_back  # type: ignore[assignment]  # None at the outermost frame
 
 
-def _called(module: nn.Module, root: nn.Module | None) -> str:
+def _module_name(module: nn.Module, root: nn.Module | None) -> str:
     kind = type(module).__name__
     names = () if root is None else root.named_modules(remove_duplicate=False)
     name = next((name for name, one in names if one is module), "")

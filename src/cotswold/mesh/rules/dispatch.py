@@ -48,7 +48,7 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     if name in AT_ONCE:
         first = widest_map([*args, *kwargs.values()])
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
-            return _alone(function, args, kwargs, first)
+            return _call_locally(function, args, kwargs, first)
     if kwargs.get("out") is not None:
         raise UserError(f"{name} of a distributed map returns a new map; remove out=")
     changes = in_place(function) or bool(kwargs.get("inplace"))
@@ -65,7 +65,7 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
         check_changeable(name, args)
     found_rule = find_rule(name)
     if found_rule is not None:
-        return _called(found_rule, name, args, kwargs)
+        return _call_rule(found_rule, name, args, kwargs)
     if name in POINTWISE:
         return pointwise(function, *args, **kwargs)
     raise _refusal(name)
@@ -78,7 +78,7 @@ def _refusal(name: str) -> UserError:
     )
 
 
-def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _call_rule(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Call a rule; raises UserError for arguments that it does not accept."""
     try:
         return rule(*args, **kwargs)
@@ -93,7 +93,7 @@ def _called(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, A
         raise
 
 
-def _alone(
+def _call_locally(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], first: DistributedMap
 ) -> DistributedMap:
     """Apply torch's own function if one rank has the whole map."""

@@ -17,7 +17,7 @@ from cotswold.errors import UserError
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
-from cotswold.mesh.rules.operands import local_operand, only_maps
+from cotswold.mesh.rules.operands import local_operand, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 
 
@@ -108,7 +108,7 @@ def _classes(name: str) -> None:
         reduction: str = "mean",
         label_smoothing: float = 0.0,
     ) -> Any:
-        only_maps(name, target, weight)
+        refuse_other_maps(name, target, weight)
         if size_average is not None or reduce is not None:
             raise UserError(f"{name} of a distributed map takes reduction=, not size_average or reduce")
         if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":

@@ -16,7 +16,7 @@ from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_backward, all_reduce_forward
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.rules.operands import only_maps
+from cotswold.mesh.rules.operands import refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 
 
@@ -46,7 +46,7 @@ def batch_norm(
     cudnn_enabled: bool = True,
 ) -> DistributedMap:
     """Batch normalisation with statistics over images, space and ranks; running ones are replicated."""
-    only_maps("batch_norm", running_mean, running_var, weight, bias)
+    refuse_other_maps("batch_norm", running_mean, running_var, weight, bias)
     count = input.numel() // input.shape[1]
     if training:
         if count < 2:
@@ -133,7 +133,7 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> DistributedMap:
     """Group normalisation with statistics of each image's groups of channels, over space and all ranks."""
-    only_maps("group_norm", weight, bias)
+    refuse_other_maps("group_norm", weight, bias)
     images, channels = input.shape[:2]
     if channels % num_groups:
         raise UserError(f"group_norm cannot divide {channels} channels into {num_groups} groups")

@@ -14,7 +14,7 @@ from cotswold.errors import UserError
 from cotswold.geometry import Box, ExchangePlan, Partition
 from cotswold.mesh.maps.distributed_tensor import DistributedTensor
 from cotswold.mesh.maps.exchange import Exchange
-from cotswold.mesh.maps.map import DistributedMap, cut_out, local_map
+from cotswold.mesh.maps.map import DistributedMap, crop_or_zeros, local_map
 from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
 from cotswold.nn.layer_base import autocast
 
@@ -67,7 +67,7 @@ def redistribute(x: DistributedMap, partition: Partition) -> DistributedMap:
     boxes = partition.boxes
     if x.halo_boxes is not None and all(a.contains(b) for a, b in zip(x.halo_boxes, boxes, strict=True)):
         rank = x.mesh.rank
-        return DistributedMap(cut_out(x.source, boxes[rank], x.halo_boxes[rank]), partition, x.mesh)
+        return DistributedMap(crop_or_zeros(x.source, boxes[rank], x.halo_boxes[rank]), partition, x.mesh)
     between = x.mesh.cached(
         (redistribute, x.partition, partition),
         lambda: Exchange(x.mesh, ExchangePlan(x.partition.boxes, boxes)),
@@ -75,7 +75,7 @@ def redistribute(x: DistributedMap, partition: Partition) -> DistributedMap:
     return DistributedMap(between(x.local), partition, x.mesh)
 
 
-def part_of(
+def compute_part(
     box: Box, channels: int, compute: Callable[[], Tensor], window: Tensor, *parameters: Tensor | None
 ) -> Tensor:
     """Compute a rank's part of an output, ``(image, channels, *box)``, or nothing if it is empty."""
@@ -115,7 +115,7 @@ def undistributed_dim(dim: int, name: str) -> int:
     return dim
 
 
-def only_maps(name: str, *values: object) -> None:
+def refuse_other_maps(name: str, *values: object) -> None:
     """Raise UserError if an operand that must be replicated is a map."""
     if any(isinstance(value, DistributedMap) for value in values):
         raise UserError(f"{name} takes only one distributed map; call full_tensor() on others")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.mesh.maps.distributed_tensor import base_name, in_place
-from cotswold.mesh.maps.map import DistributedMap, wrapped
+from cotswold.mesh.maps.map import DistributedMap, wrap_all
 from cotswold.mesh.rules.operands import local_operand, widest_map
 from cotswold.mesh.rules.registry import VIEWS
 
@@ -38,7 +38,7 @@ def pointwise(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             "the out-of-place function"
         )
     out = function(*own, **named)
-    return first.changed_in_place() if changes else wrapped(out, first.like)
+    return first.changed_in_place() if changes else wrap_all(out, first.like)
 
 
 def _learns(value: Any) -> bool:

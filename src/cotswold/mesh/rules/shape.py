@@ -12,13 +12,13 @@ from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.mesh.maps.distributed_tensor import version_of
-from cotswold.mesh.maps.map import DistributedMap, wrapped
+from cotswold.mesh.maps.map import DistributedMap, wrap_all
 from cotswold.mesh.ranks.collectives import all_reduce_backward
 from cotswold.mesh.ranks.notices import notice
 from cotswold.mesh.rules.operands import (
     check_changeable,
     local_operand,
-    only_maps,
+    refuse_other_maps,
     undistributed_dim,
     widest_map,
 )
@@ -26,7 +26,7 @@ from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule
 
 
-def _of_whole(name: str) -> None:
+def _register_whole(name: str) -> None:
     method = getattr(Tensor, name)
 
     @rule(name)
@@ -36,11 +36,11 @@ def _of_whole(name: str) -> None:
             if input._whole is None:
                 input.copies.add(out, version_of(out))
             if out.dim() > 2:  # features of an image have no spatial dimensions, and are gathered on purpose
-                _tell_of_whole(name, input)
+                _warn_whole(name, input)
         return out
 
 
-def _tell_of_whole(name: str, x: DistributedMap) -> None:
+def _warn_whole(name: str, x: DistributedMap) -> None:
     x.mesh.gathered = True
     notice(
         x.mesh,
@@ -52,7 +52,7 @@ def _tell_of_whole(name: str, x: DistributedMap) -> None:
 
 
 for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
-    _of_whole(_name)
+    _register_whole(_name)
 
 
 @rule("cat", "concat", "concatenate")
@@ -65,19 +65,19 @@ def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
     return first.like(torch.cat([local_operand(one, first) for one in tensors], dim))
 
 
-def _along(name: str, position: int, default: int | None) -> None:
+def _register_dim(name: str, position: int, default: int | None) -> None:
     function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
 
     @rule(name)
     def along(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
-        only_maps(name, *args, *kwargs.values())
+        refuse_other_maps(name, *args, *kwargs.values())
         dim = kwargs["dim"] if "dim" in kwargs else args[position - 1] if len(args) >= position else default
         if dim is None:
             raise UserError(f"{name} of a map needs dim; 1 is its channels")
         undistributed_dim(dim, name)
         if name in ("chunk", "split", "narrow"):
             return input.apply_view(lambda own: function(own, *args, **kwargs))
-        return wrapped(function(input.local, *args, **kwargs), input.like)
+        return wrap_all(function(input.local, *args, **kwargs), input.like)
 
 
 for _name, _position, _default in (
@@ -94,7 +94,7 @@ for _name, _position, _default in (
     ("index_select", 1, None),
     ("logcumsumexp", 1, None),
 ):
-    _along(_name, _position, _default)
+    _register_dim(_name, _position, _default)
 
 
 @rule("getitem")
@@ -168,7 +168,7 @@ def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
 @rule("prelu")
 def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
     """Apply one slope per channel."""
-    only_maps("prelu", weight)
+    refuse_other_maps("prelu", weight)
     return input.like(torch.prelu(input.local, all_reduce_backward(weight, input.mesh)))
 
 

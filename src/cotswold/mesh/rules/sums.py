@@ -35,7 +35,7 @@ def _dims(dim: Dims) -> tuple[int, ...]:
     return tuple(sorted(one % 4 for one in wanted))
 
 
-def _whole(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool) -> Tensor:
+def _add_up(kept: Tensor, x: DistributedMap, dims: tuple[int, ...], keepdim: bool) -> Tensor:
     """Add up the ranks' partial sums, which have size 1 in summed dimensions."""
     box, plane = x.box, x.partition.shape
     sides = [0, 0, 0, 0]
@@ -53,21 +53,21 @@ def sum(
 ) -> Any:
     """Sum; replicated if over space, still a map if over channels with ``keepdim``."""
     of = dtype or (input.dtype if input.dtype.is_floating_point else torch.int64)
-    return _wide_sum(input, dim, keepdim, accumulation_dtype(of)).to(of)
+    return _accumulated_sum(input, dim, keepdim, accumulation_dtype(of)).to(of)
 
 
-def _wide_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
+def _accumulated_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
     dims = _dims(dim)
     kept = input.local.sum(dims, keepdim=True, dtype=dtype)
     if set(dims) & {2, 3}:
-        return _whole(kept, input, dims, keepdim)
+        return _add_up(kept, input, dims, keepdim)
     if not keepdim:
         raise UserError("a sum over channels of a distributed map needs keepdim=True")
     return input.like(kept)
 
 
-def _wide_mean(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
-    return _wide_sum(input, dim, keepdim, dtype) / math.prod(input.shape[one] for one in _dims(dim))
+def _accumulated_mean(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
+    return _accumulated_sum(input, dim, keepdim, dtype) / math.prod(input.shape[one] for one in _dims(dim))
 
 
 @rule("mean")
@@ -78,7 +78,7 @@ def mean(
     of = dtype or input.dtype
     if not of.is_floating_point:
         raise UserError(f"mean of {of} needs a floating-point dtype")
-    return _wide_mean(input, dim, keepdim, accumulation_dtype(of)).to(of)
+    return _accumulated_mean(input, dim, keepdim, accumulation_dtype(of)).to(of)
 
 
 def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) -> Any:
@@ -86,9 +86,9 @@ def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) 
     if isinstance(dim, bool):
         raise UserError("var of a distributed map takes correction=0, not unbiased=False")
     dims, wide = _dims(dim), accumulation_dtype(input.dtype)
-    away = input.to(wide) - _wide_mean(input, dims, True, wide)
+    away = input.to(wide) - _accumulated_mean(input, dims, True, wide)
     count = math.prod(input.shape[one] for one in dims) - correction
-    return _wide_sum(away * away, dims, keepdim, wide) / count
+    return _accumulated_sum(away * away, dims, keepdim, wide) / count
 
 
 @rule("var")

@@ -33,7 +33,7 @@ from cotswold.mesh.rules.convolution import (
     is_worth_overlapping,
     overlapped,
 )
-from cotswold.mesh.rules.operands import autocast_operands, only_maps, pair, part_of
+from cotswold.mesh.rules.operands import autocast_operands, compute_part, pair, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
 
 _Pair = tuple[int, int]
@@ -67,7 +67,7 @@ def windowed(
             return pads(window, margins(wanted, inside))
         return compute(padded(window, windows, rank, fill), box, (0, 0))
 
-    out = part_of(box, channels, computed, window, *learnt)
+    out = compute_part(box, channels, computed, window, *learnt)
     return DistributedMap(out, windows.partition, x.mesh)
 
 
@@ -115,7 +115,7 @@ def conv2d(
     groups: int = 1,
 ) -> DistributedMap:
     """Convolution with any kernel, stride, padding, dilation and groups."""
-    only_maps("conv2d", weight, bias)
+    refuse_other_maps("conv2d", weight, bias)
     x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
     if x.shape[1] != weight.shape[1] * groups:
         raise GeometryError(
@@ -198,7 +198,7 @@ def conv_transpose2d(
     dilation: Any = 1,
 ) -> DistributedMap:
     """Transposed convolution; every rank computes its outputs from the halo, without sums over ranks."""
-    only_maps("conv_transpose2d", weight, bias)
+    refuse_other_maps("conv_transpose2d", weight, bias)
     x, step, spread = input, pair(stride, "stride"), pair(dilation, "dilation")
     low, more = pair(padding, "padding"), pair(output_padding, "output_padding")
     size = spanned((weight.shape[2], weight.shape[3]), spread)

@@ -32,11 +32,11 @@ class Responses:
     """A rank's responses, and the pooling window whose memory contains them."""
 
     own: Tensor
-    around: Tensor | None
+    window: Tensor | None
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class RankShare:
     """The share of ``mesh.rank`` in a stack; ``below`` has the box of the stack's input that each rank holds.
 
     Without ``below`` the input is images of a store, and every rank reads its window itself.
@@ -146,7 +146,7 @@ class Share:
 
     def gather(self, responses: Responses) -> ExchangeHandle:
         """Start the exchange of the responses that own pooling units read."""
-        return self.pooling.start(responses.own, into=responses.around)
+        return self.pooling.start(responses.own, into=responses.window)
 
     def scatter(self, window: Tensor) -> ExchangeHandle:
         """Start the sum over ranks, at own responses, of each rank's window; it uses the window's memory."""

@@ -16,7 +16,7 @@ from cotswold import ops
 from cotswold.geometry import Box, StackGeometry, StackPartition
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.stacks import step as steps
-from cotswold.mesh.stacks.share import Share
+from cotswold.mesh.stacks.share import RankShare
 
 
 class TrainedStack:
@@ -52,7 +52,7 @@ class TrainedStack:
     ) -> None:
         self.geometry = geometry
         self.objective_settings = ops.StackObjective(sparsity=sparsity, epsilon=epsilon)
-        self.share = Share(mesh, StackPartition(geometry, mesh.grid), below)
+        self.share = RankShare(mesh, StackPartition(geometry, mesh.grid), below)
         self.blocks = self.share.partition.blocks.box(mesh.rank)
         layer = geometry.filters
         filters = ops.random_filters(layer, seed, index, dtype, device, blocks=self.blocks)
@@ -101,7 +101,7 @@ class TrainedStack:
             The objective and its terms, equal on every rank.
         """
         if self.momentum is None:
-            self.rest()
+            self.zero_momentum()
         return steps.step(
             self.share,
             self._state(),
@@ -121,11 +121,11 @@ class TrainedStack:
         error, penalty = steps.objective_parts(self.share, self._state(), x, self.objective_settings)
         return error + penalty, error, penalty
 
-    def rest(self) -> None:
+    def zero_momentum(self) -> None:
         """Set the momentum to zero."""
         self.momentum = torch.zeros_like(self.filters)
 
-    def let_go(self) -> None:
+    def discard_momentum(self) -> None:
         """Discard the momentum."""
         self.momentum = None
 
@@ -151,10 +151,10 @@ class TrainedStack:
         for name, scalar in (("alpha", self.alpha), ("gain", self.gain)):
             yield name, scalar, Box.whole(()), ()
 
-    def moving(self) -> tuple[Tensor, Box, tuple[int, ...]]:
+    def momentum_part(self) -> tuple[Tensor, Box, tuple[int, ...]]:
         """Return this rank's momentum (zeros if unset), its box in the whole, and the whole's shape."""
         if self.momentum is None:
-            self.rest()
+            self.zero_momentum()
         assert self.momentum is not None, "rest() has set it"
         shape = self.geometry.filters.filters_shape
         return self.momentum, self._box(shape), shape

@@ -13,7 +13,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.geometry import Smoothing
 from cotswold.mesh.maps.crop import crop
-from cotswold.mesh.stacks.share import Responses, Share
+from cotswold.mesh.stacks.share import RankShare, Responses
 from cotswold.ops import StackObjective, StackReport, StackState, StepRule
 from cotswold.ops import sgd_rule as rules
 from cotswold.ops.contrast import FLOOR, contrast_norm_backward
@@ -22,7 +22,7 @@ from cotswold.ops.pooling import pool_backward
 from cotswold.ops.step import InMemoryFilterAccess, dot, total
 
 
-def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
+def responses(share: RankShare, state: StackState, x: Tensor) -> tuple[Responses, Tensor]:
     """Return ``αWx`` of own neurons, with x scaled by its gain, and the input on this rank's window."""
     z, window = share.product(share.enter(x), share.near, state.filters)
     scale = share.scales(state.norms) * (state.alpha * state.gain)
@@ -30,13 +30,13 @@ def responses(share: Share, state: StackState, x: Tensor) -> tuple[Responses, Te
     return z, window
 
 
-def decoded(share: Share, state: StackState, z: Tensor) -> Tensor:
+def decoded(share: RankShare, state: StackState, z: Tensor) -> Tensor:
     """Return ``W'z`` on own pixels of this rank's window."""
     return share.decode(z * share.scales(state.norms).to(z.dtype), state.filters)
 
 
 @torch.no_grad()
-def output(share: Share, state: StackState, x: Tensor, epsilon: float) -> Tensor:
+def output(share: RankShare, state: StackState, x: Tensor, epsilon: float) -> Tensor:
     """Return this rank's part of the stack's output."""
     z, _ = responses(share, state, x)
     pooled = share.pool(share.gather(z).finish(), epsilon)
@@ -45,7 +45,7 @@ def output(share: Share, state: StackState, x: Tensor, epsilon: float) -> Tensor
 
 @torch.no_grad()
 def objective_parts(
-    share: Share, state: StackState, x: Tensor, objective: StackObjective
+    share: RankShare, state: StackState, x: Tensor, objective: StackObjective
 ) -> tuple[Tensor, Tensor]:
     """Return squared error and penalty, means over images, equal on every rank."""
     images = x.shape[0]
@@ -59,7 +59,7 @@ def objective_parts(
 
 
 @torch.no_grad()
-def calibrate(share: Share, state: StackState, x: Tensor, objective: StackObjective) -> None:
+def calibrate(share: RankShare, state: StackState, x: Tensor, objective: StackObjective) -> None:
     """Set gain, norms and α in place from a batch.
 
     The gain scales inputs to RMS 1; α minimises the objective.
@@ -84,7 +84,7 @@ def calibrate(share: Share, state: StackState, x: Tensor, objective: StackObject
 
 @torch.no_grad()
 def step(
-    share: Share,
+    share: RankShare,
     state: StackState,
     x: Tensor,
     objective: StackObjective,
@@ -114,13 +114,13 @@ def step(
     around = pooling.finish()
     pooled = share.pool(around, objective.epsilon)
     terms.append(objective.sparsity * total(pooled))
-    above = None if upstream is None else _through_normalisation(share, pooled, upstream)
+    above = None if upstream is None else _normalisation_backward(share, pooled, upstream)
     slopes = share.scatter(_pool_backward(share, around, pooled, above, objective.sparsity / images))
     unit = share.scales(state.norms).to(window.dtype)
     to_z = share.product(fetched, share.own, state.filters)[0].own
     to_z.mul_(unit).add_(slopes.finish())
 
-    to_batch = _to_input(share, state, to_z * unit, residual) if input_gradient else None
+    to_batch = _input_gradient(share, state, to_z * unit, residual) if input_gradient else None
     if share.layer is not None:
         InMemoryFilterAccess(state, share.layer).step((z.own, window), (to_z, batch), rule)
     overlap, energy, error, penalty = share.total(terms)
@@ -134,7 +134,7 @@ def _check(x: Tensor) -> None:
         raise UserError("a stack cannot learn from an empty batch; skip it")
 
 
-def _through_normalisation(share: Share, pooled: Tensor, upstream: Tensor) -> Tensor:
+def _normalisation_backward(share: RankShare, pooled: Tensor, upstream: Tensor) -> Tensor:
     """Gradient of losses above the stack with respect to own pooling units."""
     norm = share.partition.geometry.norm
     if norm.size == 1:
@@ -151,7 +151,7 @@ def _through_normalisation(share: Share, pooled: Tensor, upstream: Tensor) -> Te
 
 
 def _pool_backward(
-    share: Share, around: Tensor, pooled: Tensor, above: Tensor | None, weight: float
+    share: RankShare, around: Tensor, pooled: Tensor, above: Tensor | None, weight: float
 ) -> Tensor:
     """Gradient with respect to the responses that own pooling units read."""
     if not pooled.numel():
@@ -159,7 +159,7 @@ def _pool_backward(
     return pool_backward(around, pooled, Smoothing(share.partition.geometry.pool.size), above, weight)
 
 
-def _to_input(share: Share, state: StackState, scaled: Tensor, residual: Tensor) -> Tensor:
+def _input_gradient(share: RankShare, state: StackState, scaled: Tensor, residual: Tensor) -> Tensor:
     """Gradient with respect to this rank's part of the map below."""
     window = share.decode(scaled, state.filters)
     gradient = share.own_of(window).mul_(state.alpha.to(window.dtype)).sub_(residual)

@@ -10,13 +10,13 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
-KEPT = 8
+MAX_FREE = 8
 """Maximum number of free buffers of one size."""
 SIZES = 64
 """Number of sizes whose buffers are kept; the oldest are dropped first."""
 
 
-class Buffers:
+class BufferPool:
     """A pool of flat tensors."""
 
     def __init__(self) -> None:
@@ -32,8 +32,8 @@ class Buffers:
         with torch.inference_mode(False):  # the next user may need gradients
             return torch.empty(numel, dtype=like.dtype, device=like.device)
 
-    def give(self, buffer: Tensor) -> None:
+    def release(self, buffer: Tensor) -> None:
         """Return a tensor to the pool."""
         free = self._free[buffer.numel(), buffer.dtype, buffer.device]
-        if len(free) < KEPT:
+        if len(free) < MAX_FREE:
             free.append(buffer)

@@ -49,7 +49,7 @@ def channels_of(
     here = _this_host()
     with closing(Listener(len(members))) if here else nullcontext() as listener:
         mine = (here, b"", b"") if listener is None else (here, listener.address, listener.secret)
-        told = _told(gather, *mine)
+        told = _gather_fields(gather, *mine)
         if listener is None:
             return {}
         seconds = max(1, int(_seconds(timeout)))
@@ -95,7 +95,7 @@ def streams_of(
             except OSError:  # it is no address of this host
                 listener = None
         where = (b"", b"") if listener is None else (listener.address, listener.secret)
-        told = _told(gather, sign(key, *where), *where)
+        told = _gather_fields(gather, sign(key, *where), *where)
         peers = {
             other: _Peer(f"rank {members[other]}", address, secret)
             for other, (signature, address, secret) in enumerate(told)
@@ -103,7 +103,7 @@ def streams_of(
         }
         for other in (rank, *near):
             peers.pop(other, None)
-        found = {} if listener is None else _reached(listener, key, rank, peers)
+        found = {} if listener is None else _connect_peers(listener, key, rank, peers)
     reached = torch.zeros(len(members), dtype=torch.uint8, device="cpu")
     reached[list(found)] = 1
     both = [bool(each[rank]) for each in gather(reached)]
@@ -112,7 +112,9 @@ def streams_of(
     return {other: TcpChannel(found[other], peers[other].name, _seconds(timeout)) for other in sorted(found)}
 
 
-def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]) -> dict[int, socket]:
+def _connect_peers(
+    listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Peer]
+) -> dict[int, socket]:
     """Sockets to those peers that could be reached, or reached this rank."""
     found: dict[int, socket] = {}
     for other in (each for each in peers if each < rank):
@@ -122,14 +124,14 @@ def _reached(listener: TcpListener, key: bytes, rank: int, peers: dict[int, _Pee
         except OSError:  # a further attempt would most likely time out as well
             break
     callers = {other: peer.name for other, peer in peers.items() if other > rank}
-    return found | listener.accept_some(callers, ANSWER_SECONDS)
+    return found | listener.accept_ready(callers, ANSWER_SECONDS)
 
 
 def _seconds(timeout: timedelta | None) -> float:
     return (dist.default_pg_timeout if timeout is None else timeout).total_seconds()
 
 
-def _told(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, bytes]]:
+def _gather_fields(gather: Gather, *fields: bytes) -> list[tuple[bytes, bytes, bytes]]:
     """Gather three fields of every member, at most `_FIELD_BYTES` each; nothing is unpickled."""
     packed = b"".join(one.ljust(_FIELD_BYTES, b"\0") for one in fields)
     found = []

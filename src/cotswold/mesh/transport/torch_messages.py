@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from cotswold.mesh.transport.buffers import Buffers
+from cotswold.mesh.transport.buffers import BufferPool
 from cotswold.mesh.transport.transport import Expected
 
 TAGS = 1 << 10
@@ -44,7 +44,7 @@ class PointToPoint:
     A message of an unexpected size is never received; its receiver waits until the group's timeout.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, members: Sequence[int], buffers: Buffers) -> None:
+    def __init__(self, group: dist.ProcessGroup | None, members: Sequence[int], buffers: BufferPool) -> None:
         self._group, self._members, self._buffers = group, members, buffers
         self._open: dict[int, _Open] = {}
         self._abandoned: dict[int, _Open] = {}
@@ -114,7 +114,7 @@ class PointToPoint:
 
     def _end(self, request: _Request) -> None:
         if request.buffer is not None:
-            self._buffers.give(request.buffer)
+            self._buffers.release(request.buffer)
 
     def _message(self, verb: Callable[..., Any], values: Tensor, other: int, tag: int) -> dist.P2POp:
         size = values.numel() * values.element_size()

@@ -17,7 +17,7 @@ from cotswold.ops.dense.losses import activate, finish, to_slope
 from cotswold.ops.dense.spec import DenseSpec
 
 
-class Products(Protocol):
+class LayerProducts(Protocol):
     """The three products of a layer with weights ``(out, in)``."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def has_onednn() -> bool:
 
 
 def add(
-    products: Products,
+    products: LayerProducts,
     spec: DenseSpec,
     parameters: Tensor,
     inputs: Tensor,

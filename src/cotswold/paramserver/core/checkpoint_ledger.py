@@ -31,13 +31,13 @@ EMPTY_REPORT: SampleReport = ((), ())
 @dataclass(frozen=True)
 class _SamplesAssigned:
     session: int
-    given: tuple[int, int]
+    samples: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class _SessionEnded:
     session: int
-    back: Ranges
+    freed: Ranges
     """Positions that became free at the end, of any epoch."""
 
 
@@ -49,19 +49,19 @@ class CheckpointLedger:
         self._happened: list[_SamplesAssigned | _SessionEnded | None] = []
         """Events in order; None for the end of an epoch."""
 
-    def handed_out(self, session: int, given: tuple[int, int]) -> None:
+    def record_assignment(self, session: int, samples: tuple[int, int]) -> None:
         """Record that a range was handed out."""
-        self._happened.append(_SamplesAssigned(session, given))
+        self._happened.append(_SamplesAssigned(session, samples))
 
-    def ended(self, session: int, back: Ranges) -> None:
+    def end_session(self, session: int, freed: Ranges) -> None:
         """Record that a session ended on all servers and that these positions became free, of any epoch."""
-        self._happened.append(_SessionEnded(session, back))
+        self._happened.append(_SessionEnded(session, freed))
 
     def next_epoch(self) -> None:
         """Record the end of an epoch that is not the last."""
         self._happened.append(None)
 
-    def closed(self, servers: Sequence[Mapping[int, SampleReport]]) -> SampleLedger:
+    def finish(self, servers: Sequence[Mapping[int, SampleReport]]) -> SampleLedger:
         """Return the ledger of the checkpoint from the state of each session on each server; all servers have
         kept one."""
         ledger = self._ledger
@@ -69,7 +69,7 @@ class CheckpointLedger:
         epoch = max(ledger.epoch, (max(ends, default=1) - 1) // ledger.samples)
 
         def end(session: int, back: Ranges = ()) -> None:
-            ledger.ended(session, [server.get(session, EMPTY_REPORT) for server in servers], back)
+            ledger.end_session(session, [server.get(session, EMPTY_REPORT) for server in servers], back)
 
         for happened in self._happened:
             match happened:
@@ -78,7 +78,7 @@ class CheckpointLedger:
                 case _SessionEnded(session, back):
                     end(session, back)
                 case _SamplesAssigned(session, (start, stop)) if start // ledger.samples <= epoch:
-                    ledger.give(session, (start, stop))
+                    ledger.assign_range(session, (start, stop))
                 case _:
                     pass
         for session in ledger.sessions:

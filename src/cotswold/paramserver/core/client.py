@@ -46,7 +46,7 @@ from cotswold.wire import (
 
 JOIN_SECONDS = 1.0
 """Seconds between two requests to join."""
-_IN_HAND = 1
+_REMAINING_SAMPLES = 1
 """Number of samples that the client reports, so that it receives none."""
 
 
@@ -54,7 +54,7 @@ class ClientState(Enum):
     """State of a client."""
 
     OUTSIDE = "outside"
-    HERE = "here"
+    JOINED = "here"
     GONE = "gone"
 
 
@@ -85,12 +85,12 @@ class _Session:
     admitted: SessionOpened
     updates: UpdateSequence
     """Update sequence of the session."""
-    directions: ReplicaInstructions | None = None
-    place: int = 0
+    instructions: ReplicaInstructions | None = None
+    pushed_samples: int = 0
     """Number of pushed samples."""
     outcome: PushOutcome | None = None
     """Outcome of the update in flight; None for a marker."""
-    beaten: float = float("-inf")
+    last_beat: float = float("-inf")
 
 
 class ClientSession:
@@ -111,10 +111,10 @@ class ClientSession:
         self._join = join
         self._joined: float | None = None
         self._session: _Session | None = None
-        self._wanted: _PendingPush | None = None
+        self._pending_push: _PendingPush | None = None
         self._pulls = False
         self._pulling: dict[str, PullNewer] = {}
-        self._pull_sent = 0.0
+        self._pull_sent_at = 0.0
         self._pull_number = 0
 
     @property
@@ -142,21 +142,23 @@ class ClientSession:
     def pull(self, now: float) -> list[Send]:
         """Request all newer shards; no other client waits for an update computed from them."""
         self._pulls = True
-        return self._go_on(now)
+        return self._send_due(now)
 
     def push(
         self, parts: Mapping[str, ServerUpdate], versions: Mapping[int, int], samples: int, now: float
     ) -> list[Send]:
         """Push ``parts`` (one per server), computed from these versions and this number of samples."""
-        assert self._wanted is None and not self.is_pushing, "one push at a time"
+        assert self._pending_push is None and not self.is_pushing, "one push at a time"
         self.outcome = None
-        self._wanted = _PendingPush(parts, versions, samples)
-        return self._go_on(now)
+        self._pending_push = _PendingPush(parts, versions, samples)
+        return self._send_due(now)
 
     @property
     def is_pushing(self) -> bool:
         """True while the outcome of a requested push is unknown."""
-        return self._wanted is not None or (self._session is not None and self._session.outcome is not None)
+        return self._pending_push is not None or (
+            self._session is not None and self._session.outcome is not None
+        )
 
     def leave(self, reason: str) -> list[Send]:
         """Ask to leave; `Shutdown` will follow."""
@@ -167,7 +169,7 @@ class ClientSession:
     def receive(self, sender: str, message: ToReplica, now: float) -> list[Send]:
         """Handle a message of the coordinator or of a server."""
         if isinstance(message, SessionOpened):
-            return self._admitted(message, now)
+            return self._on_session_opened(message, now)
         session = self._session
         if isinstance(message, Shutdown) and message.session in (0, self.session):
             self._end_session()
@@ -182,21 +184,21 @@ class ClientSession:
                 self._join = replace(self._join, attempt=self._join.attempt + 1)
                 return [Send(COORDINATOR, self._join)]
             case ReplicaInstructions():
-                before = session.directions
+                before = session.instructions
                 if before is None or message.rate >= before.rate:
-                    session.directions = message
-                self.state = ClientState.HERE
+                    session.instructions = message
+                self.state = ClientState.JOINED
             case PulledNewer() if message.server == sender:
-                self._pulled(message)
+                self._on_pulled(message)
             case Applied() if message.server == sender and message.number == session.updates.number:
                 if session.outcome is not None:
                     session.outcome.applied[sender] = message
-                self._answered(session, sender)
+                self._on_answer(session, sender)
             case UpdateRefused() if message.server == sender:
-                self._refused(session, sender, message)
+                self._on_refusal(session, sender, message)
             case _:
                 return []
-        return self._go_on(now)
+        return self._send_due(now)
 
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times per heartbeat interval."""
@@ -210,17 +212,17 @@ class ClientSession:
             return [Send(COORDINATOR, self._join)]
         sends: list[Send] = []
         retry = session.admitted.retry_seconds
-        if self._pulling and now - self._pull_sent >= retry:
-            self._pull_sent = now
+        if self._pulling and now - self._pull_sent_at >= retry:
+            self._pull_sent_at = now
             sends += [Send(server, pull) for server, pull in self._pulling.items()]
-        sends += session.updates.again(now)
-        if now - session.beaten >= session.admitted.beat_seconds:
+        sends += session.updates.resend(now)
+        if now - session.last_beat >= session.admitted.beat_seconds:
             sends += self._beat(session, now)
         return sends
 
     # --- sessions ---
 
-    def _admitted(self, admitted: SessionOpened, now: float) -> list[Send]:
+    def _on_session_opened(self, admitted: SessionOpened, now: float) -> list[Send]:
         if self._session is not None or (admitted.name, admitted.attempt) != (self.name, self._join.attempt):
             return []
         self._session = session = _Session(admitted, UpdateSequence(admitted))
@@ -238,26 +240,26 @@ class ClientSession:
             self._pulls, self._pulling = True, {}
 
     def _beat(self, session: _Session, now: float) -> list[Send]:
-        session.beaten = now
-        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, 0, _IN_HAND))]
+        session.last_beat = now
+        return [Send(COORDINATOR, ReplicaHeartbeat(self.session, 0, _REMAINING_SAMPLES))]
 
     def _servers(self, session: _Session) -> Sequence[str]:
         return [name for name, _ in session.admitted.servers]
 
     # --- pulls and pushes ---
 
-    def _go_on(self, now: float) -> list[Send]:
+    def _send_due(self, now: float) -> list[Send]:
         """Send what is due: one update at a time, one pull at a time."""
         session = self._session
-        if session is None or session.directions is None:
+        if session is None or session.instructions is None:
             return []
         sends: list[Send] = []
-        is_free = not session.updates.waiting
-        if is_free and session.directions.checkpoint > session.updates.marked:
-            sends += session.updates.mark(session.directions.checkpoint, now)
-        elif is_free and self._wanted is not None:
-            wanted, self._wanted = self._wanted, None
-            sends += self._push(session, session.directions, wanted, now)
+        is_free = not session.updates.unanswered
+        if is_free and session.instructions.checkpoint > session.updates.sent_marker:
+            sends += session.updates.mark(session.instructions.checkpoint, now)
+        elif is_free and self._pending_push is not None:
+            wanted, self._pending_push = self._pending_push, None
+            sends += self._push(session, session.instructions, wanted, now)
         if self._pulls and not self._pulling:
             self._pulls = False
             sends += self._pull(session, now)
@@ -266,27 +268,27 @@ class ClientSession:
     def _push(
         self, session: _Session, directions: ReplicaInstructions, push: _PendingPush, now: float
     ) -> list[Send]:
-        samples = ((session.place, session.place + push.samples),) if push.samples else ()
-        session.place += push.samples
+        samples = ((session.pushed_samples, session.pushed_samples + push.samples),) if push.samples else ()
+        session.pushed_samples += push.samples
         sends = session.updates.push(push.parts, UpdateSource(push.versions, directions.rate, samples), now)
         self.pushes += 1
         session.outcome = PushOutcome(self.pushes)
         return sends
 
-    def _answered(self, session: _Session, server: str) -> None:
-        session.updates.answered(server, session.updates.number)
-        if not session.updates.waiting and session.outcome is not None:
+    def _on_answer(self, session: _Session, server: str) -> None:
+        session.updates.record_answer(server, session.updates.number)
+        if not session.updates.unanswered and session.outcome is not None:
             self.outcome, session.outcome = session.outcome, None
 
-    def _refused(self, session: _Session, server: str, refusal: UpdateRefused) -> None:
-        if not session.updates.refused(server, refusal):
+    def _on_refusal(self, session: _Session, server: str, refusal: UpdateRefused) -> None:
+        if not session.updates.record_refusal(server, refusal):
             return
         if session.outcome is not None:
             session.outcome.refused[server] = refusal
-        self._answered(session, server)
+        self._on_answer(session, server)
 
     def _pull(self, session: _Session, now: float) -> list[Send]:
-        self._pull_sent = now
+        self._pull_sent_at = now
         self._pull_number -= 1  # belongs to no update, so no client waits for it; and identifies the reply
         for server in self._servers(session):
             own = tuple(each.number for each in session.admitted.shards if each.server == server)
@@ -296,7 +298,7 @@ class ClientSession:
             )
         return [Send(server, pull) for server, pull in self._pulling.items()]
 
-    def _pulled(self, pulled: PulledNewer) -> None:
+    def _on_pulled(self, pulled: PulledNewer) -> None:
         if pulled.server not in self._pulling or pulled.number != self._pull_number or pulled.error:
             return  # `tick` asks again
         del self._pulling[pulled.server]

@@ -32,8 +32,8 @@ class ClientLedger(SampleLedger):
     def __init__(self, before: SampleCounts | None = None) -> None:
         """``before``: counts of a resumed run."""
         super().__init__(ANY)
-        self._before = before or SampleCounts()
-        self._living: dict[int, SampleCounts] = {}
+        self._earlier = before or SampleCounts()
+        self._live: dict[int, SampleCounts] = {}
 
     def state(self) -> dict[str, object]:
         """Return the counts as plain values."""
@@ -42,38 +42,38 @@ class ClientLedger(SampleLedger):
     @property
     def total(self) -> SampleCounts:
         """Counts of all sessions."""
-        return _sum(self._before, *self._living.values())
+        return _sum(self._earlier, *self._live.values())
 
     @property
     def sessions(self) -> tuple[int, ...]:
         """Live sessions that servers have reported."""
-        return tuple(sorted(self._living))
+        return tuple(sorted(self._live))
 
     def of(self, session: int) -> SampleCounts:
         """Return the counts of a live session."""
-        return self._living.get(session, SampleCounts())
+        return self._live.get(session, SampleCounts())
 
     @property
     def settled(self) -> Ranges:
         """Always empty: each session has its own line, so positions cannot be settled globally."""
         return ()
 
-    def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
+    def can_end_epoch(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """Always False: the serving process decides when it ends."""
         return False
 
-    def hand_out(self, session: int, most: int, *, only_divided: bool = False) -> tuple[int, int] | None:
+    def assign(self, session: int, max_samples: int, *, only_divided: bool = False) -> tuple[int, int] | None:
         """Always None: clients bring their own samples."""
         return None
 
-    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
+    def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         """Record each server's report on a session's samples."""
-        self._living[session] = _account(servers, is_over=False)
+        self._live[session] = _account(servers, is_ended=False)
 
-    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
+    def end_session(self, session: int, servers: Sequence[SampleReport], freed: Ranges = ()) -> Ranges:
         """Record the last report of all servers on a session that ended."""
-        self._living.pop(session, None)
-        self._before = _sum(self._before, _account(servers, is_over=True))
+        self._live.pop(session, None)
+        self._earlier = _sum(self._earlier, _account(servers, is_ended=True))
         return ()
 
 
@@ -81,11 +81,11 @@ def _sum(*accounts: SampleCounts) -> SampleCounts:
     return SampleCounts(**{name: sum(vars(each)[name] for each in accounts) for name in vars(accounts[0])})
 
 
-def _account(servers: Sequence[SampleReport], *, is_over: bool) -> SampleCounts:
+def _account(servers: Sequence[SampleReport], *, is_ended: bool) -> SampleCounts:
     counted: Ranges = reduce(intersection, (applied for applied, _ in servers))
     somewhere = difference(union(*(applied for applied, _ in servers)), counted)
     known: Ranges = reduce(intersection, (union(*each) for each in servers))
-    torn = somewhere if is_over else intersection(somewhere, known)
+    torn = somewhere if is_ended else intersection(somewhere, known)
     refused = difference(difference(known, counted), somewhere)
     sizes = {"counted": size(counted), "torn": size(torn), "refused": size(refused)}
     return SampleCounts(handed_out=sum(sizes.values()), **sizes)

@@ -28,7 +28,8 @@ every server has acknowledged a coordinator state without it; then its samples a
     checkpoint      event                                      next
     none            begin_checkpoint                           begun
     begun           next state sent; `CheckpointLedger` begins begun
-    begun           every server has kept its state            frozen: the ledger of that state is `kept`
+    begun           every server has kept its state            frozen: the ledger of that state is
+    `frozen_ledger`
     frozen          take_checkpoint                            none: servers forget the state
 
 If a server lost its memory and restarts from its disk, its acknowledgement reports a new incarnation. Samples
@@ -52,7 +53,7 @@ from dataclasses import replace
 
 from cotswold.paramserver.core.checkpoint_ledger import EMPTY_REPORT, CheckpointLedger
 from cotswold.paramserver.core.dispatcher_state import NEXT, DispatcherState, lost_samples_event
-from cotswold.paramserver.core.durability import Durability
+from cotswold.paramserver.core.durability import LedgerDurability
 from cotswold.paramserver.core.session_dispatcher import SessionDispatcher
 from cotswold.paramserver.core.settings import DispatcherCounters, DispatcherSettings
 from cotswold.shards.core.events import Event
@@ -95,26 +96,26 @@ class Dispatcher(SessionDispatcher):
         """Newest checkpoint that has begun."""
         self.frozen = 0
         """Newest checkpoint whose state all servers have kept."""
-        self.taken = 0
+        self.released_checkpoint = 0
         """Newest checkpoint whose state is no longer needed."""
-        self.kept: SampleLedger | None = None
+        self.frozen_ledger: SampleLedger | None = None
         """Ledger of the newest frozen checkpoint, until it is taken."""
         self._answers: dict[str, CoordinatorStateAck] = {}
         """Acknowledgements of the newest one, by server."""
-        self._last_state_at = self._sent = now - rules.retry_seconds
+        self._last_state_at = self._sent_at = now - rules.retry_seconds
         self._incarnations: dict[str, int] = {}
         """Last reported incarnation of each server."""
         self._sessions_with_loss: set[int] = set()
         """Void sessions with samples that servers have lost."""
-        self._tries = 0
+        self._attempts = 0
         """Consecutive restarts of a checkpoint because their states were divided."""
-        self._durability = Durability(self.ledger.settled)
+        self._durability = LedgerDurability(self.ledger.settled)
         self.is_unsaved = False
         """True if training ended although disks did not store all counted samples; samples lost from then on
         are not handed out again."""
-        self.trouble = ""
+        self.failure = ""
         """Reason why the counted samples are unknown, or empty; only resuming from a checkpoint helps."""
-        self._quiet_since: float | None = None
+        self._finished_at: float | None = None
         """Time since which only disk writes are pending."""
 
     # --- requests of the caller ---
@@ -127,7 +128,7 @@ class Dispatcher(SessionDispatcher):
     @property
     def may_begin_checkpoint(self) -> bool:
         """True if the previous checkpoint was taken and training has not ended."""
-        return self.taken == self.checkpoint and self.state in (
+        return self.released_checkpoint == self.checkpoint and self.state in (
             DispatcherState.WARMING,
             DispatcherState.RUNNING,
         )
@@ -145,8 +146,8 @@ class Dispatcher(SessionDispatcher):
 
     def take_checkpoint(self) -> SampleLedger:
         """Return the ledger of the frozen checkpoint, whose state servers may now forget."""
-        assert self.kept is not None, "the checkpoint is not frozen yet"
-        kept, self.kept, self.taken = self.kept, None, self.checkpoint
+        assert self.frozen_ledger is not None, "the checkpoint is not frozen yet"
+        kept, self.frozen_ledger, self.released_checkpoint = self.frozen_ledger, None, self.checkpoint
         return kept
 
     @property
@@ -183,10 +184,12 @@ class Dispatcher(SessionDispatcher):
                     return [
                         Send(
                             sender,
-                            Shutdown(message.session) if self._is_over else SessionExpired(message.session),
+                            Shutdown(message.session)
+                            if self._is_finished
+                            else SessionExpired(message.session),
                         )
                     ]
-                member.heard = now
+                member.last_heartbeat = now
                 if isinstance(message, Leave):
                     return self._leave(member, message.reason)
                 return self._on_heartbeat(member, message)
@@ -194,31 +197,34 @@ class Dispatcher(SessionDispatcher):
     def tick(self, now: float) -> list[Send]:
         """Advance the time; call it a few times within each interval of the settings."""
         sends: list[Send] = []
-        for member in self.members.silent(now - self.rules.silent_seconds):
+        for member in self.members.silent_members(now - self.rules.silent_seconds):
             sends += self._expire(member, "no heartbeat")
-        if self._known_state.number < self._newest_state.number:
-            if now - self._sent >= self.rules.retry_seconds:
-                self._sent = now
+        if self._acknowledged_state.number < self._newest_state.number:
+            if now - self._sent_at >= self.rules.retry_seconds:
+                self._sent_at = now
                 sends += [
                     Send(name, self._newest_state) for name, _ in self.servers if name not in self._answers
                 ]
-        elif now - self._last_state_at >= self._state_seconds or self._is_new:
+        elif now - self._last_state_at >= self._state_seconds or self._has_changes:
             sends += self._issue_state(now)
         return sends
 
-    def again(self, server: str) -> list[Send]:
+    def resend(self, server: str) -> list[Send]:
         """Return the unacknowledged coordinator state for a server that was replaced."""
-        is_owed = self._known_state.number < self._newest_state.number and server not in self._answers
+        is_owed = self._acknowledged_state.number < self._newest_state.number and server not in self._answers
         return [Send(server, self._newest_state)] if is_owed else []
 
     def silent_servers(self, now: float, seconds: float) -> list[str]:
         """Return the servers that have not acknowledged a coordinator state for this time; nothing is settled
         until they do."""
-        if self._known_state.number == self._newest_state.number or now - self._last_state_at < seconds:
+        if (
+            self._acknowledged_state.number == self._newest_state.number
+            or now - self._last_state_at < seconds
+        ):
             return []
         return [name for name, _ in self.servers if name not in self._answers]
 
-    def ended(self, name: str, why: str) -> None:
+    def on_exit(self, name: str, why: str) -> None:
         """Handle the host's report that a process has exited."""
         session = self.members.session(name)
         if session is not None:
@@ -227,22 +233,28 @@ class Dispatcher(SessionDispatcher):
     # --- servers ---
 
     @property
-    def _is_new(self) -> bool:
+    def _has_changes(self) -> bool:
         """True if servers lack something of the current state."""
         old = self._newest_state
-        new = replace(self._next(), settled=old.settled, closed=old.closed, known=old.known, cut=old.cut)
-        return replace(new, lives=old.lives) != old
+        new = replace(
+            self._next_state(),
+            settled_below=old.settled_below,
+            settled_above=old.settled_above,
+            recorded=old.recorded,
+            recorded_at_checkpoint=old.recorded_at_checkpoint,
+        )
+        return replace(new, incarnations=old.incarnations) != old
 
     @property
     def _state_seconds(self) -> float:
-        is_tail = not self.ledger.free and any(hands.is_wanting for hands in self._assignments.values())
-        return self.rules.tail_seconds if is_tail else self.rules.order_seconds
+        is_tail = not self.ledger.free and any(hands.needs_samples for hands in self._assignments.values())
+        return self.rules.tail_seconds if is_tail else self.rules.state_seconds
 
-    def _next(self) -> CoordinatorState:
+    def _next_state(self) -> CoordinatorState:
         sessions = tuple((member.session, member.name) for member in self.members)
         forgotten, known = self._durability.settled, self.ledger.settled
         if self.is_freezing:  # the state of a checkpoint has everything applied since it began
-            forgotten = self._newest_state.forgotten
+            forgotten = self._newest_state.settled
         is_first = bool(forgotten) and forgotten[0][0] == 0
         return CoordinatorState(
             self._newest_state.number,
@@ -250,49 +262,54 @@ class Dispatcher(SessionDispatcher):
             tuple(self._rates.items()),
             self._newest_state.checkpoint if self.ledger.divided else self.checkpoint,
             forgotten[0][1] if is_first else 0,
-            self.taken,
+            self.released_checkpoint,
             forgotten[1:] if is_first else forgotten,
             known,
             tuple(self._incarnations.items()),
-            self._newest_state.cut if self.is_freezing else (),
+            self._newest_state.recorded_at_checkpoint if self.is_freezing else (),
         )
 
     def _issue_state(self, now: float) -> list[Send]:
         """Send the next coordinator state to all servers."""
         before = self._newest_state
-        self._newest_state = replace(self._next(), number=before.number + 1)
+        self._newest_state = replace(self._next_state(), number=before.number + 1)
         if self._newest_state.checkpoint > before.checkpoint:
             self._checkpoint_ledger = CheckpointLedger(self.ledger)
-            self._newest_state = replace(self._newest_state, cut=self._newest_state.known)
-        self._last_state_at = self._sent = now
+            self._newest_state = replace(
+                self._newest_state, recorded_at_checkpoint=self._newest_state.recorded
+            )
+        self._last_state_at = self._sent_at = now
         self._answers = {}
         return [Send(name, self._newest_state) for name, _ in self.servers]
 
     def _on_acknowledgement(self, answer: CoordinatorStateAck, now: float) -> list[Send]:
         newest = self._newest_state.number
-        if answer.number != newest or self._known_state.number == newest:
+        if answer.number != newest or self._acknowledged_state.number == newest:
             return []
         self._answers.setdefault(answer.server, answer)
         if len(self._answers) < len(self.servers):
             return []
-        before, self._known_state = self._known_state, self._newest_state
+        before, self._acknowledged_state = self._acknowledged_state, self._newest_state
         answers = [self._answers[name] for name, _ in self.servers]
         self.frozen = min(each.frozen for each in answers)
         sends = self._on_restarts(answers)
         self._settle(
             [{session: (applied, missed) for session, applied, missed in each.samples} for each in answers]
         )
-        if self._checkpoint_ledger is not None and self.frozen == self._known_state.checkpoint:
-            cuts = [{session: (applied, missed) for session, applied, missed in each.cut} for each in answers]
-            self._keep(self._checkpoint_ledger.closed(cuts))
+        if self._checkpoint_ledger is not None and self.frozen == self._acknowledged_state.checkpoint:
+            cuts = [
+                {session: (applied, missed) for session, applied, missed in each.checkpoint_samples}
+                for each in answers
+            ]
+            self._finish_checkpoint(self._checkpoint_ledger.finish(cuts))
         on_disks = self._durability.settled
-        self._durability.answered(
-            self._known_state.number, self.ledger.settled, [each.saved for each in answers]
+        self._durability.record_acknowledgement(
+            self._acknowledged_state.number, self.ledger.settled, [each.durable_state for each in answers]
         )
         if self._durability.settled != on_disks:
             self.ledger.forget(self._durability.settled)
-        self._proceed(now)
-        fresh = set(self._known_state.sessions) - set(before.sessions)
+        self._advance(now)
+        fresh = set(self._acknowledged_state.sessions) - set(before.sessions)
         admitted = [
             self._session_opened(self.members.of[session])
             for session, _ in sorted(fresh)
@@ -301,41 +318,45 @@ class Dispatcher(SessionDispatcher):
         offers = [(member, self._assignments[member.session]) for member in self.members]
         return [*sends, *admitted, *(self._instructions(*each) for each in offers if self._assign(*each))]
 
-    def _keep(self, ledger: SampleLedger) -> None:
+    def _finish_checkpoint(self, ledger: SampleLedger) -> None:
         """Keep the ledger of the newest checkpoint, whose state all servers have kept."""
         self._checkpoint_ledger = None
-        if ledger.divided and self._tries < _TRIES:
-            self._tries += 1
-            self.taken = self.checkpoint
+        if ledger.divided and self._attempts < _TRIES:
+            self._attempts += 1
+            self.released_checkpoint = self.checkpoint
             self.checkpoint += 1
             return
         ledger.tear()
-        self._tries, self.kept = 0, ledger
+        self._attempts, self.frozen_ledger = 0, ledger
 
     def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
         """Handle restarts of servers that lost their memory: free the lost samples and end all sessions."""
-        revived = [each for each in answers if each.life > self._incarnations.get(each.server, 0)]
+        revived = [each for each in answers if each.incarnation > self._incarnations.get(each.server, 0)]
         if not revived:
             return []
         places: list[Ranges] = []
         for each in revived:
-            if each.restored < self._durability.order:
-                self.trouble = (
+            if each.restored < self._durability.state:
+                self.failure = (
                     f"{each.server} has lost data that were on disks: it has state {each.restored}"
-                    f", all disks had state {self._durability.order}; resume from a checkpoint"
+                    f", all disks had state {self._durability.state}; resume from a checkpoint"
                 )
-            self._incarnations[each.server] = each.life
+            self._incarnations[each.server] = each.incarnation
             has = {session: applied for session, applied, _ in each.samples}
-            places.append(self.ledger.revoked(has | dict(each.past)))
-        self._durability.lost(self.ledger.settled)
+            places.append(self.ledger.revoke(has | dict(each.earlier_sessions)))
+        self._durability.retain(self.ledger.settled)
         sends = []
         for member in list(self.members):
             self._end_session(member)
             sends.append(Send(member.name, SessionExpired(member.session)))
         names = {each.server for each in revived}
         self._sessions_with_loss.update(self._voided)
-        if self.checkpoint > self.taken:  # some servers no longer have a state of it
-            self.kept, self._checkpoint_ledger, self.taken = None, None, self.checkpoint
+        if self.checkpoint > self.released_checkpoint:  # some servers no longer have a state of it
+            self.frozen_ledger, self._checkpoint_ledger, self.released_checkpoint = (
+                None,
+                None,
+                self.checkpoint,
+            )
             self.checkpoint += 1
         self.events += [Event("recovered", each, "continues from a disk") for each in sorted(names)]
         self._report_lost(union(*places), "that counted")
@@ -346,9 +367,9 @@ class Dispatcher(SessionDispatcher):
 
     def _settle(self, servers: Sequence[Mapping[int, SampleReport]]) -> None:
         """Move the ledger by all servers' reports, by session."""
-        living = dict(self._known_state.sessions)
+        living = dict(self._acknowledged_state.sessions)
         for session in living:
-            self.ledger.said(session, [each.get(session, EMPTY_REPORT) for each in servers])
+            self.ledger.record_report(session, [each.get(session, EMPTY_REPORT) for each in servers])
         for session in [each for each in self._voided if each not in living]:
             name = self._voided.pop(session)
             self.members.forget(name)
@@ -356,23 +377,25 @@ class Dispatcher(SessionDispatcher):
             is_bereft = session in self._sessions_with_loss
             self._sessions_with_loss.discard(session)
             back = self.ledger.open_of(session) if is_bereft else ()
-            gone = self.ledger.ended(session, [each.get(session, EMPTY_REPORT) for each in servers], back)
+            gone = self.ledger.end_session(
+                session, [each.get(session, EMPTY_REPORT) for each in servers], back
+            )
             if is_bereft and gone:
                 self._report_lost(gone, f"assigned to {name}")
             if self._checkpoint_ledger is not None:
-                self._checkpoint_ledger.ended(session, intersection(gone, self.ledger.divided))
+                self._checkpoint_ledger.end_session(session, intersection(gone, self.ledger.divided))
 
-    def _proceed(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         """Advance the epoch and the state of the training."""
         ledger, rules = self.ledger, self.rules
         if self.state is DispatcherState.WARMING and ledger.total.counted >= rules.warm_samples:
             self._move(DispatcherState.RUNNING)
-        if self.state is DispatcherState.ENDING and ledger.free:
+        if self.state is DispatcherState.DRAINING and ledger.free:
             self._move(DispatcherState.RUNNING)
         if self.state in (DispatcherState.WARMING, DispatcherState.RUNNING):
             # includes a session that died after servers were asked: its samples on them are still unknown
-            sessions = [session for session, _ in self._known_state.sessions]
-            if not ledger.is_over(rules.fraction, rules.of, sessions):
+            sessions = [session for session, _ in self._acknowledged_state.sessions]
+            if not ledger.can_end_epoch(rules.fraction, rules.of, sessions):
                 return
             account = ledger.accounts[ledger.epoch]
             self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
@@ -382,13 +405,13 @@ class Dispatcher(SessionDispatcher):
                     self._checkpoint_ledger.next_epoch()
             else:
                 ledger.stop()
-                self._move(DispatcherState.ENDING)
-        if self.state is DispatcherState.ENDING and not ledger.open and not self.is_freezing:
-            self._quiet_since = now if self._quiet_since is None else self._quiet_since
+                self._move(DispatcherState.DRAINING)
+        if self.state is DispatcherState.DRAINING and not ledger.open and not self.is_freezing:
+            self._finished_at = now if self._finished_at is None else self._finished_at
             is_saved = self._durability.settled == ledger.settled or not self._durability.is_pending
-            if is_saved or now - self._quiet_since > rules.silent_seconds:  # a disk may fail to store them
+            if is_saved or now - self._finished_at > rules.silent_seconds:  # a disk may fail to store them
                 self.is_unsaved = not is_saved
-                self._move(DispatcherState.OVER)
+                self._move(DispatcherState.FINISHED)
 
     def _move(self, state: DispatcherState) -> None:
         assert state in NEXT[self.state], f"training cannot change from {self.state} to {state}"

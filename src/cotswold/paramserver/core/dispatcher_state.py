@@ -21,15 +21,15 @@ class DispatcherState(Enum):
 
     WARMING = "warming"
     RUNNING = "running"
-    ENDING = "ending"
-    OVER = "over"
+    DRAINING = "ending"
+    FINISHED = "over"
 
 
 NEXT = {
-    DispatcherState.WARMING: {DispatcherState.RUNNING, DispatcherState.ENDING},
-    DispatcherState.RUNNING: {DispatcherState.ENDING},
-    DispatcherState.ENDING: {DispatcherState.OVER, DispatcherState.RUNNING},
-    DispatcherState.OVER: set[DispatcherState](),
+    DispatcherState.WARMING: {DispatcherState.RUNNING, DispatcherState.DRAINING},
+    DispatcherState.RUNNING: {DispatcherState.DRAINING},
+    DispatcherState.DRAINING: {DispatcherState.FINISHED, DispatcherState.RUNNING},
+    DispatcherState.FINISHED: set[DispatcherState](),
 }
 """Allowed transitions between states."""
 
@@ -41,9 +41,9 @@ class Assignments:
     newest: int = 0
     unacknowledged: list[tuple[int, int, int]] = field(default_factory=list)
     """(number, start, stop) of assignments that the replica has not acknowledged."""
-    alone: set[int] = field(default_factory=set)
+    exclusive: set[int] = field(default_factory=set)
     """Numbers of assignments that must be pushed alone."""
-    is_wanting: bool = False
+    needs_samples: bool = False
     """True if the replica asked for more samples and none were available."""
 
 

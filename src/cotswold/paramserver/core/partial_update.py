@@ -30,59 +30,59 @@ class PartialUpdate(Generic[Values]):
     """Received parts of a session's next update."""
 
     def __init__(self) -> None:
-        self._came: dict[int, tuple[Update, _Read[Values]]] = {}
+        self._received: dict[int, tuple[Update, _Read[Values]]] = {}
         """Parts by rank, without buffers."""
 
     def __len__(self) -> int:
-        return len(self._came)
+        return len(self._received)
 
     def lacks(self, update: Update) -> bool:
         """True if this part is new; raise UpdateRejectedError if it does not fit the others."""
-        if update.part not in update.parts or not update.shards:
+        if update.rank not in update.ranks or not update.shards:
             raise UpdateRejectedError(
-                "parts", f"part {update.part} is not among the parts {list(update.parts)}, or has no shards"
+                "parts", f"part {update.rank} is not among the parts {list(update.ranks)}, or has no shards"
             )
         if update.kind == "factors":
             raise UpdateRejectedError("parts", "factors cannot be pushed in parts")
-        if update.part in self._came:
+        if update.rank in self._received:
             return False
-        for other, _ in self._came.values():
+        for other, _ in self._received.values():
             if _head(other) != _head(update):
                 raise UpdateRejectedError(
-                    "parts", f"parts {other.part} and {update.part} belong to different updates"
+                    "parts", f"parts {other.rank} and {update.rank} belong to different updates"
                 )
             if not set(other.shards).isdisjoint(update.shards):
                 raise UpdateRejectedError(
-                    "parts", f"parts {other.part} and {update.part} have the same shards"
+                    "parts", f"parts {other.rank} and {update.rank} have the same shards"
                 )
         return True
 
-    def put(self, update: Update, values: _Read[Values]) -> None:
+    def add(self, update: Update, values: _Read[Values]) -> None:
         """Keep a new part."""
-        self._came[update.part] = replace(update, buffers=()), values
+        self._received[update.rank] = replace(update, buffers=()), values
 
     def whole(self) -> tuple[Update, _Read[Values]] | None:
         """Return the update without buffers, and its values, once no part is missing."""
-        if not self._came:
+        if not self._received:
             return None
-        first = next(iter(self._came.values()))[0]
-        if len(self._came) < len(set(first.parts)):
+        first = next(iter(self._received.values()))[0]
+        if len(self._received) < len(set(first.ranks)):
             return None
-        came = [self._came[rank] for rank in sorted(self._came)]
+        came = [self._received[rank] for rank in sorted(self._received)]
         update = replace(
             first,
             shards=tuple(number for each, _ in came for number in each.shards),
             versions=tuple(version for each, _ in came for version in each.versions),
-            part=0,
-            parts=(),
+            rank=0,
+            ranks=(),
         )
         return update, [value for _, values in came for value in values]
 
     def clear(self) -> None:
         """Drop all parts."""
-        self._came = {}
+        self._received = {}
 
 
 def _head(update: Update) -> Update:
     """Return the fields that all parts share."""
-    return replace(update, shards=(), versions=(), buffers=(), part=0)
+    return replace(update, shards=(), versions=(), buffers=(), rank=0)

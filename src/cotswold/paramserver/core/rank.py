@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from cotswold.wire import PulledNewer, PulledPart, PullNewer, PullPart, PushPart, Send, ToRank
 
-_KEPT = 2
+_PULLS_KEPT = 2
 """Number of kept accumulations: one is being pushed while the next is closed."""
 
 
@@ -28,11 +28,11 @@ class ReplicaRank:
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
-        self._asked: dict[str, PullNewer] = {}
+        self._requested: dict[str, PullNewer] = {}
         """Unanswered pulls by server."""
         self._pulled: dict[tuple[int, int, int], object] = {}
         """Pulled buffers by (session, shard, version)."""
-        self._closed: dict[int, Mapping[int, object]] = {}
+        self._accumulations: dict[int, Mapping[int, object]] = {}
         """Numbers of its shards, by accumulation."""
         self._newest = 0
         """Number of the newest closed accumulation."""
@@ -43,25 +43,25 @@ class ReplicaRank:
         """Handle a message of the first rank or of a server."""
         match message:
             case PullPart(server, pull) if sender == self._replica:
-                self._asked[server] = pull
+                self._requested[server] = pull
                 return [Send(server, pull)]
             case PushPart() if sender == self._replica:
                 return self._push(message)
             case PulledNewer() if message.server == sender:
-                return self._keep(message)
+                return self._store(message)
             case _:
                 return []
 
-    def closed(self, closing: int, numbers: Mapping[int, object]) -> list[Send]:
+    def close_accumulation(self, accumulation: int, numbers: Mapping[int, object]) -> list[Send]:
         """Close an accumulation: keep the numbers of each of its shards until the next but one is closed."""
-        assert closing == self._newest + 1, "accumulations must be closed in order"
-        self._newest = closing
-        self._closed[closing] = numbers
-        self._closed.pop(closing - _KEPT, None)
+        assert accumulation == self._newest + 1, "accumulations must be closed in order"
+        self._newest = accumulation
+        self._accumulations[accumulation] = numbers
+        self._accumulations.pop(accumulation - _PULLS_KEPT, None)
         due, self._due = self._due, {}
         return [send for each in due.values() for send in self._push(each)]
 
-    def take(self, session: int, versions: Mapping[int, int]) -> dict[int, object]:
+    def take_newer(self, session: int, versions: Mapping[int, int]) -> dict[int, object]:
         """Return the pulled buffer of each shard at this version; drop older ones."""
         found = {number: self._pulled[session, number, version] for number, version in versions.items()}
         for key in list(self._pulled):
@@ -69,22 +69,22 @@ class ReplicaRank:
                 del self._pulled[key]
         return found
 
-    def _keep(self, pulled: PulledNewer) -> list[Send]:
-        asked = self._asked.get(pulled.server)
+    def _store(self, pulled: PulledNewer) -> list[Send]:
+        asked = self._requested.get(pulled.server)
         if asked is None or (pulled.session, pulled.number) != (asked.session, asked.number):
             return []
         if pulled.error is not None:
             return []
-        del self._asked[pulled.server]
+        del self._requested[pulled.server]
         for number, version, buffer in zip(pulled.shards, pulled.versions, pulled.buffers, strict=True):
             self._pulled[pulled.session, number, version] = buffer
         return [Send(self._replica, PulledPart(pulled.server, replace(pulled, buffers=())))]
 
     def _push(self, push: PushPart) -> list[Send]:
-        if push.closing > self._newest:
+        if push.accumulation > self._newest:
             self._due[push.server] = push
             return []
-        numbers = self._closed.get(push.closing)
+        numbers = self._accumulations.get(push.accumulation)
         if numbers is None:
             return []
         buffers = tuple(numbers[number] for number in push.update.shards)

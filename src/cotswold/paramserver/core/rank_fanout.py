@@ -34,7 +34,7 @@ class RemoteBuffers:
     """Placeholder for numbers of a shard that another rank has, in a pull or in an accumulation."""
 
     rank: int
-    closing: int = 0
+    accumulation: int = 0
     """Number of the accumulation, counted as they close."""
 
 
@@ -52,7 +52,7 @@ def is_rank_of(sender: str, replica: str) -> bool:
 def is_from_named_rank(message: Update | PullNewer, sender: str, replica: str) -> bool:
     """True if the sender is the rank of the replica that the message names."""
     if isinstance(message, Update):
-        return sender == rank_name(replica, message.part) and bool(message.parts or not message.part)
+        return sender == rank_name(replica, message.rank) and bool(message.ranks or not message.rank)
     return is_rank_of(sender, replica)
 
 
@@ -60,10 +60,10 @@ def is_from_named_rank(message: Update | PullNewer, sender: str, replica: str) -
 class _Pull:
     """An unanswered pull."""
 
-    whole: PullNewer
+    pull: PullNewer
     missing: dict[int, PullNewer]
     """Parts of ranks without a reply."""
-    came: list[PulledNewer] = field(default_factory=list)
+    received: list[PulledNewer] = field(default_factory=list)
 
 
 class RankFanout:
@@ -110,15 +110,15 @@ class RankFanout:
         if (pulled.session, pulled.number) != (part.session, part.number):
             return None
         del pull.missing[rank]
-        pull.came.append(pulled)
+        pull.received.append(pulled)
         if pull.missing:
             return None
         del self._pulls[server]
         return replace(
             pulled,
-            shards=tuple(number for each in pull.came for number in each.shards),
-            versions=tuple(version for each in pull.came for version in each.versions),
-            buffers=tuple(buffer for each in pull.came for buffer in each.buffers),
+            shards=tuple(number for each in pull.received for number in each.shards),
+            versions=tuple(version for each in pull.received for version in each.versions),
+            buffers=tuple(buffer for each in pull.received for buffer in each.buffers),
         )
 
     def _push(self, server: str, update: Update) -> list[Send]:
@@ -127,7 +127,7 @@ class RankFanout:
         for place, buffer in enumerate(update.buffers):
             rank = 0
             if isinstance(buffer, RemoteBuffers):
-                rank, closing = buffer.rank, buffer.closing
+                rank, closing = buffer.rank, buffer.accumulation
             places.setdefault(rank, []).append(place)
         if list(places) == [0]:
             return [Send(server, update)]
@@ -138,22 +138,22 @@ class RankFanout:
                 shards=tuple(update.shards[place] for place in places[rank]),
                 versions=tuple(update.versions[place] for place in places[rank]),
                 buffers=() if rank else tuple(update.buffers[place] for place in places[rank]),
-                part=rank,
-                parts=ranks,
+                rank=rank,
+                ranks=ranks,
             )
-            sends.append(self._told(rank, PushPart(server, closing, part)) if rank else Send(server, part))
+            sends.append(self._forward(rank, PushPart(server, closing, part)) if rank else Send(server, part))
         return sends
 
     def _pull(self, server: str, whole: PullNewer) -> list[Send]:
         known = self._pulls.get(server)
-        if known is None or known.whole != whole:
-            known = self._pulls[server] = _Pull(whole, self._dealt(whole))
+        if known is None or known.pull != whole:
+            known = self._pulls[server] = _Pull(whole, self._by_rank(whole))
         return [
-            self._told(rank, PullPart(server, part)) if rank else Send(server, part)
+            self._forward(rank, PullPart(server, part)) if rank else Send(server, part)
             for rank, part in known.missing.items()
         ]
 
-    def _dealt(self, whole: PullNewer) -> dict[int, PullNewer]:
+    def _by_rank(self, whole: PullNewer) -> dict[int, PullNewer]:
         places: dict[int, list[int]] = {}
         for place, number in enumerate(whole.shards):
             places.setdefault(self._rank_of[number], []).append(place)
@@ -166,5 +166,5 @@ class RankFanout:
             for rank, own in sorted(places.items())
         }
 
-    def _told(self, rank: int, message: PullPart | PushPart) -> Send:
+    def _forward(self, rank: int, message: PullPart | PushPart) -> Send:
         return Send(rank_name(self._name, rank), message)

@@ -27,7 +27,7 @@ class Pace:
     overlap: bool = True
     """True if steps continue during pushes and pulls. If False, the replica's own staleness is 0, and servers
     know the versions from which it computes."""
-    moves: bool = False
+    applies_locally: bool = False
     """True if the replica applies steps to its own copy and pushes the result. Steps that a pull does not
     include stay in the copy. To know these steps, a pull waits until the previous push is applied."""
     stretch: int = 1
@@ -61,7 +61,7 @@ class StepTask:
     """True if the accumulation is pushed after this step, unless `Replica.stretches`."""
     pull: tuple[int, int]
     """(session, number) of the last requested pull, to which ``installs`` belong."""
-    behind: int
+    missing_accumulations: int
     """Number of closed accumulations that this pull does not include."""
 
 
@@ -70,7 +70,7 @@ class SampleAssignment(NamedTuple):
 
     start: int
     stop: int
-    is_alone: bool
+    is_exclusive: bool
     """True if a push must not mix samples of this assignment with others."""
 
 
@@ -83,9 +83,9 @@ class StepAccumulation:
     rate: int
     steps: int = 0
     samples: Ranges = ()
-    is_alone: bool = False
+    is_exclusive: bool = False
     """True if its samples belong to an assignment that is pushed alone."""
-    ends_hand: bool = False
+    ends_assignment: bool = False
     """True if its newest step is the last of an assignment."""
     parts: Mapping[str, ServerUpdate] = field(default_factory=dict)
     """Parts by server, once it is closed."""
@@ -100,18 +100,18 @@ class ReplicaSession:
     """Update sequence of the session."""
     versions: dict[int, int]
     """Version of each shard, installed or waiting to be installed; -1 for none."""
-    hands: list[SampleAssignment] = field(default_factory=list)
-    newest_hand: int = 0
-    directions: ReplicaInstructions | None = None
+    assignments: list[SampleAssignment] = field(default_factory=list)
+    newest_assignment: int = 0
+    instructions: ReplicaInstructions | None = None
     pulling: dict[str, PullNewer] = field(default_factory=dict)
     """Unanswered pulls by server."""
-    pull_sent: float = 0.0
+    pull_sent_at: float = 0.0
     pulls: int = 0
     """Number of requested pulls."""
-    pulled_closed: int = 0
+    applied_count: int = 0
     """Number of accumulations applied when the newest pull was requested."""
     installs: list[PulledNewer] = field(default_factory=list)
-    since_pull: int = 0
+    steps_since_pull: int = 0
     """Steps since the last pull."""
     must_pull: bool = False
     """True if a pull must arrive before the next step."""
@@ -120,16 +120,16 @@ class ReplicaSession:
     accumulation: StepAccumulation | None = None
     closed: StepAccumulation | None = None
     """Closed accumulation that waits for the previous push."""
-    closings: int = 0
+    closed_count: int = 0
     """Number of closed accumulations."""
-    beaten: float = float("-inf")
+    last_beat: float = float("-inf")
 
     @property
     def pushing(self) -> tuple[str, ...]:
         """Servers that have not answered the newest push."""
-        return tuple(self.updates.waiting)
+        return tuple(self.updates.unanswered)
 
     @property
-    def left(self) -> int:
+    def remaining_samples(self) -> int:
         """Number of assigned samples."""
-        return sum(each.stop - each.start for each in self.hands)
+        return sum(each.stop - each.start for each in self.assignments)

@@ -54,14 +54,14 @@ class SessionDispatcher:
         self._rates = dict(counters.rates) or {1: rules.rate}
         self._newest_state = CoordinatorState(0, (), (), 0, 0)
         """Newest coordinator state that was sent."""
-        self._known_state = self._newest_state
+        self._acknowledged_state = self._newest_state
         """Newest coordinator state that all servers have acknowledged."""
         self._voided: dict[int, str] = {}
         """Names by session, of void sessions that are not settled yet."""
 
     @property
-    def _is_over(self) -> bool:
-        return self.state is DispatcherState.OVER
+    def _is_finished(self) -> bool:
+        return self.state is DispatcherState.FINISHED
 
     def _join(self, join: Join, now: float) -> list[Send]:
         session = self.members.session(join.name)
@@ -69,11 +69,11 @@ class SessionDispatcher:
             if session is None:  # its session ended before the replica learned of it
                 return [Send(join.name, SessionExpired(0))]
             member = self.members.of[session]
-            member.heard = now
-            return [self._session_opened(member)] if member.join == join and session in self._living else []
+            member.last_heartbeat = now
+            return [self._session_opened(member)] if member.join == join and session in self._live else []
         if session is not None:
             self._expire(self.members.of[session], "it joined again")
-        if self._is_over:
+        if self._is_finished:
             return [Send(join.name, Shutdown(0))]
         problem = self._misfit(join)
         if problem is not None:
@@ -92,9 +92,9 @@ class SessionDispatcher:
         return None
 
     @property
-    def _living(self) -> frozenset[int]:
+    def _live(self) -> frozenset[int]:
         """Sessions that all servers know and that are not void."""
-        return frozenset(number for number, _ in self._known_state.sessions) & self.members.of.keys()
+        return frozenset(number for number, _ in self._acknowledged_state.sessions) & self.members.of.keys()
 
     def _session_opened(self, member: Member) -> Send:
         rules = self.rules
@@ -112,36 +112,38 @@ class SessionDispatcher:
         return Send(member.name, admitted)
 
     def _on_heartbeat(self, member: Member, alive: ReplicaHeartbeat) -> list[Send]:
-        if self._is_over:
+        if self._is_finished:
             self._end_session(member)
             return [Send(member.name, Shutdown(member.session))]
-        if member.session not in self._living:
+        if member.session not in self._live:
             return []
         hands = self._assignments[member.session]
-        hands.unacknowledged = [each for each in hands.unacknowledged if each[0] > alive.hand]
-        hands.alone = {number for number in hands.alone if number > alive.hand}
-        hands.is_wanting = alive.hand == hands.newest and alive.left < self.rules.ahead
+        hands.unacknowledged = [each for each in hands.unacknowledged if each[0] > alive.assignment]
+        hands.exclusive = {number for number in hands.exclusive if number > alive.assignment}
+        hands.needs_samples = (
+            alive.assignment == hands.newest and alive.remaining_samples < self.rules.assignments_ahead
+        )
         self._assign(member, hands)
         return [self._instructions(member, hands)]
 
-    def _assign(self, member: Member, hands: Assignments) -> bool:
+    def _assign(self, member: Member, assignments: Assignments) -> bool:
         """Assign samples to a replica that wants some; return True if any were assigned."""
-        if not hands.is_wanting or member.session not in self._living or not self._may_receive(member):
+        if not assignments.needs_samples or member.session not in self._live or not self._may_receive(member):
             return False
-        given = self.ledger.hand_out(member.session, self.rules.hand, only_divided=self.is_paused)
+        given = self.ledger.assign(member.session, self.rules.assignment_samples, only_divided=self.is_paused)
         if given is None:
             return False
         if self._checkpoint_ledger is not None:
-            self._checkpoint_ledger.handed_out(member.session, given)
-        hands.newest, hands.is_wanting = hands.newest + 1, False
-        hands.unacknowledged.append((hands.newest, *given))
+            self._checkpoint_ledger.record_assignment(member.session, given)
+        assignments.newest, assignments.needs_samples = assignments.newest + 1, False
+        assignments.unacknowledged.append((assignments.newest, *given))
         if self.ledger.is_divided(given[0]):
-            hands.alone.add(hands.newest)
+            assignments.exclusive.add(assignments.newest)
         return True
 
     def _instructions(self, member: Member, hands: Assignments) -> Send:
-        version, rate = self._known_state.rates[-1]
-        checkpoint, alone = self._known_state.checkpoint, tuple(sorted(hands.alone))
+        version, rate = self._acknowledged_state.rates[-1]
+        checkpoint, alone = self._acknowledged_state.checkpoint, tuple(sorted(hands.exclusive))
         directions = ReplicaInstructions(
             member.session, tuple(hands.unacknowledged), version, rate, checkpoint, alone
         )
@@ -151,7 +153,7 @@ class SessionDispatcher:
         """True if the replica may receive more samples."""
         if member.is_leaving or self.state not in (DispatcherState.WARMING, DispatcherState.RUNNING):
             return False
-        return self.state is DispatcherState.RUNNING or member.session == min(self._living)
+        return self.state is DispatcherState.RUNNING or member.session == min(self._live)
 
     def _leave(self, member: Member, reason: str) -> list[Send]:
         if not member.is_leaving:
@@ -168,6 +170,6 @@ class SessionDispatcher:
         return [Send(member.name, SessionExpired(member.session))]
 
     def _end_session(self, member: Member) -> None:
-        self.members.void(member.session)
+        self.members.end(member.session)
         del self._assignments[member.session]
         self._voided[member.session] = member.name

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cotswold.paramserver.core.staleness import StalenessHistogram
-from cotswold.wire import Applied, Change, Ranges, SessionState, UpdateRefused
+from cotswold.wire import Applied, BucketChange, Ranges, SessionState, UpdateRefused
 from cotswold.wire.ranges import add, clip, difference, union
 
 
@@ -27,7 +27,7 @@ class Rejection(NamedTuple):
 
 
 @dataclass
-class Session:
+class SessionRecord:
     """One session."""
 
     name: str
@@ -36,97 +36,97 @@ class Session:
     answer: Applied | UpdateRefused | None = None
     """Reply to the newest update; None before the first, while it is queued, and if another replica of the
     shards sent the reply."""
-    is_waiting: bool = False
+    is_unanswered: bool = False
     """True if the newest update is not answered yet."""
     samples: Ranges = ()
     """Samples applied on this server and not settled."""
-    missed: Ranges = ()
+    refused_samples: Ranges = ()
     """Samples of permanently refused updates, not settled."""
     checkpoint: int = 0
     """Newest checkpoint whose marker has arrived or is not required."""
-    marked: int = 0
+    sent_marker: int = 0
     """Newest checkpoint whose marker it has sent."""
-    worked: int = 0
+    last_computed: int = 0
     """Number of its newest update that is not a marker."""
     staleness: StalenessHistogram = field(default_factory=StalenessHistogram)
     """Staleness of its updates, counted per shard."""
-    pulled_for: int = 0
+    pull_number: int = 0
     """Number of the update for which it pulled: one more than its newest update that was not a marker."""
     bases: dict[int, int] = field(default_factory=dict)
     """Lowest version of each shard that it has pulled for that update."""
     is_changed: bool = True
     """True if its replicated state has changed since `Sessions.take_changed`."""
 
-    def took(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
+    def use_number(self, number: int, checkpoint: int, *, is_empty: bool) -> None:
         """Use up its next number for an update that knows ``checkpoint``.
 
         A marker does not end the computation from its last pull. Any other update does, even an empty one.
         """
         self.last = number
-        if not is_empty or checkpoint <= self.marked:
-            self.worked = number
-        self.marked = max(self.marked, checkpoint)
-        self.is_waiting = not is_empty
+        if not is_empty or checkpoint <= self.sent_marker:
+            self.last_computed = number
+        self.sent_marker = max(self.sent_marker, checkpoint)
+        self.is_unanswered = not is_empty
         self.is_changed = self.is_changed or is_empty  # a queued update is sent again after a failover
 
-    def pulled(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
+    def record_pull(self, number: int, versions: Iterable[tuple[int, int]]) -> None:
         """Record a pull of (shard, version), numbered as in `PullNewer`."""
-        if number != self.worked + 1:
+        if number != self.last_computed + 1:
             return
-        if number > self.pulled_for:
-            self.pulled_for, self.bases = number, {}
+        if number > self.pull_number:
+            self.pull_number, self.bases = number, {}
         for shard, version in versions:  # a repeated pull: the first reply may have arrived
             self.bases.setdefault(shard, version)
 
-    def waits(self) -> None:
+    def record_full_queue(self) -> None:
         """Record that its computed update found the queue full."""
         self.bases = {}
 
     @property
-    def computes_from(self) -> Mapping[int, int]:
+    def base_versions(self) -> Mapping[int, int]:
         """Lowest version of each shard that it computes from now; empty if no other session must wait for
         it."""
-        return self.bases if self.pulled_for == self.worked + 1 else {}
+        return self.bases if self.pull_number == self.last_computed + 1 else {}
 
-    def has_applied(self, samples: Ranges, answer: Applied) -> None:
+    def record_applied(self, samples: Ranges, answer: Applied) -> None:
         """Record that an update of these samples is in the shards."""
         self.samples, self.answer = add(self.samples, samples), answer
-        self.is_waiting, self.is_changed = False, True
+        self.is_unanswered, self.is_changed = False, True
 
-    def has_missed(self, samples: Ranges, answer: UpdateRefused, applied: Ranges = ()) -> None:
+    def record_refusal(self, samples: Ranges, answer: UpdateRefused, applied: Ranges = ()) -> None:
         """Record that an update of these samples was permanently refused; another session had ``applied``
         some of them."""
         self.samples = add(self.samples, applied)
-        self.missed, self.answer = add(self.missed, samples), answer
-        self.is_waiting, self.is_changed = False, True
+        self.refused_samples, self.answer = add(self.refused_samples, samples), answer
+        self.is_unanswered, self.is_changed = False, True
 
     def state(self, number: int) -> SessionState:
         """Return its replicated state; queued updates are left out."""
         return SessionState(
             number,
             self.name,
-            self.last - self.is_waiting,
+            self.last - self.is_unanswered,
             self.answer if isinstance(self.answer, Applied) else None,
             self.answer if isinstance(self.answer, UpdateRefused) else None,
             self.samples,
-            self.missed,
+            self.refused_samples,
             self.checkpoint,
-            self.marked,
-            self.worked,
+            self.sent_marker,
+            self.last_computed,
         )
 
     @classmethod
-    def of(cls, state: SessionState) -> Session:
+    def of(cls, state: SessionState) -> SessionRecord:
         """Return a session from its replicated state."""
         return cls(
             state.name,
             state.last,
             state.applied or state.refused,
             samples=state.samples,
-            missed=state.missed,
+            refused_samples=state.refused_samples,
             checkpoint=state.checkpoint,
-            marked=state.marked,
-            worked=state.worked,
+            sent_marker=state.sent_marker,
+            last_computed=state.last_computed,
             is_changed=False,
         )
 
@@ -136,14 +136,14 @@ class Sessions:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self.living: dict[int, Session] = {}
-        self.ended: dict[int, Session] = {}
+        self.live: dict[int, SessionRecord] = {}
+        self.ended: dict[int, SessionRecord] = {}
         """Sessions that ended with the newest coordinator state."""
-        self._gone: dict[int, Session] = {}
+        self._ended_since_checkpoint: dict[int, SessionRecord] = {}
         """Sessions that ended since the start of a checkpoint that is not frozen."""
-        self._past: dict[int, Session] = {}
+        self._ended_earlier: dict[int, SessionRecord] = {}
         """Sessions that ended earlier and have samples that are not settled."""
-        self.keeps_past = False
+        self.reports_earlier = False
         """True if past sessions are reported, because reports that are not on a disk may be lost."""
 
     @property
@@ -162,12 +162,12 @@ class Sessions:
         return found
 
     @property
-    def _kinds(self) -> tuple[dict[int, Session], ...]:
-        return self._past, self._gone, self.ended, self.living
+    def _kinds(self) -> tuple[dict[int, SessionRecord], ...]:
+        return self._ended_earlier, self._ended_since_checkpoint, self.ended, self.live
 
     @property
-    def _all(self) -> dict[int, Session]:
-        return {**self._past, **self._gone, **self.ended, **self.living}
+    def _all(self) -> dict[int, SessionRecord]:
+        return {**self._ended_earlier, **self._ended_since_checkpoint, **self.ended, **self.live}
 
     @property
     def numbers(self) -> set[int]:
@@ -191,14 +191,14 @@ class Sessions:
         return union(found) if found else ()
 
     @property
-    def past(self) -> tuple[int, ...]:
+    def ended_earlier(self) -> tuple[int, ...]:
         """Numbers of the sessions that ended earlier and have samples that are not settled."""
-        return tuple(self._past)
+        return tuple(self._ended_earlier)
 
     @property
-    def gone(self) -> tuple[int, ...]:
+    def ended_since_checkpoint(self) -> tuple[int, ...]:
         """Numbers of the sessions that ended since the start of a checkpoint that is not frozen."""
-        return tuple(self._gone)
+        return tuple(self._ended_since_checkpoint)
 
     def states(self, numbers: Iterable[int] | None = None) -> tuple[SessionState, ...]:
         """Return the replicated states of these sessions [all]."""
@@ -206,76 +206,84 @@ class Sessions:
         wanted = known if numbers is None else known.keys() & set(numbers)
         return tuple(known[number].state(number) for number in sorted(wanted))
 
-    def install(self, change: Change) -> None:
+    def install(self, change: BucketChange) -> None:
         """Install the sessions of the primary's change."""
-        known = {**self._all, **{each.number: Session.of(each) for each in change.sessions}}
-        self.living = {number: known[number] for number in change.living}
+        known = {**self._all, **{each.number: SessionRecord.of(each) for each in change.sessions}}
+        self.live = {number: known[number] for number in change.live}
         self.ended = {number: known[number] for number in change.ended}
-        self._gone = {number: known[number] for number in change.gone}
-        self._past = {number: known[number] for number in change.past}
+        self._ended_since_checkpoint = {number: known[number] for number in change.ended_since_checkpoint}
+        self._ended_earlier = {number: known[number] for number in change.ended_earlier}
 
-    def __iter__(self) -> Iterator[tuple[int, Session]]:
+    def __iter__(self) -> Iterator[tuple[int, SessionRecord]]:
         """Iterate over the live sessions, by number."""
-        return iter(self.living.items())
+        return iter(self.live.items())
 
-    def of(self, number: int) -> Session:
+    def of(self, number: int) -> SessionRecord:
         """Return a session that is live or ended with the newest coordinator state."""
-        return self.living.get(number) or self.ended[number]
+        return self.live.get(number) or self.ended[number]
 
-    def of_sender(self, sender: str, run: str, number: int) -> Session | Rejection:
+    def of_sender(self, sender: str, run: str, number: int) -> SessionRecord | Rejection:
         """Return the sender's live session with this number, or the reason for rejecting it."""
         if run != self._run:
-            return self.foreign(run)
-        session = self.living.get(number)
+            return self.wrong_run(run)
+        session = self.live.get(number)
         if session is None or session.name != sender:
             return Rejection("session", f"session: {number} is not a live session of {sender!r:.60}")
         return session
 
-    def foreign(self, run: str) -> Rejection:
+    def wrong_run(self, run: str) -> Rejection:
         """Return the reason for rejecting a message of another run."""
         reason = f"run: the message is for run {run!r:.60}, this server has {self._run!r}"
         return Rejection("run", reason)
 
-    def live(self, names: Mapping[int, str], checkpoint: int, *, is_under_way: bool) -> None:
+    def set_live(self, names: Mapping[int, str], checkpoint: int, *, is_freezing: bool) -> None:
         """Set the live sessions; a new one owes no marker of ``checkpoint``, because it has sent no
         update."""
-        if self.keeps_past:
-            self._past |= {number: each for number, each in self.ended.items() if each.samples}
+        if self.reports_earlier:
+            self._ended_earlier |= {number: each for number, each in self.ended.items() if each.samples}
         for number, name in names.items():
-            self.living.setdefault(number, Session(name, checkpoint=checkpoint))
-        self.ended = {number: self.living.pop(number) for number in list(self.living) if number not in names}
-        if is_under_way:
-            self._gone.update(self.ended)
+            self.live.setdefault(number, SessionRecord(name, checkpoint=checkpoint))
+        self.ended = {number: self.live.pop(number) for number in list(self.live) if number not in names}
+        if is_freezing:
+            self._ended_since_checkpoint.update(self.ended)
 
     def settle(self, settled: Ranges) -> None:
         """Drop the samples at settled positions."""
-        for session in (*self.living.values(), *self.ended.values(), *self._past.values()):
-            left = difference(session.samples, settled), difference(session.missed, settled)
-            if left != (session.samples, session.missed):
-                (session.samples, session.missed), session.is_changed = left, True
-        self._past = {number: each for number, each in self._past.items() if each.samples}
+        for session in (*self.live.values(), *self.ended.values(), *self._ended_earlier.values()):
+            left = difference(session.samples, settled), difference(session.refused_samples, settled)
+            if left != (session.samples, session.refused_samples):
+                (session.samples, session.refused_samples), session.is_changed = left, True
+        self._ended_earlier = {number: each for number, each in self._ended_earlier.items() if each.samples}
 
-    def owing(self, checkpoint: int) -> tuple[str, ...]:
+    def without_marker(self, checkpoint: int) -> tuple[str, ...]:
         """Return the names of the sessions whose marker has not arrived."""
-        return tuple(each.name for each in self.living.values() if each.checkpoint < checkpoint)
+        return tuple(each.name for each in self.live.values() if each.checkpoint < checkpoint)
 
-    def said(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    def report(self, recorded: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """Return (session, applied, refused) for an acknowledgement, without the known positions."""
-        return _said({**self.ended, **self.living}, known)
+        return _report({**self.ended, **self.live}, recorded)
 
-    def said_of_past(self, known: Ranges) -> tuple[tuple[int, Ranges], ...]:
+    def report_ended_earlier(self, recorded: Ranges) -> tuple[tuple[int, Ranges], ...]:
         """Return (session, applied) of the sessions that ended earlier, without the known positions."""
-        return tuple((number, difference(each.samples, known)) for number, each in sorted(self._past.items()))
+        return tuple(
+            (number, difference(each.samples, recorded))
+            for number, each in sorted(self._ended_earlier.items())
+        )
 
-    def cut(self, known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+    def checkpoint_report(self, recorded: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
         """Return (session, applied, refused) for a checkpoint that is now frozen, of all sessions that were
         live since it began."""
-        found, self._gone = _said({**self._gone, **self.living}, known), {}
+        found, self._ended_since_checkpoint = (
+            _report({**self._ended_since_checkpoint, **self.live}, recorded),
+            {},
+        )
         return found
 
 
-def _said(sessions: Mapping[int, Session], known: Ranges) -> tuple[tuple[int, Ranges, Ranges], ...]:
+def _report(
+    sessions: Mapping[int, SessionRecord], recorded: Ranges
+) -> tuple[tuple[int, Ranges, Ranges], ...]:
     return tuple(
-        (number, difference(session.samples, known), difference(session.missed, known))
+        (number, difference(session.samples, recorded), difference(session.refused_samples, recorded))
         for number, session in sorted(sessions.items())
     )

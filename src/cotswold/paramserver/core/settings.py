@@ -43,7 +43,7 @@ class AsyncSettings:
     """Computes an update's rate from that of its version and the position of its first sample."""
     products: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """For tensors that are not matrices: the description of the product that turns factors into gradients."""
-    deals: bool = False
+    may_repeat_samples: bool = False
     """True if the coordinator assigns the samples. Then a position names one sample in all sessions, and each
     shard applies it once. Otherwise each session numbers its own samples."""
 
@@ -60,9 +60,9 @@ class DispatcherSettings:
     epochs: int
     rate: float
     """Initial learning rate."""
-    hand: int
+    assignment_samples: int
     """Maximum samples per assignment."""
-    ahead: int
+    assignments_ahead: int
     """A replica with fewer assigned samples than this receives more."""
     fraction: float = 0.75
     """Fraction of samples, or of replicas, that must be done before an epoch ends."""
@@ -70,7 +70,7 @@ class DispatcherSettings:
     """Unit of ``fraction``: ``samples`` or ``replicas``."""
     warm_samples: int = 0
     """Number of samples that a single replica computes first."""
-    order_seconds: float = 0.5
+    state_seconds: float = 0.5
     """Seconds between two coordinator states, which ask servers for their applied samples."""
     tail_seconds: float = 0.02
     """The same, while replicas wait for the last samples of an epoch."""
@@ -82,7 +82,7 @@ class DispatcherSettings:
     """Settings of the replicas, as JSON."""
 
     def __post_init__(self) -> None:
-        for name in ("samples", "size", "epochs", "hand", "ahead"):
+        for name in ("samples", "size", "epochs", "assignment_samples", "assignments_ahead"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.fraction <= 1:
@@ -91,7 +91,7 @@ class DispatcherSettings:
             raise ValueError(f"of must be 'samples' or 'replicas', got {self.of!r}")
         if self.warm_samples < 0:
             raise ValueError(f"warm_samples must be at least 0, got {self.warm_samples}")
-        for name in ("order_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
+        for name in ("state_seconds", "tail_seconds", "beat_seconds", "silent_seconds", "retry_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 

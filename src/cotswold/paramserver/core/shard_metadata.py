@@ -66,11 +66,11 @@ class MetadataChanges:
 
     shards: set[int] = field(default_factory=set)
     sessions: set[int] = field(default_factory=set)
-    order: bool = False
+    coordinator_state: bool = False
     frozen: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.shards or self.sessions or self.order or self.frozen)
+        return bool(self.shards or self.sessions or self.coordinator_state or self.frozen)
 
 
 class ShardMetadata(Generic[Values]):
@@ -80,18 +80,18 @@ class ShardMetadata(Generic[Values]):
         self.versions = dict(versions)
         """Number of updates applied to each shard."""
         self.sessions = Sessions(run)
-        self.order = CoordinatorState(0, (), (), 0, 0)
+        self.coordinator_state = CoordinatorState(0, (), (), 0, 0)
         self.rates: dict[int, float] = {}
         """Learning rates of the coordinator state, by version."""
         self.frozen: CheckpointState[Values] | None = None
         """State at the newest checkpoint, until the coordinator has taken it."""
         self.checkpoint = 0
         """Newest frozen checkpoint."""
-        self.void = 0
+        self.void_sessions = 0
         """Sessions up to this number belong to an earlier incarnation and push nothing more."""
         self.restored = 0
         """Newest coordinator state that the disk knew when this incarnation began."""
-        self.life = 0
+        self.incarnation = 0
         """Incarnation of the shards; only the primary knows it."""
         self._changed = MetadataChanges()
 
@@ -115,30 +115,38 @@ class ShardMetadata(Generic[Values]):
         self.versions[shard] += 1
         self._changed.shards.add(shard)
 
-    def mark_restored(self, lives: int) -> None:
-        """Mark this state as restored from a disk; ``lives`` incarnations have passed."""
+    def mark_restored(self, incarnations: int) -> None:
+        """Mark this state as restored from a disk; ``incarnations`` incarnations have passed."""
         self.versions = {
-            number: version_after_restarts(version, lives) for number, version in self.versions.items()
+            number: version_after_restarts(version, incarnations) for number, version in self.versions.items()
         }
-        self.void, self.restored, self._changed.order = _ANY_SESSION, self.order.number, True
+        self.void_sessions, self.restored, self._changed.coordinator_state = (
+            _ANY_SESSION,
+            self.coordinator_state.number,
+            True,
+        )
 
-    def void_all(self, named: Iterable[int]) -> None:
+    def void_sessions_until(self, named: Iterable[int]) -> None:
         """Void all sessions that the coordinator knew before it learned of the new incarnation."""
-        if self.void == _ANY_SESSION:
-            self.void, self._changed.order = max([self.sessions.newest, *named]), True
+        if self.void_sessions == _ANY_SESSION:
+            self.void_sessions, self._changed.coordinator_state = max([self.sessions.newest, *named]), True
 
-    def apply_state(self, order: CoordinatorState) -> None:
+    def apply_state(self, state: CoordinatorState) -> None:
         """Set the newest coordinator state."""
-        self.order, self.rates = order, dict(order.rates)
-        self._changed.order = True
-        if self.frozen is not None and self.frozen.checkpoint <= order.taken:
+        self.coordinator_state, self.rates = state, dict(state.rates)
+        self._changed.coordinator_state = True
+        if self.frozen is not None and self.frozen.checkpoint <= state.released_checkpoint:
             self.frozen = None
             self._changed.frozen = True
 
-    def known_at(self, checkpoint: int) -> Ranges:
+    def recorded_at(self, checkpoint: int) -> Ranges:
         """Return the positions that the coordinator knew when this checkpoint began; empty for another
         checkpoint."""
-        return self.order.cut if self.order.checkpoint == checkpoint else ()
+        return (
+            self.coordinator_state.recorded_at_checkpoint
+            if self.coordinator_state.checkpoint == checkpoint
+            else ()
+        )
 
     def freeze(self, frozen: CheckpointState[Values]) -> None:
         """Keep the state of a checkpoint whose markers have all arrived."""

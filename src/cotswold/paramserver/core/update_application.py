@@ -17,7 +17,7 @@ from cotswold.paramserver.core.update_queue import QueuedUpdate, UpdateQueue
 from cotswold.shards.core.admission import (
     Product,
     ReceivedFactors,
-    ShardPass,
+    ShardUpdates,
     UpdateArithmetic,
 )
 from cotswold.shards.core.shard_server import Arithmetic, ShardServer, Values
@@ -49,28 +49,28 @@ class UpdateApplier(Generic[Values]):
         self._unit_filters = settings.unit_norm & self._products.keys()
         """Tensors whose filters their products scale to norm 1; for other tensors the filters are rows."""
         self._unit_rows = settings.unit_norm - self._unit_filters
-        self.books: ShardMetadata[Values] = ShardMetadata(
+        self.metadata: ShardMetadata[Values] = ShardMetadata(
             settings.run, versions or dict.fromkeys(server.numbers, 0)
         )
-        self._sessions = self.books.sessions
-        self._sessions.keeps_past = settings.deals
+        self._sessions = self.metadata.sessions
+        self._sessions.reports_earlier = settings.may_repeat_samples
         self.staleness = {number: StalenessHistogram() for number in server.numbers}
-        self.refused: dict[str, int] = {}
+        self.rejections: dict[str, int] = {}
         """Number of rejected updates, by the code of the reason."""
         self._queue: UpdateQueue[Values] = UpdateQueue(server.numbers, settings.room, settings.item_bytes)
 
     @property
     def versions(self) -> Mapping[int, int]:
         """Number of updates applied to each shard."""
-        return self.books.versions
+        return self.metadata.versions
 
     @property
     def frozen(self) -> CheckpointState[Values] | None:
         """State at the newest checkpoint, until the coordinator has taken it."""
-        return self.books.frozen
+        return self.metadata.frozen
 
     @property
-    def waiting(self) -> int:
+    def queued_bytes(self) -> int:
         """Bytes of queued updates."""
         return self._queue.bytes
 
@@ -84,19 +84,21 @@ class UpdateApplier(Generic[Values]):
         """Staleness of the updates of each live session, by its name."""
         return {session.name: session.staleness for _, session in self._sessions}
 
-    def _refusal(self, update: Update, code: str, reason: str, *, again: bool = False) -> UpdateRefused:
-        self.refused[code] = self.refused.get(code, 0) + 1
-        return UpdateRefused(update.session, self._server.name, update.number, reason, again, code)
+    def _refusal(
+        self, update: Update, code: str, reason: str, *, is_retryable: bool = False
+    ) -> UpdateRefused:
+        self.rejections[code] = self.rejections.get(code, 0) + 1
+        return UpdateRefused(update.session, self._server.name, update.number, reason, is_retryable, code)
 
     @property
     def _before_checkpoint(self) -> list[QueuedUpdate[Values]]:
         """Queued updates that are not behind the marker of a checkpoint that is not frozen."""
-        return self._queue.ahead_of(self.books.checkpoint)
+        return self._queue.before_checkpoint(self.metadata.checkpoint)
 
     def _applied(self, update: Update) -> Applied:
         versions = tuple(self.versions[number] for number in update.shards)
         return Applied(
-            update.session, self._server.name, update.number, update.shards, versions, self.waiting
+            update.session, self._server.name, update.number, update.shards, versions, self.queued_bytes
         )
 
     def drain(self) -> list[Send]:
@@ -129,7 +131,7 @@ class UpdateApplier(Generic[Values]):
             return
         for key, session in self._sessions:
             if key != waiting.session:
-                bases = session.computes_from
+                bases = session.base_versions
                 shards = [number for number in waiting.update.shards if number in bases]
                 if any(
                     updates_between(versions[number] + 1, bases[number]) > policy.bound for number in shards
@@ -146,13 +148,15 @@ class UpdateApplier(Generic[Values]):
             self._add_to_passes(each, pushes)
         weights = self._vector(self.settings.name)
         kept = [self._vector(name) for name in self.settings.rule.state_names]
-        passes: list[ShardPass[Values]] = []
+        passes: list[ShardUpdates[Values]] = []
         for place, shard in enumerate(self._server.shards):
             some = pushes.get(shard.number)
             if some is not None:
                 columns = self.settings.columns[shard.tensor]
                 is_unit = shard.tensor in self._unit_rows
-                passes.append(ShardPass(weights[place], [one[place] for one in kept], some, columns, is_unit))
+                passes.append(
+                    ShardUpdates(weights[place], [one[place] for one in kept], some, columns, is_unit)
+                )
         self._updates.apply(self.settings.rule, passes)
         for place, shard in enumerate(self._server.shards if self._unit_filters else ()):
             if shard.tensor in self._unit_filters and shard.number in pushes:
@@ -174,7 +178,7 @@ class UpdateApplier(Generic[Values]):
         for number, each, scale, values in zip(update.shards, stale, scales, waiting.values, strict=True):
             pushes[number].append((whole * scale, values))
             self.staleness[number].add(each)
-            self.books.applied(number)
+            self.metadata.applied(number)
         for each, times in Counter(stale).items():
             session.staleness.add(each, times)
 
@@ -191,11 +195,11 @@ class UpdateApplier(Generic[Values]):
             bound = self.settings.staleness.bound
             reason = f"stale: more than {bound} updates were applied before it"
             answer = self._refusal(update, "stale", reason)
-            session.has_missed(update.samples, answer)
+            session.record_refusal(update.samples, answer)
         else:
             answer = self._applied(update)
-            session.has_applied(update.samples, answer)
-        return [Send(session.name, answer)] if waiting.session in self._sessions.living else []
+            session.record_applied(update.samples, answer)
+        return [Send(session.name, answer)] if waiting.session in self._sessions.live else []
 
     @property
     def _weights(self) -> Mapping[int, Values]:

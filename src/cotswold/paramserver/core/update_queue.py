@@ -45,34 +45,34 @@ class UpdateQueue(Generic[Values]):
         self.is_crowded = False
         """True if an update found the queue full since this was last reset."""
         self._room, self._item_bytes = room, item_bytes
-        self._waiting: list[QueuedUpdate[Values]] = []
+        self._updates: list[QueuedUpdate[Values]] = []
         self._bytes: dict[int, int] = dict.fromkeys(shards, 0)
         """Queued bytes by shard."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._updates)
 
     def __iter__(self) -> Iterator[QueuedUpdate[Values]]:
-        return iter(self._waiting)
+        return iter(self._updates)
 
     @property
     def bytes(self) -> int:
         """Bytes of all queued updates."""
         return sum(self._bytes.values())
 
-    def ahead_of(self, checkpoint: int) -> list[QueuedUpdate[Values]]:
+    def before_checkpoint(self, checkpoint: int) -> list[QueuedUpdate[Values]]:
         """Return the updates that are not behind the marker of a later checkpoint."""
-        return [each for each in self._waiting if each.checkpoint <= checkpoint]
+        return [each for each in self._updates if each.checkpoint <= checkpoint]
 
-    def add(self, waiting: QueuedUpdate[Values]) -> None:
+    def add(self, update: QueuedUpdate[Values]) -> None:
         """Append an update."""
-        self._waiting.append(waiting)
-        self._count(waiting, 1)
+        self._updates.append(update)
+        self._count(update, 1)
 
     def remove(self, some: Iterable[QueuedUpdate[Values]]) -> None:
         """Remove these updates."""
         gone = set(some)
-        self._waiting = [each for each in self._waiting if each not in gone]
+        self._updates = [each for each in self._updates if each not in gone]
         for each in gone:
             self._count(each, -1)
 
@@ -83,7 +83,7 @@ class UpdateQueue(Generic[Values]):
         update.
         """
         share = 2 if is_behind else 1
-        others = self._waiting if is_behind else self.ahead_of(frozen)
+        others = self._updates if is_behind else self.before_checkpoint(frozen)
         more = {number: count * self._item_bytes for number, count in numbers.items()}
         most = self._room.shard_bytes // share
         tight = [number for number, bytes_ in more.items() if self._bytes[number] + bytes_ > most]
@@ -94,7 +94,7 @@ class UpdateQueue(Generic[Values]):
             return False
         return True
 
-    def _count(self, waiting: QueuedUpdate[Values], sign: int) -> None:
-        for number, count in waiting.numbers.items():
+    def _count(self, update: QueuedUpdate[Values], sign: int) -> None:
+        for number, count in update.numbers.items():
             self._bytes[number] += sign * count * self._item_bytes
             assert self._bytes[number] >= 0, f"shard {number} has a negative number of queued bytes"

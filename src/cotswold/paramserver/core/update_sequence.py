@@ -38,7 +38,7 @@ class UpdateSource:
 RETRIED = frozenset({"session", "run", "expects"})
 """Codes of refusals after which the same update is sent again at the usual interval."""
 
-_NOTHING = ServerUpdate("gradient", (), (), ())
+_NO_SHARDS = ServerUpdate("gradient", (), (), ())
 
 
 @dataclass
@@ -48,65 +48,67 @@ class UpdateSequence:
     admitted: SessionOpened
     number: int = 0
     """Number of the newest update."""
-    worked: int = 0
+    last_computed: int = 0
     """Number of the newest update that was not a marker."""
-    marked: int = 0
+    sent_marker: int = 0
     """Newest checkpoint whose marker was sent."""
-    waiting: dict[str, Update] = field(default_factory=dict)
+    unanswered: dict[str, Update] = field(default_factory=dict)
     """The newest update, by server that has not answered."""
-    _sent: float = 0.0
+    _sent_at: float = 0.0
 
     @property
-    def is_working(self) -> bool:
+    def is_unanswered(self) -> bool:
         """True while an update that is not a marker is unanswered."""
-        return bool(self.waiting) and self.number == self.worked
+        return bool(self.unanswered) and self.number == self.last_computed
 
     def mark(self, checkpoint: int, now: float) -> list[Send]:
         """Send the marker of a checkpoint: only later checkpoints include the updates behind it."""
-        self.marked = checkpoint
-        return self._next(None, UpdateSource(), now)
+        self.sent_marker = checkpoint
+        return self._send_next(None, UpdateSource(), now)
 
     def push(self, parts: Mapping[str, ServerUpdate], origin: UpdateSource, now: float) -> list[Send]:
         """Send each server its part; without parts, the update only says that no update follows from the
         newest pull."""
-        sends = self._next(parts or None, origin, now)
-        self.worked = self.number
+        sends = self._send_next(parts or None, origin, now)
+        self.last_computed = self.number
         return sends
 
-    def again(self, now: float) -> list[Send]:
+    def resend(self, now: float) -> list[Send]:
         """Repeat the unanswered messages if their retry interval has passed."""
-        if not self.waiting or now - self._sent < self.admitted.retry_seconds:
+        if not self.unanswered or now - self._sent_at < self.admitted.retry_seconds:
             return []
-        self._sent = now
+        self._sent_at = now
         return self._sends()
 
-    def answered(self, server: str, number: int) -> None:
+    def record_answer(self, server: str, number: int) -> None:
         """Record that a server has applied the update of this number, or needs no repetition."""
         if number == self.number:
-            self.waiting.pop(server, None)
+            self.unanswered.pop(server, None)
 
-    def refused(self, server: str, refusal: UpdateRefused) -> bool:
+    def record_refusal(self, server: str, refusal: UpdateRefused) -> bool:
         """Return True if a server has now permanently refused the newest update.
 
-        Refusals with ``again``, and those that concern the session, are retried at the usual interval.
+        Refusals with ``resend``, and those that concern the session, are retried at the usual interval.
         """
-        is_retried = refusal.again or refusal.code in RETRIED
-        if is_retried or refusal.number != self.number or server not in self.waiting:
+        is_retried = refusal.is_retryable or refusal.code in RETRIED
+        if is_retried or refusal.number != self.number or server not in self.unanswered:
             return False
-        self.answered(server, refusal.number)
+        self.record_answer(server, refusal.number)
         return True
 
-    def _next(self, parts: Mapping[str, ServerUpdate] | None, origin: UpdateSource, now: float) -> list[Send]:
-        assert not self.waiting, "one update at a time"
-        self.number, self._sent = self.number + 1, now
-        self.waiting = {
-            server: self._update(_NOTHING if parts is None else parts[server], origin)
+    def _send_next(
+        self, parts: Mapping[str, ServerUpdate] | None, origin: UpdateSource, now: float
+    ) -> list[Send]:
+        assert not self.unanswered, "one update at a time"
+        self.number, self._sent_at = self.number + 1, now
+        self.unanswered = {
+            server: self._update(_NO_SHARDS if parts is None else parts[server], origin)
             for server, _ in self.admitted.servers
         }
         return self._sends()
 
     def _sends(self) -> list[Send]:
-        return [Send(server, update) for server, update in self.waiting.items()]
+        return [Send(server, update) for server, update in self.unanswered.items()]
 
     def _update(self, part: ServerUpdate, origin: UpdateSource) -> Update:
         return Update(
@@ -119,7 +121,7 @@ class UpdateSequence:
             origin.rate,
             part.scale,
             origin.samples,
-            self.marked,
+            self.sent_marker,
             part.examples,
             part.buffers,
             part.decay,

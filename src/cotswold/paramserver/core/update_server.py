@@ -54,7 +54,7 @@ from dataclasses import replace
 from cotswold.optim.server_rules import AddUpdate
 from cotswold.paramserver.core.partial_update import PartialUpdate
 from cotswold.paramserver.core.rank_fanout import is_from_named_rank, is_rank_of
-from cotswold.paramserver.core.sessions import Rejection, Session
+from cotswold.paramserver.core.sessions import Rejection, SessionRecord
 from cotswold.paramserver.core.settings import AsyncSettings
 from cotswold.paramserver.core.shard_metadata import CheckpointState, frozen_part
 from cotswold.paramserver.core.update_application import UpdateApplier
@@ -98,7 +98,7 @@ class UpdateServer(UpdateApplier[Values]):
         self._admission = Admission(
             server.shards, settings.columns, settings.rule, arithmetic, updates, products
         )
-        self.taken = 0
+        self.accepted = 0
         """Number of accepted updates, and of accepted parts."""
         self._parts: dict[int, PartialUpdate[Values]] = {}
         """Parts of the next update of each session whose replica has several ranks."""
@@ -107,8 +107,8 @@ class UpdateServer(UpdateApplier[Values]):
     def waits_for(self) -> tuple[str, ...]:
         """Names of the sessions that hold back updates of others: they owe a marker, or compute from versions
         that these updates would make too stale."""
-        checkpoint = self.books.order.checkpoint
-        owing = self._sessions.owing(checkpoint) if checkpoint > self.books.checkpoint else ()
+        checkpoint = self.metadata.coordinator_state.checkpoint
+        owing = self._sessions.without_marker(checkpoint) if checkpoint > self.metadata.checkpoint else ()
         found = {
             key for each in self._before_checkpoint for key in self._sessions_made_stale(each, self.versions)
         }
@@ -117,7 +117,7 @@ class UpdateServer(UpdateApplier[Values]):
     def replica(self, sender: str, message: ToUpdates) -> str:
         """Return the replica of a sender that is one of its ranks; otherwise the sender."""
         if isinstance(message, Update | PullNewer):
-            session = self._sessions.living.get(message.session)
+            session = self._sessions.live.get(message.session)
             if session is not None and is_rank_of(sender, session.name):
                 return session.name
         return sender
@@ -125,7 +125,7 @@ class UpdateServer(UpdateApplier[Values]):
     def receive(self, sender: str, message: ToUpdates) -> list[Send]:
         """Handle a message; coordinator states are accepted from the coordinator only."""
         match message:
-            case Update() | PullNewer() if 0 < message.session <= self.books.void:
+            case Update() | PullNewer() if 0 < message.session <= self.metadata.void_sessions:
                 return []  # the coordinator makes it join again
             case Update():
                 return self._update(sender, message)
@@ -152,18 +152,18 @@ class UpdateServer(UpdateApplier[Values]):
             return [] if answer is None else [Send(session.name, answer)]
         if update.number != session.last + 1:
             return [Send(session.name, self._refusal(update, "expects", f"expects {session.last + 1}"))]
-        if update.checkpoint > self.books.order.checkpoint:
+        if update.checkpoint > self.metadata.coordinator_state.checkpoint:
             reason = f"marker: checkpoint {update.checkpoint} has not begun"
-            return [Send(session.name, self._refusal(update, "marker", reason, again=True))]
-        if not update.shards and not update.parts:
+            return [Send(session.name, self._refusal(update, "marker", reason, is_retryable=True))]
+        if not update.shards and not update.ranks:
             return self._apply_marker(session, update)
         return self._admit(session, update)
 
-    def _admit(self, session: Session, update: Update) -> list[Send]:
+    def _admit(self, session: SessionRecord, update: Update) -> list[Send]:
         """Queue or reject the next update of a session, or a part of it."""
         sends: list[Send] = []
         try:
-            self._admission.check(update, self.books.rates)
+            self._admission.check(update, self.metadata.rates)
             whole = self._join_parts(update)
             if whole is None:
                 return []
@@ -176,23 +176,24 @@ class UpdateServer(UpdateApplier[Values]):
                 sends = self.drain()
                 busy = self._retry_reason(known, session, numbers)
             if busy is not None:
-                session.waits()  # other sessions need not wait for it: it may wait for their markers
-                return [*sends, Send(session.name, self._refusal(update, "busy", busy, again=True))]
-            if not update.parts:
+                # other sessions need not wait for it: it may wait for their markers
+                session.record_full_queue()
+                return [*sends, Send(session.name, self._refusal(update, "busy", busy, is_retryable=True))]
+            if not update.ranks:
                 values = self._admission.read(update, self._weights)
         except UpdateRejectedError as error:
             refusal = self._refusal(update, error.kind, str(error))
             self._parts.pop(update.session, None)
-            session.took(update.number, update.checkpoint, is_empty=False)
+            session.use_number(update.number, update.checkpoint, is_empty=False)
             samples = update.samples if is_valid(update.samples) else ()
-            session.has_missed(samples, refusal, self._repeats(samples))
+            session.record_refusal(samples, refusal, self._repeats(samples))
             return [*sends, Send(session.name, refusal)]
-        self.taken += not update.parts
+        self.accepted += not update.ranks
         self._parts.pop(update.session, None)
         checkpoint = max(update.checkpoint, session.checkpoint)
         known = replace(known, buffers=())  # the values keep what they need of the buffers
         waiting = QueuedUpdate(update.session, known, self._rate(update), values, numbers, checkpoint)
-        session.took(update.number, update.checkpoint, is_empty=False)
+        session.use_number(update.number, update.checkpoint, is_empty=False)
         session.answer = None
         self._queue.add(waiting)
         return sends
@@ -209,33 +210,33 @@ class UpdateServer(UpdateApplier[Values]):
 
     def _repeats(self, samples: Ranges) -> Ranges:
         """Return those of these samples that the shards have."""
-        return self._sessions.applied_of(samples) if self.settings.deals else ()
+        return self._sessions.applied_of(samples) if self.settings.may_repeat_samples else ()
 
-    def _repeated(self, session: Session, update: Update) -> Send:
+    def _repeated(self, session: SessionRecord, update: Update) -> Send:
         """Reply to an update whose samples are already in the shards."""
         self._parts.pop(update.session, None)
-        session.took(update.number, update.checkpoint, is_empty=False)
+        session.use_number(update.number, update.checkpoint, is_empty=False)
         answer = self._applied(update)
-        session.has_applied(update.samples, answer)
+        session.record_applied(update.samples, answer)
         return Send(session.name, answer)
 
     def _join_parts(self, update: Update) -> tuple[Update, list[Values | ReceivedFactors[Values]]] | None:
         """Return an update with the values of its parts (none if it arrived in one piece); None while parts
         are missing. Raise UpdateRejectedError."""
-        if not update.parts:
+        if not update.ranks:
             return update, []
         parts = self._parts.setdefault(update.session, PartialUpdate())
         if parts.lacks(update):
             if self.settings.name not in self._server.vectors:
                 return None  # it will be repeated
-            parts.put(update, self._admission.read(update, self._weights))
-            self.taken += 1
+            parts.add(update, self._admission.read(update, self._weights))
+            self.accepted += 1
         return parts.whole()
 
-    def _session_of(self, sender: str, message: Update | PullNewer) -> Session | Rejection:
+    def _session_of(self, sender: str, message: Update | PullNewer) -> SessionRecord | Rejection:
         """Return the session of the sender, or of the replica whose rank it is; or the reason for rejecting
         it."""
-        session = self._sessions.living.get(message.session)
+        session = self._sessions.live.get(message.session)
         if session is not None and message.run == self.settings.run:
             if is_from_named_rank(message, sender, session.name):
                 return session
@@ -247,20 +248,20 @@ class UpdateServer(UpdateApplier[Values]):
     def _rate(self, update: Update) -> float:
         if isinstance(self.settings.rule, AddUpdate):
             return 1.0
-        greatest = self.books.rates[update.rate]
+        greatest = self.metadata.rates[update.rate]
         return self.settings.schedule.rate(greatest, update.samples[0][0]) if update.samples else greatest
 
-    def _retry_reason(self, update: Update, session: Session, numbers: Mapping[int, int]) -> str | None:
+    def _retry_reason(self, update: Update, session: SessionRecord, numbers: Mapping[int, int]) -> str | None:
         """Return the reason why an update must be retried; None if the queue accepts it."""
         if self.settings.name not in self._server.vectors:
             return f"busy: vector {self.settings.name!r} is not written yet"
-        is_behind = max(update.checkpoint, session.checkpoint) > self.books.checkpoint
-        if self._queue.has_room(numbers, self.books.checkpoint, is_behind=is_behind):
+        is_behind = max(update.checkpoint, session.checkpoint) > self.metadata.checkpoint
+        if self._queue.has_room(numbers, self.metadata.checkpoint, is_behind=is_behind):
             return None
-        return f"busy: {self.waiting} bytes of updates are queued"
+        return f"busy: {self.queued_bytes} bytes of updates are queued"
 
-    def _apply_marker(self, session: Session, update: Update) -> list[Send]:
-        session.took(update.number, update.checkpoint, is_empty=True)
+    def _apply_marker(self, session: SessionRecord, update: Update) -> list[Send]:
+        session.use_number(update.number, update.checkpoint, is_empty=True)
         session.checkpoint = max(session.checkpoint, update.checkpoint)
         session.answer = self._applied(update)
         return [Send(session.name, session.answer), *self._freeze()]
@@ -269,11 +270,11 @@ class UpdateServer(UpdateApplier[Values]):
 
     def _pull(self, sender: str, pull: PullNewer) -> PulledNewer:
         session = self._session_of(sender, pull) if pull.session else None
-        error = session.reason if isinstance(session, Rejection) else self._mistake(pull)
+        error = session.reason if isinstance(session, Rejection) else self._invalid_reason(pull)
         if error is not None:
             return PulledNewer(pull.session, self._server.name, pull.number, (), (), (), error)
-        if isinstance(session, Session):
-            session.pulled(pull.number, [(number, self.versions[number]) for number in pull.shards])
+        if isinstance(session, SessionRecord):
+            session.record_pull(pull.number, [(number, self.versions[number]) for number in pull.shards])
         place = {number: place for place, number in enumerate(self._server.numbers)}
         newer = tuple(
             number
@@ -290,9 +291,9 @@ class UpdateServer(UpdateApplier[Values]):
             tuple(self._arithmetic.write(weights[place[number]]) for number in newer),
         )
 
-    def _mistake(self, pull: PullNewer) -> str | None:
+    def _invalid_reason(self, pull: PullNewer) -> str | None:
         if pull.run != self.settings.run:
-            return self._sessions.foreign(pull.run).reason
+            return self._sessions.wrong_run(pull.run).reason
         strange = sorted(set(pull.shards) - self.versions.keys())
         if strange:
             return f"shard: this server does not have shards {strange}"
@@ -306,56 +307,58 @@ class UpdateServer(UpdateApplier[Values]):
 
     # --- coordinator states ---
 
-    def _on_coordinator_state(self, order: CoordinatorState) -> list[Send]:
+    def _on_coordinator_state(self, state: CoordinatorState) -> list[Send]:
         sends: list[Send] = []
-        if order.number < self.books.order.number or not self._can_take(order):
+        if state.number < self.metadata.coordinator_state.number or not self._can_apply(state):
             return []
-        self.books.void_all(number for number, _ in order.sessions)
-        self.books.checkpoint = max(self.books.checkpoint, order.taken)  # of an earlier incarnation
-        if order.number > self.books.order.number:
-            self.books.apply_state(order)
-            sends = [*self._set_live_sessions(dict(order.sessions)), *self._freeze()]
+        self.metadata.void_sessions_until(number for number, _ in state.sessions)
+        self.metadata.checkpoint = max(
+            self.metadata.checkpoint, state.released_checkpoint
+        )  # of an earlier incarnation
+        if state.number > self.metadata.coordinator_state.number:
+            self.metadata.apply_state(state)
+            sends = [*self._set_live_sessions(dict(state.sessions)), *self._freeze()]
         cut = () if self.frozen is None else self.frozen.samples
-        is_life_known = dict(order.lives).get(self._server.name, 0) >= self.books.life
-        known = order.known if is_life_known else ()
-        samples = self._sessions.said(known)
+        is_life_known = dict(state.incarnations).get(self._server.name, 0) >= self.metadata.incarnation
+        known = state.recorded if is_life_known else ()
+        samples = self._sessions.report(known)
         answer = CoordinatorStateAck(
-            *(order.number, self._server.name, samples, self.books.checkpoint, self.waiting, cut),
-            past=self._sessions.said_of_past(known),
-            restored=self.books.restored,
+            *(state.number, self._server.name, samples, self.metadata.checkpoint, self.queued_bytes, cut),
+            earlier_sessions=self._sessions.report_ended_earlier(known),
+            restored=self.metadata.restored,
         )
         return [*sends, Send(COORDINATOR, answer)]
 
-    def _can_take(self, order: CoordinatorState) -> bool:
+    def _can_apply(self, state: CoordinatorState) -> bool:
         """True if a checkpoint that the coordinator state begins has parameters to keep, and memory for the
         copy."""
-        if order.checkpoint <= self.books.order.checkpoint:
+        if state.checkpoint <= self.metadata.coordinator_state.checkpoint:
             return True
-        has_room = self.frozen is None or self.frozen.checkpoint <= order.taken
+        has_room = self.frozen is None or self.frozen.checkpoint <= state.released_checkpoint
         return has_room and self.settings.name in self._server.vectors
 
     def _set_live_sessions(self, names: Mapping[int, str]) -> list[Send]:
         """Set the live sessions; queued updates of ended ones are applied, unless they are behind a
         marker."""
-        checkpoint = self.books.order.checkpoint
-        self._sessions.live(names, checkpoint, is_under_way=checkpoint > self.books.checkpoint)
+        checkpoint = self.metadata.coordinator_state.checkpoint
+        self._sessions.set_live(names, checkpoint, is_freezing=checkpoint > self.metadata.checkpoint)
         ended = self._sessions.ended
         self._parts = {number: each for number, each in self._parts.items() if number not in ended}
         sends = self._apply([each for each in self._before_checkpoint if each.session in ended])
         self._queue.remove([each for each in self._queue if each.session in ended])
-        self._sessions.settle(self.books.order.forgotten)
+        self._sessions.settle(self.metadata.coordinator_state.settled)
         return sends
 
     # --- checkpoints ---
 
     def _freeze(self) -> list[Send]:
         """Keep the state of a checkpoint once all markers have arrived."""
-        checkpoint = self.books.order.checkpoint
-        if checkpoint <= self.books.checkpoint or self._sessions.owing(checkpoint):
+        checkpoint = self.metadata.coordinator_state.checkpoint
+        if checkpoint <= self.metadata.checkpoint or self._sessions.without_marker(checkpoint):
             return []
         sends = self._apply(self._before_checkpoint)  # all of them arrived before the markers
         names = (self.settings.name, *self.settings.rule.state_names)
-        self.books.freeze(
+        self.metadata.freeze(
             CheckpointState(
                 checkpoint,
                 {
@@ -363,7 +366,7 @@ class UpdateServer(UpdateApplier[Values]):
                     for name in names
                 },
                 tuple(self.versions[number] for number in self._server.numbers),
-                self._sessions.cut(self.books.known_at(checkpoint)),
+                self._sessions.checkpoint_report(self.metadata.recorded_at(checkpoint)),
             )
         )
         return sends

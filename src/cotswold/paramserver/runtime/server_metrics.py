@@ -24,11 +24,11 @@ class ServerMetrics:
     """Counters of one process; use it as a ``with`` context while updates are read, checked and applied."""
 
     def __init__(self) -> None:
-        self._taken_bytes = 0
+        self._accepted_bytes = 0
         self._sent_bytes: Counter[str] = Counter()
         """Received bytes by sender."""
         self._applying_seconds = 0.0
-        self._began: float | None = None
+        self._started_at: float | None = None
 
     def __enter__(self) -> Self:
         self.begin()
@@ -41,23 +41,23 @@ class ServerMetrics:
 
     def begin(self) -> None:
         """Start the clock of updates; no effect if it runs already."""
-        if self._began is None:
-            self._began = time.thread_time()
+        if self._started_at is None:
+            self._started_at = time.thread_time()
 
     def end(self) -> None:
         """Stop the clock. Reading it is slow, so do not call this for each message."""
-        if self._began is not None:
-            self._applying_seconds, self._began = (
-                self._applying_seconds + time.thread_time() - self._began,
+        if self._started_at is not None:
+            self._applying_seconds, self._started_at = (
+                self._applying_seconds + time.thread_time() - self._started_at,
                 None,
             )
 
-    def took(self, sender: str, update: Update, living: Sequence[str] | None = None) -> None:
-        """Count an accepted update. ``living``: connected replicas; counters of others are dropped."""
+    def count_update(self, sender: str, update: Update, live: Sequence[str] | None = None) -> None:
+        """Count an accepted update. ``live``: connected replicas; counters of others are dropped."""
         count = bytes_of(update.buffers)
-        self._taken_bytes += count
-        if living is not None and sender not in self._sent_bytes:
-            names = [name for name in self._sent_bytes if any(is_rank_of(name, each) for each in living)]
+        self._accepted_bytes += count
+        if live is not None and sender not in self._sent_bytes:
+            names = [name for name in self._sent_bytes if any(is_rank_of(name, each) for each in live)]
             self._sent_bytes = Counter({name: self._sent_bytes[name] for name in names})
         self._sent_bytes[sender] += count
 
@@ -70,7 +70,7 @@ class ServerMetrics:
         reasons: Counter[str] = Counter(refused)
         replicas: dict[str, StalenessHistogram] = {}
         for one in updates:
-            reasons.update(one.refused)
+            reasons.update(one.rejections)
             for replica, histogram in one.replicas.items():
                 replicas[replica] = replicas.get(replica, StalenessHistogram()) + histogram
         return ServerCounters(
@@ -78,13 +78,13 @@ class ServerMetrics:
             sum(update_count(version) for one in updates for version in one.versions.values()),
             sum(each.total for each in histograms) / max(1, measured),
             max((each.largest for each in histograms), default=0),
-            sum(one.waiting for one in updates),
+            sum(one.queued_bytes for one in updates),
             tuple(sorted((+reasons).items())),
             len(histograms),
             sum(one.queued for one in updates),
             tuple(sorted({each for one in updates for each in one.waits_for})),
             tuple((replica, each.updates, each.mean, each.largest) for replica, each in replicas.items()),
-            self._taken_bytes,
+            self._accepted_bytes,
             tuple(sorted(item for one in updates for item in one.versions.items())),
             self._applying_seconds,
             time.process_time(),

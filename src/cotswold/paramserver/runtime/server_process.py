@@ -20,7 +20,7 @@ from cotswold.shards.core.shard_server import ShardServer
 from cotswold.shards.runtime.arithmetic import Array, NumpyArithmetic
 from cotswold.transport import Lost
 from cotswold.wire import COORDINATOR, Shard, ToServer, ToUpdates
-from cotswold.wire.lifecycle import CountersRequest, ServerReady, Stop
+from cotswold.wire.lifecycle import CountersRequest, ServerReady, StopProcess
 from cotswold.wire.messenger import Messenger, Received
 
 _COORDINATOR_MESSAGES = get_args(ToServer)
@@ -33,25 +33,25 @@ def main(
     coordinator: str,
     shards: Sequence[Sequence[object]],
     dtype: str,
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     updates: Mapping[str, Any] | None = None,
     versions: Sequence[int] = (),
     traffic: str | None = None,
 ) -> int:
     """Run the server ``name`` until its coordinator at the address ``coordinator`` stops it.
 
-    ``shards`` are the fields of each `Shard`, ``reach`` those of `EndpointSettings`. For servers of replicas,
-    ``updates`` is the input of `settings_from_dict`. ``versions`` are those of all shards of a resumed run.
-    Messages of replicas are logged in the folder ``traffic``. The token is in the environment. Raise
-    MachineError if the coordinator exits first.
+    ``shards`` are the fields of each `Shard`, ``endpoint_settings`` those of `EndpointSettings`. For servers
+    of replicas, ``updates`` is the input of `settings_from_dict`. ``versions`` are those of all shards of a
+    resumed run. Messages of replicas are logged in the folder ``traffic``. The token is in the environment.
+    Raise MachineError if the coordinator exits first.
     """
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after its clients
     machine: ShardServer[Array] = ShardServer(name, [Shard(*one) for one in shards], NumpyArithmetic(dtype))  # type: ignore[arg-type]  # as JSON says it
-    with open_endpoint(name, EndpointSettings(**reach)) as endpoint:
+    with open_endpoint(name, EndpointSettings(**endpoint_settings)) as endpoint:
         endpoint.connect(COORDINATOR, coordinator)
-        post = Messenger(endpoint)
-        post.send(COORDINATOR, ServerReady(name, endpoint.address))
+        messenger = Messenger(endpoint)
+        messenger.send(COORDINATOR, ServerReady(name, endpoint.address))
         with ExitStack() as held:
             draining = None
             if updates is not None:
@@ -59,28 +59,32 @@ def main(
                 if traffic is not None:
                     written = TrafficLog(Path(traffic) / f"{name}.jsonl", machine.shards, settings, dtype)
                     held.callback(written.close)
-                draining = UpdateLoop(machine, settings, dtype, post, versions, written)
-            serve(machine, post, draining)
+                draining = UpdateLoop(machine, settings, dtype, messenger, versions, written)
+            serve(machine, messenger, draining)
     return 0
 
 
-def serve(machine: ShardServer[Array], post: Messenger, updates: UpdateLoop | None = None) -> None:
+def serve(machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop | None = None) -> None:
     """Answer messages until the coordinator sends `Stop`; raise MachineError if the coordinator is lost."""
-    while _attend(post.receive(None if updates is None else updates.patience), machine, post, updates):
+    while _attend(
+        messenger.receive(None if updates is None else updates.timeout), machine, messenger, updates
+    ):
         pass
 
 
-def _attend(event: object, machine: ShardServer[Array], post: Messenger, updates: UpdateLoop | None) -> bool:
+def _attend(
+    event: object, machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop | None
+) -> bool:
     """Handle an event; return False after `Stop`. No reference to a message remains afterwards except kept
     values, because its memory is reused."""
     match event:
-        case Received(sender, Stop()) if sender == COORDINATOR:
+        case Received(sender, StopProcess()) if sender == COORDINATOR:
             return False
         case Received(sender, message) if isinstance(message, _COORDINATOR_MESSAGES):
             for each in machine.receive(sender, message):
-                post.send(each.to, each.message)
+                messenger.send(each.to, each.message)
         case Received(sender, message) if updates is not None and isinstance(message, _UPDATES):
-            updates.hear(sender, message)
+            updates.receive(sender, message)
         case None if updates is not None:
             updates.drain()
         case Lost(peer, why) if peer == COORDINATOR:

@@ -35,7 +35,7 @@ class TrafficLog:
         file.parent.mkdir(parents=True, exist_ok=True)
         self._file = file.open("w", buffering=1, encoding="utf-8")
         self._all = tuple(one.number for one in shards)
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._bytes = 0
         self._write(
             {
@@ -49,20 +49,26 @@ class TrafficLog:
 
     def note(self, sender: str, message: ToUpdates) -> None:
         """Log a push or a pull; markers and coordinator states are not logged."""
-        head = [round(time.monotonic() - self._began, 6), sender]
+        head = [round(time.monotonic() - self._started_at, 6), sender]
         match message:
             case Update(shards=shards) if shards:
                 samples = sum(stop - start for start, stop in message.samples)
-                told = [message.number, message.kind, samples, self._which(shards), list(message.examples)]
+                told = [
+                    message.number,
+                    message.kind,
+                    samples,
+                    self._shard_key(shards),
+                    list(message.examples),
+                ]
                 self._write([*head, message.session, "push", *told])
             case PullNewer():
-                self._write([*head, message.session, "pull", message.number, self._which(message.shards)])
+                self._write([*head, message.session, "pull", message.number, self._shard_key(message.shards)])
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
-    def _which(self, shards: tuple[int, ...]) -> object:
+    def _shard_key(self, shards: tuple[int, ...]) -> object:
         return 0 if shards == self._all else list(shards)
 
     def _write(self, line: object) -> None:

@@ -47,7 +47,7 @@ class UpdateLoop:
         server: ShardServer[Array],
         settings: AsyncSettings,
         dtype: str,
-        post: Messenger,
+        messenger: Messenger,
         versions: Sequence[int] = (),
         traffic: TrafficLog | None = None,
     ) -> None:
@@ -57,36 +57,39 @@ class UpdateLoop:
         products = {tensor: LocalProduct.of(code) for tensor, code in settings.products.items()}
         begun = {each: versions[each] if each < len(versions) else 0 for each in server.numbers}
         self._updates = UpdateServer(server, settings, arithmetic, arithmetic, begun, products=products)
-        self._name, self._post, self._traffic = server.name, post, traffic
+        self._name, self._messenger, self._traffic = server.name, messenger, traffic
         self._work = ServerMetrics()
         self._is_due = False
         """True if messages have arrived since the last drain; held-back updates wait for the next message."""
         _, whole = block_offsets([(one.stop - one.start) * settings.item_bytes for one in server.shards])
         # one more reply must not make the endpoint drop a client that has not read the others
-        room = max(0, post.endpoint.most_waiting_bytes - whole)
+        room = max(0, messenger.endpoint.max_unread_bytes - whole)
         self._ahead_bytes = min(room, max(_AHEAD * whole, _AHEAD_LEAST_BYTES))
 
     @property
-    def patience(self) -> float | None:
+    def timeout(self) -> float | None:
         """Seconds to wait for the next message before `drain`; None for no limit."""
         return 0.0 if self._is_due else None
 
-    def hear(self, sender: str, message: ToUpdates | CountersRequest) -> None:
+    def receive(self, sender: str, message: ToUpdates | CountersRequest) -> None:
         """Handle a message."""
         if isinstance(message, CountersRequest):
-            name, refused = self._name, self._post.endpoint.refused
-            self._post.send(sender, self._work.counts(name, [self._updates], refused))
+            name, refused = self._name, self._messenger.endpoint.rejections
+            self._messenger.send(sender, self._work.counts(name, [self._updates], refused))
             return
-        if isinstance(message, PullNewer) and self._post.endpoint.waiting_bytes(sender) > self._ahead_bytes:
+        if (
+            isinstance(message, PullNewer)
+            and self._messenger.endpoint.unread_bytes(sender) > self._ahead_bytes
+        ):
             return  # it has not read its earlier pulls, and asks again
         if self._traffic is not None:
             self._traffic.note(self._updates.replica(sender, message), message)
-        before = self._updates.taken
+        before = self._updates.accepted
         with self._work:
             sends = self._updates.receive(sender, message)
         self._deliver(sends)
-        if isinstance(message, Update) and self._updates.taken > before:
-            self._work.took(sender, message, tuple(self._updates.replicas))
+        if isinstance(message, Update) and self._updates.accepted > before:
+            self._work.count_update(sender, message, tuple(self._updates.replicas))
         self._is_due = self._updates.queued > 0
         if self._updates.queued >= _QUEUED:
             self.drain()
@@ -100,7 +103,7 @@ class UpdateLoop:
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         for each in sends:
-            self._post.send(each.to, each.message)
+            self._messenger.send(each.to, each.message)
 
 
 def settings_as_dict(settings: AsyncSettings) -> dict[str, object]:
@@ -116,7 +119,7 @@ def settings_as_dict(settings: AsyncSettings) -> dict[str, object]:
         "unit_norm": sorted(settings.unit_norm),
         "schedule": asdict(settings.schedule),
         "products": dict(settings.products),
-        "deals": settings.deals,
+        "may_repeat_samples": settings.may_repeat_samples,
     }
 
 
@@ -134,5 +137,5 @@ def settings_from_dict(values: Mapping[str, Any]) -> AsyncSettings:
         frozenset(values["unit_norm"]),
         SampleSchedule(**values["schedule"]),
         {tensor: tuple(code) for tensor, code in values["products"].items()},
-        values.get("deals", False),
+        values.get("may_repeat_samples", False),
     )

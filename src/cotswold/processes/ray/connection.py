@@ -21,11 +21,11 @@ from cotswold.errors import UserError
 from cotswold.host import Token, token
 from cotswold.processes.ray.settings import ray_environ
 
-_WORDS_MOST = 160
+_MAX_MESSAGE_CHARS = 160
 
 
 @contextmanager
-def _own_signals() -> Iterator[None]:
+def _default_signals() -> Iterator[None]:
     """Keep this program's signal handlers; Ray installs its own handler of SIGTERM when it connects."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
@@ -59,7 +59,7 @@ def connect_ray(address: str, given: Token) -> tuple[Any, bool]:
         return ray, False
     said: list[str] = []
     try:
-        with _own_signals(), _captured_ray_log(said):
+        with _default_signals(), _captured_ray_log(said):
             ray.init(address=address, namespace="cotswold", log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ray.exceptions.RayError, RuntimeError, ValueError) as error:
         if any(_WRONG_TOKEN in each for each in (*said, str(error))):
@@ -119,4 +119,4 @@ def _is_same(address: str, other: str) -> bool:
 def short_message(error: BaseException) -> str:
     """The first line of Ray's message, shortened."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return textwrap.shorten(line, _WORDS_MOST)
+    return textwrap.shorten(line, _MAX_MESSAGE_CHARS)

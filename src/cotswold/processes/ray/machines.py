@@ -40,19 +40,21 @@ class RayMachines:
 
     def __init__(self, address: str, token: str, make_agent: Callable[[str], Any]) -> None:
         self._address, self._token, self._make_agent = address, token, make_agent
-        self.known: dict[str, RayMachine] = {}
-        self.refused: dict[str, str] = {}
-        self._looking: threading.Thread | None = None
+        self.machines: dict[str, RayMachine] = {}
+        self.rejected: dict[str, str] = {}
+        self._refresh_thread: threading.Thread | None = None
         self._failed: BaseException | None = None
 
     def ready(self) -> list[RayMachine]:
         """Machines that can be used now."""
-        return [machine for machine in list(self.known.values()) if machine.is_ready and not machine.is_lost]
+        return [
+            machine for machine in list(self.machines.values()) if machine.is_ready and not machine.is_lost
+        ]
 
     @property
-    def is_asking(self) -> bool:
+    def is_refreshing(self) -> bool:
         """True if a machine has not sent its facts yet."""
-        return any(machine.answer is not None for machine in list(self.known.values()))
+        return any(machine.answer is not None for machine in list(self.machines.values()))
 
     def has_head(self) -> bool:
         """True if Ray's head answers; without it, every request to Ray blocks."""
@@ -62,76 +64,76 @@ class RayMachines:
             return False
         return True
 
-    def is_heard(self, seconds: float) -> bool:
+    def wait_reply(self, seconds: float) -> bool:
         """True if the head answers, and the last check ends within ``seconds``."""
-        if self._looking is not None:
-            self._looking.join(seconds)
-        return (self._looking is None or not self._looking.is_alive()) and self.has_head()
+        if self._refresh_thread is not None:
+            self._refresh_thread.join(seconds)
+        return (self._refresh_thread is None or not self._refresh_thread.is_alive()) and self.has_head()
 
-    def look(self, ray: Any, seconds: float) -> None:
+    def refresh(self, ray: Any, seconds: float) -> None:
         """Update the list of machines, and collect their facts; block for at most ``seconds``. Later results
         are used by the next call.
 
         Without a head no machine joins, and the known ones keep running. A head that hangs or is cut off
         blocks a caller for as long. Therefore a separate thread checks, and training never waits for it.
         """
-        if self._looking is None or not self._looking.is_alive():
-            self._looking = threading.Thread(
-                target=self._look_on, args=(ray,), name="ray-machines", daemon=True
+        if self._refresh_thread is None or not self._refresh_thread.is_alive():
+            self._refresh_thread = threading.Thread(
+                target=self._refresh_in_thread, args=(ray,), name="ray-machines", daemon=True
             )
-            self._looking.start()
-        self._looking.join(seconds)
+            self._refresh_thread.start()
+        self._refresh_thread.join(seconds)
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
 
-    def _look_on(self, ray: Any) -> None:
+    def _refresh_in_thread(self, ray: Any) -> None:
         try:
-            self._look(ray)
+            self._refresh(ray)
         except Exception as error:
             self._failed = error
 
-    def _look(self, ray: Any) -> None:
+    def _refresh(self, ray: Any) -> None:
         if not self.has_head():
             return
         nodes = {each["NodeID"]: each for each in ray.nodes() if each["Alive"]}
-        for node, machine in list(self.known.items()):
+        for node, machine in list(self.machines.items()):
             if node not in nodes:
                 machine.is_lost = True
-                self.refused.pop(machine.name, None)
+                self.rejected.pop(machine.name, None)
             elif machine.is_lost:  # its agent has exited, and a new one replaces it
-                self._ask(node, machine.name, machine.cores)
-        for node in nodes.keys() - self.known.keys():
+                self._start_agent(node, machine.name, machine.cores)
+        for node in nodes.keys() - self.machines.keys():
             host = nodes[node]["NodeManagerHostname"]
-            taken = any(machine.name == host for machine in self.known.values())
-            self._ask(
+            taken = any(machine.name == host for machine in self.machines.values())
+            self._start_agent(
                 node, f"{host}-{node[:6]}" if taken else host, int(nodes[node]["Resources"].get("CPU", 1))
             )
-        for machine in list(self.known.values()):
+        for machine in list(self.machines.values()):
             if machine.answer is not None and ray.wait([machine.answer], timeout=0)[0]:
-                self._hear(ray, machine)
+                self._on_agent(ray, machine)
 
-    def _ask(self, node: str, name: str, cores: int) -> None:
+    def _start_agent(self, node: str, name: str, cores: int) -> None:
         agent = self._make_agent(node)
-        self.known[node] = RayMachine(name, agent, agent.facts.remote(), cores)
+        self.machines[node] = RayMachine(name, agent, agent.facts.remote(), cores)
 
-    def _hear(self, ray: Any, machine: RayMachine) -> None:
+    def _on_agent(self, ray: Any, machine: RayMachine) -> None:
         answer, machine.answer = machine.answer, None
         try:
             facts: MachineFacts = ray.get(answer)
         except ray.exceptions.RayError as error:
-            self.refused[machine.name] = f"cannot start processes: {short_message(error)}"
+            self.rejected[machine.name] = f"cannot start processes: {short_message(error)}"
             machine.is_lost = True
             return
         if facts.version != __version__:
-            self.refused[machine.name] = (
+            self.rejected[machine.name] = (
                 f"has Cotswold {facts.version}, and this one {__version__}; install the same"
             )
         elif facts.token != self._token:
-            self.refused[machine.name] = (
+            self.rejected[machine.name] = (
                 f"{'has another' if facts.token else 'has no'} {token.VARIABLE}; start it with "
                 "'cotswold worker', and the same token as here"
             )
         else:
             machine.is_ready = True
-            self.refused.pop(machine.name, None)
+            self.rejected.pop(machine.name, None)

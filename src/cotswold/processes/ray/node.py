@@ -25,7 +25,7 @@ _SINGLE = (
     "metrics-export",
 )
 """Ray's services with one port on each machine; the head has one more, for clients."""
-PORTS_LEAST = 32
+MIN_PORTS = 32
 _STORE_BYTES = 80_000_000
 """Bytes of Ray's object store, which is not used: about the least that Ray accepts."""
 
@@ -53,7 +53,7 @@ def start_head(
     head = ["--head", f"--port={port}", "--include-dashboard=false"]
     if ports is not None:
         head.append(f"--ray-client-server-port={ports[0] + len(_SINGLE)}")
-    return _start(token, [*head, *_at(ports), *words], cores, environ, output)
+    return _start(token, [*head, *_port_options(ports), *words], cores, environ, output)
 
 
 def join_head(
@@ -72,10 +72,12 @@ def join_head(
     Also raises UserError if no process answers at the address.
     """
     require_ray()
-    return _start(token, [f"--address={reachable(address)}", *_at(ports), *words], cores, environ, output)
+    return _start(
+        token, [f"--address={reachable(address)}", *_port_options(ports), *words], cores, environ, output
+    )
 
 
-def _at(ports: tuple[int, int] | None) -> Sequence[str]:
+def _port_options(ports: tuple[int, int] | None) -> Sequence[str]:
     """Ray's options for its ports on a machine; raise UserError for too few ports.
 
     Ray's own default for workers is 10002 to 19999, which must not contain another port, such as the head's.
@@ -83,8 +85,8 @@ def _at(ports: tuple[int, int] | None) -> Sequence[str]:
     if ports is None:
         return ("--min-worker-port=0", "--max-worker-port=0")
     first, last = ports
-    if not 0 < first <= last < 1 << 16 or last - first + 1 < PORTS_LEAST:
-        raise UserError(f"ports {first} to {last}: Ray needs {PORTS_LEAST} per machine, between 1 and 65535")
+    if not 0 < first <= last < 1 << 16 or last - first + 1 < MIN_PORTS:
+        raise UserError(f"ports {first} to {last}: Ray needs {MIN_PORTS} per machine, between 1 and 65535")
     singles = [f"--{name}-port={first + place}" for place, name in enumerate(_SINGLE)]
     return (*singles, f"--min-worker-port={first + len(_SINGLE) + 1}", f"--max-worker-port={last}")
 

@@ -28,11 +28,11 @@ from cotswold.processes.ray.machines import HEAD_SECONDS, RayMachine, RayMachine
 from cotswold.processes.ray.settings import fingerprint, reachable, require_ray
 
 _JOIN_SECONDS = 60.0
-_LOOK_SECONDS = 0.1
+_REFRESH_SECONDS = 0.1
 """Seconds that a check of the machines may block the caller; it takes some ms if the head answers."""
 _ALL_SECONDS = 20.0
 """Seconds to wait for the other machines after the first is ready, at most; they may join later."""
-_AGAIN_SECONDS = 10.0
+_RETRY_SECONDS = 10.0
 """Seconds within which a second failure to reach an agent counts as its loss; one failure may be the
 network."""
 
@@ -51,7 +51,7 @@ class RayProcesses:
         self._machines = RayMachines(address, fingerprint(token), self._make_agent)
         self._started: list[RayProcess] = []
         self._keys = itertools.count()
-        self._ray, self._is_own = connect_ray(reachable(address), token)
+        self._ray, self._owns_connection = connect_ray(reachable(address), token)
         try:
             self._await_machine(address)
         except BaseException:
@@ -60,10 +60,10 @@ class RayProcesses:
 
     def machines(self) -> Mapping[str, int]:
         """The usable machines, and the cores that each grants."""
-        self._machines.look(self._ray, _LOOK_SECONDS)
+        self._machines.refresh(self._ray, _REFRESH_SECONDS)
         own = self._own_node()
         ready = sorted(
-            self._machines.ready(), key=lambda machine: machine is not self._machines.known.get(own)
+            self._machines.ready(), key=lambda machine: machine is not self._machines.machines.get(own)
         )
         return {machine.name: machine.cores for machine in ready}
 
@@ -77,7 +77,7 @@ class RayProcesses:
 
     def refused(self) -> Mapping[str, str]:
         """Machines that cannot be used, and the reasons."""
-        return dict(self._machines.refused)
+        return dict(self._machines.rejected)
 
     def start(self, call: Call, machine: str | None = None) -> RayProcess:
         """Start a process; without ``machine`` on the one with most free cores. Raises as
@@ -87,13 +87,13 @@ class RayProcesses:
         chosen = self._choose(call, machine)
         key = next(self._keys)
         told = replace(call, environ=without_secrets(call.environ))
-        answer = self._ask(
+        answer = self._call_agent(
             call.name, chosen, chosen.agent.start.remote(key, told, token_fingerprints(call.environ))
         )
         if isinstance(answer, StartRefusal):
             raise (UserError if answer.is_users else MachineError)(answer.why)
         process = RayProcess(call.name, chosen, answer, key)
-        self._started = [each for each in self._started if not each.is_let_go]
+        self._started = [each for each in self._started if not each.is_released]
         self._started.append(process)
         return process
 
@@ -103,10 +103,10 @@ class RayProcesses:
             process.end()
         self._started = []
         # otherwise Ray would wait for the head
-        if self._ray is not None and self._machines.is_heard(HEAD_SECONDS):
-            for machine in self._machines.known.values():
+        if self._ray is not None and self._machines.wait_reply(HEAD_SECONDS):
+            for machine in self._machines.machines.values():
                 self._ray.kill(machine.agent)
-            if self._is_own:
+            if self._owns_connection:
                 self._ray.shutdown()
         self._ray = None
 
@@ -124,7 +124,7 @@ class RayProcesses:
         running = [each.machine for each in self._started if each.code() is None]
         return max(ready, key=lambda machine: machine.cores - running.count(machine.name))
 
-    def _ask(self, name: str, machine: RayMachine, answer: Any) -> Any:
+    def _call_agent(self, name: str, machine: RayMachine, answer: Any) -> Any:
         try:
             return self._ray.get(answer, timeout=START_SECONDS)
         except self._ray.exceptions.RayError as error:
@@ -141,9 +141,9 @@ class RayProcesses:
     def _await_machine(self, address: str) -> None:
         deadline = time.monotonic() + _JOIN_SECONDS
         all_by = time.monotonic() + _ALL_SECONDS
-        while not self.machines() or (self._machines.is_asking and time.monotonic() < all_by):
-            if self._machines.refused:
-                name, why = next(iter(self._machines.refused.items()))
+        while not self.machines() or (self._machines.is_refreshing and time.monotonic() < all_by):
+            if self._machines.rejected:
+                name, why = next(iter(self._machines.rejected.items()))
                 raise UserError(f"the machine {name} at {address} {why}")
             if time.monotonic() > deadline:
                 raise MachineError(f"no machine at {address} was ready after {_JOIN_SECONDS:g} s")
@@ -155,16 +155,16 @@ class RayProcess:
 
     def __init__(self, name: str, machine: RayMachine, pid: int, key: int) -> None:
         self.name, self.machine, self.pid = name, machine.name, pid
-        self.is_let_go = False
+        self.is_released = False
         self._machine, self._agent, self._key = machine, machine.agent, key
-        self._missed_at = -_AGAIN_SECONDS
+        self._unanswered_at = -_RETRY_SECONDS
         self._end: tuple[int, str] | None = None
-        self._ending, self._told = os.pipe()
-        self._watch()
+        self._exit_reader, self._exit_writer = os.pipe()
+        self._wait_exit()
 
     def fileno(self) -> int:
         """Becomes readable when the process exits."""
-        return self._ending
+        return self._exit_reader
 
     def code(self) -> int | None:
         """Its exit code, or minus a signal's number; `LOST` if contact with its machine was lost; None
@@ -182,24 +182,24 @@ class RayProcess:
 
     def end(self) -> None:
         """Kill the process and its children, and release it."""
-        if self.is_let_go:
+        if self.is_released:
             return
-        self.is_let_go = True
+        self.is_released = True
         self._agent.end.remote(self._key)
-        is_readable(self._ending, END_SECONDS)
+        is_readable(self._exit_reader, END_SECONDS)
         if self._end is None:
             self._end = LOST, f"was sent SIGKILL, and its machine {self.machine} has not reported its end"
-        os.close(self._ending)
-        self._ending = -1
+        os.close(self._exit_reader)
+        self._exit_reader = -1
 
     def _is_lost(self) -> bool:
-        before, self._missed_at = self._missed_at, time.monotonic()
-        return self._missed_at - before < _AGAIN_SECONDS
+        before, self._unanswered_at = self._unanswered_at, time.monotonic()
+        return self._unanswered_at - before < _RETRY_SECONDS
 
-    def _watch(self) -> None:
-        self._agent.ended.remote(self._key).future().add_done_callback(self._hear)
+    def _wait_exit(self) -> None:
+        self._agent.wait_exit.remote(self._key).future().add_done_callback(self._on_exit)
 
-    def _hear(self, future: Future[tuple[int, str]]) -> None:
+    def _on_exit(self, future: Future[tuple[int, str]]) -> None:
         """Handle the exit, or the loss of the agent; runs in a thread of Ray.
 
         Ray also reports an unreachable agent as dead. The exit of the process is then unknown.
@@ -208,10 +208,10 @@ class RayProcess:
             end = future.result()
         except Exception as error:
             if type(error).__name__ == "ActorUnavailableError" and not self._is_lost():
-                self._watch()  # the agent may be reachable again
+                self._wait_exit()  # the agent may be reachable again
                 return
             self._machine.is_lost = True
             end = LOST, f"was lost with its machine {self.machine} ({short_message(error)})"
         self._end = self._end or end
-        os.write(self._told, b"\n")  # never read: it stays readable
-        os.close(self._told)
+        os.write(self._exit_writer, b"\n")  # never read: it stays readable
+        os.close(self._exit_writer)

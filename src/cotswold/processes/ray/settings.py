@@ -20,8 +20,8 @@ from cotswold.host import Token, token_of
 from cotswold.host.token import VARIABLE
 
 DEFAULT_PORT = 6379
-REACHED_SECONDS = 5.0
-_LEAST = (2, 52)
+CONNECT_SECONDS = 5.0
+_MIN_VERSION = (2, 52)
 """The first release of Ray with tokens."""
 _OWN_TOKEN = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 _HEADLESS_SECONDS = 24 * 3600
@@ -37,9 +37,10 @@ def require_ray() -> None:
             "--address out to use this machine only"
         )
     version = importlib.metadata.version("ray")
-    if tuple(int(part) for part in version.split(".")[:2]) < _LEAST:
+    if tuple(int(part) for part in version.split(".")[:2]) < _MIN_VERSION:
         raise MissingExtraError(
-            f"Ray {version} has no tokens, and accepts every caller; install ray>={_LEAST[0]}.{_LEAST[1]}"
+            f"Ray {version} has no tokens, and accepts every caller; install "
+            f"ray>={_MIN_VERSION[0]}.{_MIN_VERSION[1]}"
         )
 
 
@@ -85,7 +86,7 @@ def fingerprint(token: Token | None) -> str:
     return "" if token is None else token.derive("fingerprint").hex()[:16]
 
 
-def reachable(address: str, seconds: float = REACHED_SECONDS) -> str:
+def reachable(address: str, seconds: float = CONNECT_SECONDS) -> str:
     """Check that a process listens at ``HOST:PORT`` (default port: Ray's) and return the address; raise
     UserError if not."""
     host, _, port = address.rpartition(":") if ":" in address else (address, "", str(DEFAULT_PORT))

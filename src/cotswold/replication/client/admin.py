@@ -20,8 +20,8 @@ from cotswold.host.keyring import KeyringFile
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.replication.client.endpoints import ClusterEndpoints
 from cotswold.replication.client.routed_messenger import RoutedMessenger
-from cotswold.replication.client.standalone_cluster import controllers_at, places_by_name
-from cotswold.replication.client.unreachable import why_none_leads, why_unreached
+from cotswold.replication.client.standalone_cluster import addresses_by_name, controllers_at
+from cotswold.replication.client.unreachable import no_leader_text, unreachable_text
 from cotswold.replication.replica.saved_bucket import SavedBucket, disk_of, is_restored, restored_on
 from cotswold.transport import Endpoint
 from cotswold.transport.token_rotation import TokenRotation
@@ -30,7 +30,7 @@ from cotswold.wire import (
     DeleteRunRequest,
     DiskStateReply,
     Drain,
-    Draining,
+    DrainStatus,
     Group,
     LookupReply,
     LookupRequest,
@@ -44,15 +44,15 @@ from cotswold.wire import (
     Undrain,
     Undrained,
 )
-from cotswold.wire.lifecycle import ExportRequest, ReplicaStatus, ServerReport, ServerReportRequest
+from cotswold.wire.lifecycle import BucketReplicaStatus, ExportRequest, ServerReport, ServerReportRequest
 from cotswold.wire.messenger import AnyMessage, Received
 from cotswold.wire.names import run_of
 
-_AGAIN_SECONDS = 0.3
-_USUAL_SECONDS = 1.0
+_RETRY_SECONDS = 0.3
+_EXPECTED_SECONDS = 1.0
 _REPORT_SECONDS = 1.0
 _RUN = "operator"
-_THERE = "living", "draining"
+_PRESENT = "living", "draining"
 """States of servers that can be drained."""
 _NAMED = 8
 T = TypeVar("T")
@@ -63,7 +63,7 @@ class BucketOverview:
     """A bucket: its group and the state of each replica."""
 
     group: Group
-    copies: Mapping[str, ReplicaStatus]
+    copies: Mapping[str, BucketReplicaStatus]
     """State by server, of those that replied."""
 
 
@@ -76,13 +76,17 @@ class AdminClient:
         tokens: Token | KeyringFile,
         *,
         wait_seconds: float = 5.0,
-        say: Callable[[str], None] = lambda sentence: None,
+        report: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """``controllers``: HOST or HOST:PORT of each; ``say`` is called with a sentence if a reply takes
+        """``controllers``: HOST or HOST:PORT of each; ``report`` is called with a sentence if a reply takes
         longer than usual. Raises UserError without controllers."""
         name = f"operator-{secrets.token_hex(4)}"
-        self._places, self._wait_seconds, self._say = tuple(controllers), wait_seconds, say
-        self._post = RoutedMessenger(
+        self._controller_addresses, self._wait_seconds, self._report = (
+            tuple(controllers),
+            wait_seconds,
+            report,
+        )
+        self._messenger = RoutedMessenger(
             Endpoint(TokenRotation(tokens).ring, name),
             controllers_at(controllers),
             ClusterEndpoints(name, _RUN, EndpointSettings(), tokens),
@@ -97,12 +101,14 @@ class AdminClient:
         """Return the leader's status, with the events of one bucket if one is named; raises MachineError
         if no leader replies."""
         number = next(self._numbers)
-        return self._asked(StatusRequest(bucket, number), StatusReply, lambda looked: looked.number == number)
+        return self._request(
+            StatusRequest(bucket, number), StatusReply, lambda looked: looked.number == number
+        )
 
     def groups(self) -> dict[str, Group]:
         """Return the group of each bucket; raises MachineError if no controller replies."""
         number = next(self._numbers)
-        found = self._asked(
+        found = self._request(
             LookupRequest((), number=number), LookupReply, lambda found: found.number == number
         )
         self._addresses = {each.name: each.address for each in self.status().servers}
@@ -112,7 +118,7 @@ class AdminClient:
     def description(self, run: str) -> str:
         """Return the description of a run; raises UserError for an unknown run."""
         number = next(self._numbers)
-        found = self._asked(
+        found = self._request(
             RunDescriptionRequest(run, number), RunDescription, lambda found: found.number == number
         )
         if not found.description:
@@ -128,7 +134,7 @@ class AdminClient:
             if isinstance(message, ServerReport) and message.server in servers:
                 found[message.server] = message
 
-        self._ask_servers(
+        self._request_from_servers(
             servers, lambda name: [ServerReportRequest(bucket)], hear, lambda: found.keys() >= servers.keys()
         )
         return found
@@ -157,26 +163,26 @@ class AdminClient:
         copies = {name: copy for name, each in reports.items() for copy in each.copies}
         return BucketOverview(group, copies)
 
-    def drain(self, server: str, seconds: float) -> Iterator[Draining]:
+    def drain(self, server: str, seconds: float) -> Iterator[DrainStatus]:
         """Drain a server; yield the progress until no replicas are left or the time is over. Raises
         UserError for an unknown server."""
         meant = self._meant(server)
         deadline = time.monotonic() + seconds
         while True:
             left = max(0.0, deadline - time.monotonic())
-            found = self._asked(Drain(meant, left), Draining, lambda said: said.server == meant)
+            found = self._request(Drain(meant, left), DrainStatus, lambda said: said.server == meant)
             yield found
             if not found.left or left <= 0:
                 return
-            time.sleep(min(_AGAIN_SECONDS, left))
+            time.sleep(min(_RETRY_SECONDS, left))
 
     def undrain(self, server: str) -> str:
         """End the drain of a server and return its full name. Raises UserError for an unknown server."""
-        meant = self._meant(server, (*_THERE, "drained"))
-        self._asked(Undrain(meant), Undrained, lambda said: said.server == meant)
+        meant = self._meant(server, (*_PRESENT, "drained"))
+        self._request(Undrain(meant), Undrained, lambda said: said.server == meant)
         return meant
 
-    def give_up(self, server: str) -> str:
+    def declare_lost(self, server: str) -> str:
         """Declare a silent server lost for good and return its full name. Raises UserError for an
         available server, a restored disk, or if no silent server has the name."""
         states = {each.name: each.state for each in self.status().servers}
@@ -188,26 +194,26 @@ class AdminClient:
                 "If there is none, restore again into an empty folder, or delete each run "
                 "that waits: `cotswold cluster remove RUN`"
             )
-        there = _called(server, [name for name, state in states.items() if state in _THERE])
-        if there and not _called(server, [name for name, state in states.items() if state == "gone"]):
+        there = _names_on_disk(server, [name for name, state in states.items() if state in _PRESENT])
+        if there and not _names_on_disk(server, [name for name, state in states.items() if state == "gone"]):
             raise UserError(
                 f"{there[0]} is available; only a silent server can be declared lost; drain it without --lost"
             )
         meant = self._meant(server, ("gone",))
-        self._asked(Drain(meant, 0.0, is_lost=True), Draining, lambda said: said.server == meant)
+        self._request(Drain(meant, 0.0, is_lost=True), DrainStatus, lambda said: said.server == meant)
         return meant
 
-    def _meant(self, server: str, states: Collection[str] = _THERE) -> str:
+    def _meant(self, server: str, states: Collection[str] = _PRESENT) -> str:
         """Return the server in one of these states with this name; the number after the point may be
         omitted."""
         seen = {each.name: each.state for each in self.status().servers}
         names = [name for name, state in seen.items() if state in states]
-        fitting = _called(server, names)
+        fitting = _names_on_disk(server, names)
         if len(fitting) > 1:
             raise UserError(f"{server!r} matches {' and '.join(fitting)}; give the full name of one")
         if fitting:
             return fitting[0]
-        for name in _called(server, seen):
+        for name in _names_on_disk(server, seen):
             if seen[name] == "drained":
                 raise UserError(
                     f"{name} is already drained and its process has stopped; `cotswold cluster drain {name} "
@@ -223,9 +229,9 @@ class AdminClient:
 
     def remove(self, run: str) -> None:
         """Delete a run from the cluster."""
-        self._asked(DeleteRunRequest(run), RunDeleted, lambda said: said.run == run)
+        self._request(DeleteRunRequest(run), RunDeleted, lambda said: said.run == run)
 
-    def saved(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
+    def export(self, buckets: Sequence[str]) -> Iterator[SavedBucket]:
         """Yield each of these buckets as its primary has it now, while runs continue. Raises MachineError
         if the primary of one does not reply."""
         self.groups()
@@ -234,7 +240,7 @@ class AdminClient:
 
     def close(self) -> None:
         """Disconnect."""
-        self._post.endpoint.close()
+        self._messenger.endpoint.close()
 
     def __enter__(self) -> Self:
         return self
@@ -246,47 +252,47 @@ class AdminClient:
 
     # --- requests ---
 
-    def _asked(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
+    def _request(self, question: Message, kind: type[T], is_meant: Callable[[T], bool]) -> T:
         """Return the leader's reply. The request is repeated and answered each time, so replies to earlier
         requests may come late; ``is_meant`` recognises the right one."""
         deadline, said = time.monotonic() + self._wait_seconds, float("-inf")
-        is_told = self._wait_seconds <= _USUAL_SECONDS
+        is_told = self._wait_seconds <= _EXPECTED_SECONDS
         while (now := time.monotonic()) < deadline:
-            if not is_told and now > deadline - self._wait_seconds + _USUAL_SECONDS:
+            if not is_told and now > deadline - self._wait_seconds + _EXPECTED_SECONDS:
                 is_told = True
-                more = f"{self._wait_seconds - _USUAL_SECONDS:g} s more"
-                self._say(f"waiting for a controller at {', '.join(self._places)}, for {more}")
-            if now - said > _AGAIN_SECONDS:
+                more = f"{self._wait_seconds - _EXPECTED_SECONDS:g} s more"
+                self._report(f"waiting for a controller at {', '.join(self._addresses)}, for {more}")
+            if now - said > _RETRY_SECONDS:
                 said = now
-                self._post.send(CONTROLLERS, question)
-            match self._post.receive(_AGAIN_SECONDS):
+                self._messenger.send(CONTROLLERS, question)
+            match self._messenger.receive(_RETRY_SECONDS):
                 case Received(_, message) if isinstance(message, kind) and is_meant(message):
                     return message
                 case _:
                     pass
-        places, lost = places_by_name(self._places), self._post.calls.lost
-        if following := self._post.calls.following:
-            why = why_none_leads(places, lost, following)
+        places, lost = addresses_by_name(self._controller_addresses), self._messenger.calls.lost
+        if following := self._messenger.calls.followers:
+            why = no_leader_text(places, lost, following)
             raise MachineError(f"no controller that leads has answered for {self._wait_seconds:g} s: {why}")
-        why = why_unreached(places, lost)
+        why = unreachable_text(places, lost)
         raise MachineError(f"no controller has answered for {self._wait_seconds:g} s: {why}")
 
-    def _ask_servers(
+    def _request_from_servers(
         self,
         servers: Mapping[str, str],
         questions: Callable[[str], Sequence[AnyMessage]],
-        hear: Callable[[AnyMessage], None],
-        is_over: Callable[[], bool],
+        handler: Callable[[AnyMessage], None],
+        is_finished: Callable[[], bool],
     ) -> None:
-        self._post.call({name: address for name, address in servers.items() if address})
+        self._messenger.call({name: address for name, address in servers.items() if address})
         for name in servers:
             for each in questions(name):
-                self._post.send(name, each)
+                self._messenger.send(name, each)
         deadline = time.monotonic() + _REPORT_SECONDS
-        while not is_over() and (left := deadline - time.monotonic()) > 0:
-            match self._post.receive(left):
+        while not is_finished() and (left := deadline - time.monotonic()) > 0:
+            match self._messenger.receive(left):
                 case Received(_, message):
-                    hear(message)
+                    handler(message)
                 case _:
                     pass
 
@@ -295,8 +301,10 @@ class AdminClient:
         while bucket in self._groups:
             primary = self._groups[bucket].primary
             servers = {primary: self._addresses.get(primary, "")}
-            self._ask_servers(servers, lambda name: [ExportRequest(bucket)], heard.hear, heard.is_there)
-            if (saved := heard.saved()) is not None:
+            self._request_from_servers(
+                servers, lambda name: [ExportRequest(bucket)], heard.on_message, heard.is_received
+            )
+            if (saved := heard.bucket()) is not None:
                 return saved
             if time.monotonic() > deadline:
                 raise MachineError(
@@ -311,30 +319,30 @@ class BucketExport:
 
     def __init__(self, bucket: str) -> None:
         self._bucket = bucket
-        self._found: DiskStateReply | None = None
+        self._reply: DiskStateReply | None = None
         self._prepare: Prepare | None = None
 
-    def hear(self, message: AnyMessage) -> None:
+    def on_message(self, message: AnyMessage) -> None:
         """Process a message."""
         if isinstance(message, DiskStateReply) and message.bucket == self._bucket:
-            self._found = message
+            self._reply = message
         elif isinstance(message, Prepare) and message.bucket == self._bucket:
             self._prepare = message
 
-    def is_there(self) -> bool:
+    def is_received(self) -> bool:
         """True if both messages have arrived and belong together: those of an earlier request may come
         late."""
-        found, prepare = self._found, self._prepare
+        found, prepare = self._reply, self._prepare
         return (
             found is not None
             and prepare is not None
             and (found.term, found.index) == (prepare.term, prepare.index)
         )
 
-    def saved(self) -> SavedBucket | None:
+    def bucket(self) -> SavedBucket | None:
         """Return the bucket; None before both messages have arrived."""
-        found, prepare = self._found, self._prepare
-        if not self.is_there() or found is None or prepare is None or prepare.change is None:
+        found, prepare = self._reply, self._prepare
+        if not self.is_received() or found is None or prepare is None or prepare.change is None:
             return None
         keys = [(name, shard) for name in prepare.names for shard in prepare.change.shards]
         numbers = dict(zip(keys, prepare.buffers, strict=True))
@@ -353,7 +361,7 @@ def _is_meant(text: str, bucket: str) -> bool:
     return number.isdecimal() and int(number) == int(own) and run_of(bucket).startswith(run)
 
 
-def _called(server: str, names: Iterable[str]) -> list[str]:
+def _names_on_disk(server: str, names: Iterable[str]) -> list[str]:
     """Return the names that are equal to ``server``, or else those equal up to the number after the point."""
     known = list(names)
     return [each for each in known if each == server] or [

@@ -38,33 +38,41 @@ class ClusterEndpoints:
     """Endpoints of the process ``name`` towards a cluster; `MultiEndpoint` closes them."""
 
     def __init__(
-        self, name: str, run: str, reach: EndpointSettings, tokens: Token | KeyringFile | None = None
+        self,
+        name: str,
+        run: str,
+        endpoint_settings: EndpointSettings,
+        tokens: Token | KeyringFile | None = None,
     ) -> None:
-        """``reach``: settings of the run's own endpoints; ``tokens`` [from the environment]."""
+        """``endpoint_settings``: settings of the run's own endpoints; ``tokens`` [from the environment]."""
         found = tokens or required_tokens(os.environ)
-        self._name, self._tokens, self._reach = scoped(name, run), TokenRotation(found), reach
-        self._ways: dict[str | None, Endpoint] = {}
-        self._own: dict[str, str | None] = {}
+        self._name, self._tokens, self._endpoint_settings = (
+            scoped(name, run),
+            TokenRotation(found),
+            endpoint_settings,
+        )
+        self._by_host: dict[str | None, Endpoint] = {}
+        self._own_hosts: dict[str, str | None] = {}
         """Address of this machine on the network of a given host."""
-        self._roads: MultiEndpoint | None = None
+        self._multi_endpoint: MultiEndpoint | None = None
 
-    def roads(self, run: Endpoint) -> MultiEndpoint:
+    def networks(self, run: Endpoint) -> MultiEndpoint:
         """Return the run's own endpoint together with these."""
-        self._roads = MultiEndpoint({_RUN: run})
-        return self._roads
+        self._multi_endpoint = MultiEndpoint({_RUN: run})
+        return self._multi_endpoint
 
-    def way(self, address: str) -> Endpoint:
+    def endpoint_to(self, address: str) -> Endpoint:
         """Return the endpoint on the network of an address; raises MachineError if there is no route to
         it."""
-        assert self._roads is not None, "the endpoints were combined"
-        self._tokens.tick(self._ways.values(), time.monotonic())
+        assert self._multi_endpoint is not None, "the endpoints were combined"
+        self._tokens.tick(self._by_host.values(), time.monotonic())
         towards = Address.parsed(address).tcp_host
-        if towards not in self._own:
-            self._own[towards] = local_address(towards)
-        own = self._own[towards]
-        if own not in self._ways:
-            here = replace(self._reach, towards=towards, at=own)
-            self._ways[own] = open_endpoint(self._name, here, self._tokens.ring)
-            self._ways[own].keep_answers()  # servers and controllers do not connect to clients
-            self._roads.add(f"servers {own}", self._ways[own])
-        return self._ways[own]
+        if towards not in self._own_hosts:
+            self._own_hosts[towards] = local_address(towards)
+        own = self._own_hosts[towards]
+        if own not in self._by_host:
+            here = replace(self._endpoint_settings, towards=towards, at=own)
+            self._by_host[own] = open_endpoint(self._name, here, self._tokens.ring)
+            self._by_host[own].accept_only_answers()  # servers and controllers do not connect to clients
+            self._multi_endpoint.add(f"servers {own}", self._by_host[own])
+        return self._by_host[own]

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from cotswold.wire import ClusterEvent, StatusReply
 
-_KEPT = 1000
+_MAX_REMEMBERED = 1000
 """Entries of each table."""
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -31,14 +31,14 @@ class NewEvents:
         self._last: OrderedDict[str, str] = OrderedDict()
         """The last sentence of each name."""
 
-    def new(self, looked: StatusReply) -> list[ClusterEvent]:
+    def new(self, status: StatusReply) -> list[ClusterEvent]:
         """The events that are new."""
-        process = looked.controller, looked.process
+        process = status.controller, status.process
         before = self._numbers.get(process)
-        found = [each for each in looked.events if self._is_new(each, before)]
+        found = [each for each in status.events if self._is_new(each, before)]
         for each in found:
-            _put(self._last, each.name, each.sentence)
-        _put(self._numbers, process, max([before or 0, *(each.number for each in looked.events)]))
+            _store(self._last, each.name, each.sentence)
+        _store(self._numbers, process, max([before or 0, *(each.number for each in status.events)]))
         return found
 
     def _is_new(self, event: ClusterEvent, before: int | None) -> bool:
@@ -47,8 +47,8 @@ class NewEvents:
         return self._last.get(event.name) != event.sentence
 
 
-def _put(table: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
+def _store(table: OrderedDict[_Key, _Value], key: _Key, value: _Value) -> None:
     table[key] = value
     table.move_to_end(key)
-    if len(table) > _KEPT:
+    if len(table) > _MAX_REMEMBERED:
         table.popitem(last=False)

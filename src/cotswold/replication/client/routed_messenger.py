@@ -38,20 +38,22 @@ _TICK_SECONDS = 0.05
 class RoutedMessenger(Messenger):
     """Messenger over an endpoint; ``controllers``: address by name, empty if not yet known.
 
-    ``outward`` connects to servers and controllers of a cluster that outlives this run.
+    ``outgoing`` connects to servers and controllers of a cluster that outlives this run.
     """
 
     def __init__(
-        self, endpoint: Endpoint, controllers: Mapping[str, str], outward: ClusterEndpoints | None = None
+        self, endpoint: Endpoint, controllers: Mapping[str, str], outgoing: ClusterEndpoints | None = None
     ) -> None:
-        super().__init__(endpoint if outward is None else outward.roads(endpoint))
-        self._run = None if outward is None else endpoint
+        super().__init__(endpoint if outgoing is None else outgoing.networks(endpoint))
+        self._run = None if outgoing is None else endpoint
         """The run's own endpoint, without servers and controllers."""
-        self._calling = Reconnector((lambda address: endpoint) if outward is None else outward.way)
+        self._reconnector = Reconnector(
+            (lambda address: endpoint) if outgoing is None else outgoing.endpoint_to
+        )
         self._controllers = dict(controllers)
         self._router = Router(tuple(controllers))
         self._ticked = 0.0
-        self._moved: list[str] = []
+        self._moved_buckets: list[str] = []
         self.calls = ConnectionResults()
         """Connections to controllers."""
         self._reserve(controllers)
@@ -82,24 +84,24 @@ class RoutedMessenger(Messenger):
         if self._run is None:
             return
         for name in names:
-            self._run.keep_answers_of(name)
+            self._run.accept_only_answers_of(name)
             if self._run.has(name):
-                self._run.refused["strangers"] += 1
+                self._run.rejections["strangers"] += 1
                 self._run.drop(name)
 
-    def seek(self) -> None:
+    def find_primaries(self) -> None:
         """Request the groups of all buckets."""
         self.send(CONTROLLERS, LookupRequest(tuple((name, 0) for name in self._router.buckets)))
 
-    def meet(self, peers: Iterable[tuple[str, str]]) -> None:
+    def connect(self, peers: Iterable[tuple[str, str]]) -> None:
         """Add peers; those without an address are buckets."""
         known = list(peers)
         self._router.add(name for name, address in known if not address)
-        super().meet((name, address) for name, address in known if address)
+        super().connect((name, address) for name, address in known if address)
 
     def call(self, servers: Mapping[str, str]) -> None:
         """Connect to servers, by name and address, whether or not they are primaries."""
-        self._calling.meet(servers)
+        self._reconnector.connect(servers)
 
     def send(self, to: str, message: AnyMessage) -> bool:
         """Send like a messenger. Return True for buckets, controllers and servers: they are connected if
@@ -121,7 +123,7 @@ class RoutedMessenger(Messenger):
         """Receive like a messenger. A message from a bucket has the bucket's name; a bucket with a new
         primary is reported as moved. Of lookup replies, only those with a number are returned."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._moved:
+        while not self._moved_buckets:
             now = time.monotonic()
             if now - self._ticked >= _TICK_SECONDS:
                 self._ticked = now
@@ -129,17 +131,17 @@ class RoutedMessenger(Messenger):
             left = _TICK_SECONDS if deadline is None else min(_TICK_SECONDS, max(0.0, deadline - now))
             event = super().receive(left)
             found = self._routed(event)
-            self._moved += self._router.take_moved()
+            self._moved_buckets += self._router.take_moved()
             if found is not None:
                 return found
             if event is None and deadline is not None and time.monotonic() >= deadline:
                 return None
-        return PeerMoved(self._moved.pop())
+        return PeerMoved(self._moved_buckets.pop())
 
     def _routed(self, event: Event | None) -> Event | None:
         """Return the event if it is for the user of this messenger."""
         if isinstance(event, Received) and event.sender in self._controllers:
-            self.calls.heard(event.sender, leads=not isinstance(event.message, NotLeader))
+            self.calls.on_reply(event.sender, is_leader=not isinstance(event.message, NotLeader))
         match event:
             case Received(sender, message) if isinstance(message, ToRouter):
                 said = self._router.receive(sender, message, time.monotonic())
@@ -149,16 +151,16 @@ class RoutedMessenger(Messenger):
                     return event
                 return None if said is None else Received(*said)
             case Received(sender, message) if sender in self._controllers:
-                self._router.heard(sender)
+                self._router.on_leader_message(sender)
                 return event
             case Received(sender, ControllerAddresses(addresses)) if sender == COORDINATOR:
                 self.find(dict(addresses))
                 return None
             case Lost(peer) if peer in self._router.addresses:
-                self._router.lost(peer)
+                self._router.on_lost(peer)
                 return None
             case Lost(peer) if peer in self._controllers:
-                self.calls.ended(event)
+                self.calls.on_lost(event)
                 return None
             case _:
                 return event
@@ -166,24 +168,26 @@ class RoutedMessenger(Messenger):
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Send to servers and controllers; connect them if necessary."""
         known = (self._controllers, self._router.addresses)
-        self._calling.meet(
+        self._reconnector.connect(
             {peer: of[peer] for peer in {each.to for each in sends} for of in known if of.get(peer)}
         )
         super().deliver(sends)
 
 
 def messengers_of(
-    name: str, reach: Mapping[str, Any], controllers: Mapping[str, str] | None, standing_run: str
+    name: str, endpoint_settings: Mapping[str, Any], controllers: Mapping[str, str] | None, cluster_run: str
 ) -> Callable[[Endpoint], Messenger]:
     """Return the constructor of the messenger of a process: routed if servers are replicated, else plain.
 
     Args:
         name: Name of the process.
-        reach: Fields of `EndpointSettings`.
+        endpoint_settings: Fields of `EndpointSettings`.
         controllers: Controllers' addresses by name; empty or None if servers are not replicated.
-        standing_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
+        cluster_run: Name of the run on a standalone cluster; empty if the servers are the run's own.
     """
     if not controllers:
         return Messenger
-    outward = ClusterEndpoints(name, standing_run, EndpointSettings(**reach)) if standing_run else None
+    outward = (
+        ClusterEndpoints(name, cluster_run, EndpointSettings(**endpoint_settings)) if cluster_run else None
+    )
     return lambda endpoint: RoutedMessenger(endpoint, controllers, outward)

@@ -40,7 +40,7 @@ ToRouter = BucketEnvelope | NotPrimary | LookupReply | NotLeader
 class _Route:
     term: int = 0
     primary: str = ""
-    asked: float | None = None
+    requested_at: float | None = None
     """Time of the first message to it without a reply."""
 
 
@@ -59,13 +59,13 @@ class Router:
         presumed the leader."""
         self._routes = {name: _Route() for name in buckets}
         self._find_seconds, self._leader_seconds = find_seconds, leader_seconds
-        self._found = float("-inf")
+        self._leader_seen_at = float("-inf")
         self._controllers, self._leader = tuple(controllers), 0
         """Position of the presumed leader."""
-        self._leader_asked: float | None = None
+        self._leader_requested_at: float | None = None
         """Time of the first message to the presumed leader without a reply."""
-        self._moved: list[str] = []
-        self._lost: dict[str, None] = {}
+        self._moved_buckets: list[str] = []
+        self._lost_servers: dict[str, None] = {}
         """Lost servers, which may have a new address now."""
         self.addresses: dict[str, str] = {}
         """Addresses of servers by name."""
@@ -97,12 +97,12 @@ class Router:
         for each in sends:
             route = self._routes.get(each.to)
             if each.to == CONTROLLERS:
-                found.append(Send(self._taken_for_leader(now), each.message))
+                found.append(Send(self._assumed_leader(now), each.message))
             elif route is None:
                 found.append(each)
             else:
-                if route.asked is None:
-                    route.asked = now
+                if route.requested_at is None:
+                    route.requested_at = now
                 if route.primary:
                     of_bucket = BucketEnvelope(each.to, route.term, cast(BucketMessage, each.message))
                     found.append(Send(route.primary, of_bucket))
@@ -113,20 +113,22 @@ class Router:
         if isinstance(message, NotLeader):
             self._follow(sender, message)
         else:
-            self.heard(sender)
+            self.on_leader_message(sender)
         match message:
             case BucketEnvelope(bucket, _, said) if bucket in self._routes:
-                self._routes[bucket].asked = None
+                self._routes[bucket].requested_at = None
                 return bucket, said
             case NotPrimary(bucket, term, primary) if bucket in self._routes:
                 route = self._routes[bucket]
                 if primary and term > route.term:
                     self._move(bucket, term, primary)
                 elif sender == route.primary:
-                    route.asked = float("-inf")  # ask a controller at once
+                    route.requested_at = float("-inf")  # ask a controller at once
             case LookupReply(groups, addresses):
                 self.addresses.update(addresses)
-                self._lost = {name: None for name in self._lost if name not in dict(addresses)}
+                self._lost_servers = {
+                    name: None for name in self._lost_servers if name not in dict(addresses)
+                }
                 for group in groups:
                     if group.term >= self.groups.get(group.bucket, group).term:
                         self.groups[group.bucket] = group
@@ -139,58 +141,58 @@ class Router:
 
     def take_moved(self) -> list[str]:
         """Return the buckets with a new primary, since the last call, that have not replied."""
-        moved, self._moved = self._moved, []
+        moved, self._moved_buckets = self._moved_buckets, []
         return moved
 
-    def lost(self, server: str) -> None:
+    def on_lost(self, server: str) -> None:
         """Record a lost server and look up the primaries of its buckets at once."""
         for route in self._routes.values():
             if route.primary == server:
-                route.asked = float("-inf")
-                self._lost[server] = None
+                route.requested_at = float("-inf")
+                self._lost_servers[server] = None
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time."""
         late = now - self._find_seconds
-        if self._found > late or not any(
-            each.asked is not None and (each.asked <= late or not each.primary)
+        if self._leader_seen_at > late or not any(
+            each.requested_at is not None and (each.requested_at <= late or not each.primary)
             for each in self._routes.values()
         ):
             return []
-        self._found = now
+        self._leader_seen_at = now
         terms = tuple((name, each.term) for name, each in self._routes.items())
-        return self.send([Send(CONTROLLERS, LookupRequest(terms, self._unreached))], now)
+        return self.send([Send(CONTROLLERS, LookupRequest(terms, self._unreachable))], now)
 
     @property
-    def _unreached(self) -> tuple[str, ...]:
+    def _unreachable(self) -> tuple[str, ...]:
         """Servers that were lost, and primaries named by another server: their addresses are unknown, and
         a lookup by known terms would not return them."""
         named = {each.primary for each in self._routes.values() if each.primary}
         return (
-            *self._lost,
-            *sorted(each for each in named - self._lost.keys() if not self.addresses.get(each)),
+            *self._lost_servers,
+            *sorted(each for each in named - self._lost_servers.keys() if not self.addresses.get(each)),
         )
 
     def _move(self, bucket: str, term: int, primary: str) -> None:
         route = self._routes[bucket]
-        if route.asked is not None and route.primary != primary:
-            route.asked = None
-            self._moved.append(bucket)
+        if route.requested_at is not None and route.primary != primary:
+            route.requested_at = None
+            self._moved_buckets.append(bucket)
         route.term, route.primary = term, primary
 
-    def _taken_for_leader(self, now: float) -> str:
-        if self._leader_asked is not None and now - self._leader_asked > self._leader_seconds:
-            self._leader_asked, self._leader = None, (self._leader + 1) % len(self._controllers)
-        if self._leader_asked is None:
-            self._leader_asked = now
+    def _assumed_leader(self, now: float) -> str:
+        if self._leader_requested_at is not None and now - self._leader_requested_at > self._leader_seconds:
+            self._leader_requested_at, self._leader = None, (self._leader + 1) % len(self._controllers)
+        if self._leader_requested_at is None:
+            self._leader_requested_at = now
         return self._controllers[self._leader]
 
-    def heard(self, sender: str) -> None:
+    def on_leader_message(self, sender: str) -> None:
         """Record that a controller sent something other than `NotLeader`."""
         if sender in self._controllers and sender == self._controllers[self._leader]:
-            self._leader_asked = None
+            self._leader_requested_at = None
 
     def _follow(self, sender: str, message: NotLeader) -> None:
         if sender in self._controllers and message.leader in self._controllers and message.leader != sender:
-            self._leader, self._leader_asked = self._controllers.index(message.leader), None
-            self._found = float("-inf")
+            self._leader, self._leader_requested_at = self._controllers.index(message.leader), None
+            self._leader_seen_at = float("-inf")

@@ -33,15 +33,15 @@ from cotswold.wire.messenger import Received
 
 PORT = 7400
 """Default port of a controller."""
-_LOOK_SECONDS = 2.0
+_STATUS_SECONDS = 2.0
 _SILENT_SECONDS = 3.0
-_LEAVE_SECONDS = 3.0
-_AGAIN_SECONDS = 0.3
+_DELETE_SECONDS = 3.0
+_RETRY_SECONDS = 0.3
 _AGAIN = (
     "cotswold cluster status says which, and docs/operations.md how to restore the state; else --resume "
     "starts from the run's last checkpoint, once servers are available"
 )
-_WORDS = re.compile(r"[^A-Za-z0-9.]+")
+_NON_NAME = re.compile(r"[^A-Za-z0-9.]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -73,25 +73,25 @@ def controller_name(host: str, port: int) -> str:
     >>> controller_name("10.0.0.1", 7400)
     'controller-10.0.0.1-7400'
     """
-    return f"controller-{_WORDS.sub('-', host)[-40:]}-{port}"
+    return f"controller-{_NON_NAME.sub('-', host)[-40:]}-{port}"
 
 
-def places_by_name(places: Sequence[str]) -> dict[str, str]:
+def addresses_by_name(addresses: Sequence[str]) -> dict[str, str]:
     """Return HOST:PORT of controllers by name; raises UserError for a malformed address.
 
     >>> places_by_name(["10.0.0.1"])
     {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
     """
-    found = [parse_controller(each) for each in places]
+    found = [parse_controller(each) for each in addresses]
     return {
         controller_name(host, port): f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in found
     }
 
 
-def controllers_at(places: Sequence[str]) -> dict[str, str]:
+def controllers_at(addresses: Sequence[str]) -> dict[str, str]:
     """Return the addresses of controllers by name; raises UserError for a malformed address or an unknown
     host."""
-    found = [parse_controller(each) for each in places]
+    found = [parse_controller(each) for each in addresses]
     numbers: dict[str, str] = {}
     for host, _ in found:
         try:
@@ -103,77 +103,79 @@ def controllers_at(places: Sequence[str]) -> dict[str, str]:
                 f"the host {host!r} of a controller is not found ({error.strerror}); name HOST:PORT, with "
                 "its address, or a name that this machine knows"
             ) from error
-    return {controller_name(host, port): str(Address.at_port(numbers[host], port)) for host, port in found}
+    return {controller_name(host, port): str(Address.of_port(numbers[host], port)) for host, port in found}
 
 
 class StandaloneCluster:
     """The cluster's servers, as used by one run."""
 
     def __init__(
-        self, post: RoutedMessenger, controllers: Mapping[str, str], run: str, note: Path | None = None
+        self, messenger: RoutedMessenger, controllers: Mapping[str, str], run: str, note: Path | None = None
     ) -> None:
         """``note``: file with the run's current name in the cluster, and its earlier names until those are
         deleted from the cluster."""
-        self.post, self.controllers, self.run = post, dict(controllers), run
+        self.messenger, self.controllers, self.run = messenger, dict(controllers), run
         self._note = note
-        self._before: list[str] = []
+        self._earlier_runs: list[str] = []
         if note is not None:
             with suppress(FileNotFoundError, MalformedError):
                 noted = read_object(note)
-                self._before = [take(noted, "run", str)]
+                self._earlier_runs = [take(noted, "run", str)]
                 before = noted.get("before")
-                self._before += map(str, before) if isinstance(before, list) else []
+                self._earlier_runs += map(str, before) if isinstance(before, list) else []
             self._write_note()
-        self._looked, self._began = float("-inf"), time.monotonic()
+        self._status_at, self._started_at = float("-inf"), time.monotonic()
         self._unanswered: float | None = None
         """Time of the oldest request to the leader without a reply."""
-        self._is_told = False
+        self._is_reported = False
         """True if the missing reply was reported."""
-        self._is_known: bool | None = None
+        self._is_run_known: bool | None = None
         """True if the leader knows the run; None before it has replied."""
-        self._was_known = True
+        self._was_run_known = True
         """The last reported value of that."""
-        self._news = NewEvents()
+        self._new_events = NewEvents()
 
     def _write_note(self) -> None:
         if self._note is not None:
-            noted = {"run": self.run, "before": self._before, "controllers": list(self.controllers)}
+            noted = {"run": self.run, "before": self._earlier_runs, "controllers": list(self.controllers)}
             replace_file(self._note, json.dumps(noted).encode())
 
     @property
     def servers(self) -> list[str]:
         """Known primaries of the run's buckets."""
-        return list(self.post.servers)
+        return list(self.messenger.servers)
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         """The request for their metrics of the run."""
         return CountersRequest(self.run)
 
-    def look(self, now: float) -> None:
+    def request_status(self, now: float) -> None:
         """Request events now and then, and delete what is left of the run's earlier names."""
-        if now - self._looked > (_LOOK_SECONDS if self._unanswered is None else _AGAIN_SECONDS):
-            self._looked = now
-            self.ask()
-            self._remove_before()
+        if now - self._status_at > (_STATUS_SECONDS if self._unanswered is None else _RETRY_SECONDS):
+            self._status_at = now
+            self.request_groups()
+            self._delete_earlier_runs()
 
-    def trouble(self, now: float) -> str:
+    def problem_text(self, now: float) -> str:
         """Return a sentence when no controller replies or knows the run, and when one does again; once
         each, and empty otherwise."""
-        if self._unanswered is None and self._was_known is not (is_known := self._is_known is not False):
-            self._was_known, self._is_told = is_known, False
+        if self._unanswered is None and self._was_run_known is not (
+            is_known := self._is_run_known is not False
+        ):
+            self._was_run_known, self._is_reported = is_known, False
             return (
                 "the cluster knows this run again"
                 if is_known
                 else f"{self.unknown}, so training waits; {_AGAIN}"
             )
         if self._unanswered is None:
-            was_told, self._is_told = self._is_told, False
+            was_told, self._is_reported = self._is_reported, False
             return "a controller that leads answers again" if was_told else ""
         waited = now - self._unanswered
-        if self._is_told or waited <= _SILENT_SECONDS:
+        if self._is_reported or waited <= _SILENT_SECONDS:
             return ""
-        self._is_told = True
+        self._is_reported = True
         return (
             f"no controller that leads has answered for {waited:.0f} s, of {', '.join(self.controllers)}: "
             "pushes wait until one does"
@@ -182,79 +184,79 @@ class StandaloneCluster:
     @property
     def unknown(self) -> str:
         """Sentence that the cluster has lost the run; empty if it knows it."""
-        if self._is_known is not False:
+        if self._is_run_known is not False:
             return ""
         return (
             f"the cluster of {', '.join(self.controllers)} does not know this run any more: its "
             "controllers' state was lost, or the run was deleted"
         )
 
-    def unheard(self, now: float) -> str:
+    def silence_text(self, now: float) -> str:
         """Return a sentence if no controller replies or knows the run; empty otherwise."""
         waited = 0.0 if self._unanswered is None else now - self._unanswered
         if waited > _SILENT_SECONDS:
             return f"no controller that leads has answered for {waited:.0f} s"
         return "the cluster does not know this run any more" if self.unknown else ""
 
-    def ask(self) -> None:
+    def request_groups(self) -> None:
         """Request the status from the leader."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
-        self.post.send(CONTROLLERS, StatusRequest())
+        self.messenger.send(CONTROLLERS, StatusRequest())
 
-    def happened(self, looked: StatusReply) -> list[ClusterEvent]:
+    def events_of(self, status: StatusReply) -> list[ClusterEvent]:
         """Return the new events of the run, and of servers since the run began."""
         self._unanswered = None
-        is_there = any(each.run == self.run for each in looked.runs)
-        self._is_known = is_there if is_there or self._is_known is not None else None
-        since = time.monotonic() - self._began
+        is_there = any(each.run == self.run for each in status.runs)
+        self._is_run_known = is_there if is_there or self._is_run_known is not None else None
+        since = time.monotonic() - self._started_at
         return [
             each
-            for each in self._news.new(looked)
+            for each in self._new_events.new(status)
             if (each.run == self.run if each.run else each.seconds < since)
         ]
 
-    def is_one(self, name: str) -> bool:
+    def is_server(self, name: str) -> bool:
         """Return False: no server is a process of the run."""
         return False
 
-    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
+    def on_ready(self, ready: ServerReady, clients: Iterable[str]) -> None:
         """Do nothing: these servers do not report to the run."""
 
-    def tell(self, client: str) -> None:
+    def send_addresses(self, client: str) -> None:
         """Do nothing: clients know the controllers from the start."""
 
-    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
+    def on_exit(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Do nothing: the cluster replaces its own processes."""
 
-    def create(self, wanted: Create) -> None:
+    def create(self, request: Create) -> None:
         """Have a controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
-        self._remove_before()
-        self.post.send(CONTROLLERS, wanted)
-        self.post.seek()
+        self._delete_earlier_runs()
+        self.messenger.send(CONTROLLERS, request)
+        self.messenger.find_primaries()
 
-    def _remove_before(self) -> None:
-        for run in self._before:
-            self.post.send(CONTROLLERS, DeleteRunRequest(run))
+    def _delete_earlier_runs(self) -> None:
+        for run in self._earlier_runs:
+            self.messenger.send(CONTROLLERS, DeleteRunRequest(run))
 
     def removed(self, run: str) -> None:
         """Record that a controller has deleted a run."""
-        if run in self._before:
-            self._before.remove(run)
+        if run in self._earlier_runs:
+            self._earlier_runs.remove(run)
             self._write_note()
 
     def close(self) -> None:
         """Delete the run's buckets at its end, if a controller replies in time."""
-        delete_run(self.post, self.run, _LEAVE_SECONDS)
+        delete_run(self.messenger, self.run, _DELETE_SECONDS)
 
 
-def delete_run(post: RoutedMessenger, run: str, seconds: float) -> bool:
+def delete_run(messenger: RoutedMessenger, run: str, seconds: float) -> bool:
     """Delete the buckets of a run; False if no controller confirms it within ``seconds``."""
     deadline, said = time.monotonic() + seconds, float("-inf")
     while (now := time.monotonic()) < deadline:
-        if now - said > _AGAIN_SECONDS:
+        if now - said > _RETRY_SECONDS:
             said = now
-            post.send(CONTROLLERS, DeleteRunRequest(run))
-        match post.receive(_AGAIN_SECONDS):
+            messenger.send(CONTROLLERS, DeleteRunRequest(run))
+        match messenger.receive(_RETRY_SECONDS):
             case Received(_, RunDeleted(of)) if of == run:
                 return True
             case _:

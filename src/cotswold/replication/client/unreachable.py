@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from cotswold.transport import LossCause, Lost
 
-_SAID = {
+_CAUSE_TEXT = {
     LossCause.REFUSED: (
         "at {} a process refuses this token: give the cluster's own (--token-file, "
         "COTSWOLD_CLUSTER_TOKEN_FILE or COTSWOLD_CLUSTER_TOKEN), or the port of its controller"
     ),
-    LossCause.STRANGER: (
+    LossCause.UNAUTHENTICATED: (
         "at {} a process knows the token and has another name: name the controller as its "
         "own host does, in --controllers of cotswold cluster start"
     ),
@@ -31,27 +31,27 @@ _SAID = {
 class ConnectionResults:
     """Results of the connections to controllers."""
 
-    following: dict[str, None] = field(default_factory=dict)
+    followers: dict[str, None] = field(default_factory=dict)
     """Reachable controllers that have replied that they do not lead, since a leader last replied."""
     lost: dict[str, Lost] = field(default_factory=dict)
     """Ends of the last connections, of controllers that have not replied since."""
 
-    def heard(self, controller: str, *, leads: bool) -> None:
+    def on_reply(self, controller: str, *, is_leader: bool) -> None:
         """Record a reply."""
         self.lost.pop(controller, None)
-        if leads:
-            self.following.clear()
+        if is_leader:
+            self.followers.clear()
         else:
-            self.following[controller] = None
+            self.followers[controller] = None
 
-    def ended(self, lost: Lost) -> None:
+    def on_lost(self, lost: Lost) -> None:
         """Record the end of a connection."""
         self.lost[lost.peer] = lost
-        self.following.pop(lost.peer, None)
+        self.followers.pop(lost.peer, None)
 
 
-def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
-    """Return why controllers are unreachable. ``places``: HOST:PORT by name; ``lost``: end of the last
+def unreachable_text(addresses: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
+    """Return why controllers are unreachable. ``addresses``: HOST:PORT by name; ``lost``: end of the last
     connection.
 
     >>> why_unreached({"a": "10.0.0.1:7400"}, {})
@@ -59,39 +59,41 @@ def why_unreached(places: Mapping[str, str], lost: Mapping[str, Lost]) -> str:
     >>> why_unreached({"a": "10.0.0.1:7400"}, {"a": Lost("a", "it dropped this process")})
     'the connection to 10.0.0.1:7400 has ended: it dropped this process'
     """
-    found: dict[str, list[str]] = {each: [] for each in _SAID.values()}
-    for name, place in places.items():
+    found: dict[str, list[str]] = {each: [] for each in _CAUSE_TEXT.values()}
+    for name, place in addresses.items():
         end = lost[name].end if name in lost else LossCause.SILENT
-        said = _SAID.get(end) or f"the connection to {{}} has ended: {lost[name].why}"
+        said = _CAUSE_TEXT.get(end) or f"the connection to {{}} has ended: {lost[name].why}"
         found.setdefault(said, []).append(place)
     return "; ".join(said.replace("{}", ", ".join(some), 1) for said, some in found.items() if some)
 
 
-def why_others(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
+def other_controllers_text(
+    addresses: Mapping[str, str], lost: Mapping[str, Lost], followers: Collection[str]
+) -> str:
     """Return the same about the controllers that have not replied, as the end of a sentence; empty if there
     are none.
 
     >>> why_others({"a": "10.0.0.1:7400"}, {}, ["a"])
     ''
     """
-    others = {name: place for name, place in places.items() if name not in following}
-    return f"; {why_unreached(others, lost)}" if others else ""
+    others = {name: place for name, place in addresses.items() if name not in followers}
+    return f"; {unreachable_text(others, lost)}" if others else ""
 
 
-def why_none_leads(places: Mapping[str, str], lost: Mapping[str, Lost], following: Collection[str]) -> str:
-    """Return the same if the controllers ``following`` have replied and do not lead.
+def no_leader_text(addresses: Mapping[str, str], lost: Mapping[str, Lost], followers: Collection[str]) -> str:
+    """Return the same if the controllers ``followers`` have replied and do not lead.
 
     >>> why_none_leads({"a": "10.0.0.1:7400"}, {}, ["a"]).partition(":")[0]
     'a answered, and does not lead'
     """
-    if len(places) == 1:
+    if len(addresses) == 1:
         return (
-            f"{', '.join(following)} answered, and does not lead: its host says why (its state.sqlite is "
+            f"{', '.join(followers)} answered, and does not lead: its host says why (its state.sqlite is "
             "lost, or its disk is full; with etcd, most of its members are down); if there are other "
             "controllers, name them all"
         )
     return (
-        f"{', '.join(following)} answered, and none leads: name all controllers of the cluster; if these "
+        f"{', '.join(followers)} answered, and none leads: name all controllers of the cluster; if these "
         "are all, their state is unreachable (most of etcd's members are down, or a disk is full), as their "
-        f"hosts say{why_others(places, lost, following)}"
+        f"hosts say{other_controllers_text(addresses, lost, followers)}"
     )

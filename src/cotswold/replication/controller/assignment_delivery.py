@@ -30,19 +30,19 @@ from dataclasses import dataclass, field
 from cotswold.replication.controller.cluster_view import ClusterView
 from cotswold.wire import Assign, Group, Heartbeat, Send
 
-_AT_ONCE = 2000
+_MAX_UNACKNOWLEDGED = 2000
 """Messages per call, so that heartbeats are answered in between."""
 
-Pair = tuple[str, str]
+ServerBucket = tuple[str, str]
 
 
 class AssignmentDelivery:
     """Pending deliveries of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int) -> None:
-        self._board, self._epoch = board, epoch
-        self._due: OrderedDict[Pair, None] = OrderedDict()
-        self._sent: OrderedDict[Pair, float] = OrderedDict()
+    def __init__(self, view: ClusterView, epoch: int) -> None:
+        self._view, self._epoch = view, epoch
+        self._queue: OrderedDict[ServerBucket, None] = OrderedDict()
+        self._unacknowledged: OrderedDict[ServerBucket, float] = OrderedDict()
         """Time of each delivery, in that order."""
         self._absent: dict[str, dict[str, None]] = {}
         """Due buckets, by servers that are not alive."""
@@ -50,18 +50,18 @@ class AssignmentDelivery:
     def enqueue(self, servers: Iterable[str], bucket: str) -> None:
         """Enqueue a new group for these servers."""
         for server in servers:
-            self._sent.pop((server, bucket), None)
-            self._due[server, bucket] = None
+            self._unacknowledged.pop((server, bucket), None)
+            self._queue[server, bucket] = None
 
     def resend(self, server: str, bucket: str) -> None:
         """Enqueue the newest group for a server that acts by an older one."""
-        if (server, bucket) not in self._sent:
-            self._due[server, bucket] = None
+        if (server, bucket) not in self._unacknowledged:
+            self._queue[server, bucket] = None
 
     def acknowledged(self, server: str, bucket: str) -> None:
         """Record that the server acts by the newest group."""
-        self._due.pop((server, bucket), None)
-        self._sent.pop((server, bucket), None)
+        self._queue.pop((server, bucket), None)
+        self._unacknowledged.pop((server, bucket), None)
 
     def server_joined(self, server: str, buckets: Iterable[str]) -> None:
         """Enqueue the groups of a server that has joined."""
@@ -72,27 +72,27 @@ class AssignmentDelivery:
         """Forget a server that does not come back."""
         self._absent.pop(server, None)
 
-    def due_messages(self, now: float) -> list[Send]:
+    def next_messages(self, now: float) -> list[Send]:
         """Return the messages that are due: to secondaries first, who then wait for their primary."""
-        late = now - self._board.control.retry_seconds
-        while self._sent:
-            pair, when = next(iter(self._sent.items()))
+        late = now - self._view.control.retry_seconds
+        while self._unacknowledged:
+            pair, when = next(iter(self._unacknowledged.items()))
             if when > late:
                 break
-            del self._sent[pair]
-            self._due[pair] = None
+            del self._unacknowledged[pair]
+            self._queue[pair] = None
         first, last = list[Send](), list[Send]()
-        for _ in range(min(len(self._due), _AT_ONCE)):
-            pair, _ = self._due.popitem(last=False)
-            group = self._due_group(*pair)
+        for _ in range(min(len(self._queue), _MAX_UNACKNOWLEDGED)):
+            pair, _ = self._queue.popitem(last=False)
+            group = self._group_to_send(*pair)
             if group is not None:
-                self._sent[pair] = now
+                self._unacknowledged[pair] = now
                 send = Send(pair[0], Assign(self._epoch, group))
                 (last if group.primary == pair[0] else first).append(send)
         return [*first, *last]
 
-    def _due_group(self, server: str, bucket: str) -> Group | None:
-        known, group = self._board.servers.of.get(server), self._board.groups.get(bucket)
+    def _group_to_send(self, server: str, bucket: str) -> Group | None:
+        known, group = self._view.servers.of.get(server), self._view.groups.get(bucket)
         if known is None or known.has_exited or group is None:
             return None
         if not known.is_alive:
@@ -111,8 +111,8 @@ class _ServerClaims:
 class PrimaryClaims:
     """Claims of primaries that a leader knows."""
 
-    def __init__(self, board: ClusterView) -> None:
-        self._board = board
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
         self._of: dict[str, _ServerClaims] = {}
 
     def heard(self, here: Heartbeat) -> Collection[str] | None:
@@ -144,5 +144,5 @@ class PrimaryClaims:
 
     def may_lead(self, server: str, bucket: str, term: int) -> bool:
         """True if the claim is valid; a bucket without a group has no other primary, now or later."""
-        group = self._board.groups.get(bucket)
+        group = self._view.groups.get(bucket)
         return group is None or (group.primary == server and term <= group.term)

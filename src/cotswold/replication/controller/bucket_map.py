@@ -40,9 +40,9 @@ DRAIN_DONE = 0.0
 """Value of a drain (in place of seconds) once the server has no replicas left."""
 _KEYS_PER_TRANSACTION = 60
 """Keys per transaction; etcd allows 128 operations."""
-_PART_LENGTH = 10_000
+_DESCRIPTION_PART_CHARS = 10_000
 """Characters per value; each may take up to four bytes."""
-DESCRIPTION_LETTERS = _KEYS_PER_TRANSACTION * _PART_LENGTH
+MAX_DESCRIPTION_CHARS = _KEYS_PER_TRANSACTION * _DESCRIPTION_PART_CHARS
 """Maximum length of a run's description."""
 
 Key = tuple[str, str | None]
@@ -60,7 +60,7 @@ class CommittedChanges:
 
 
 @dataclass
-class _InFlight:
+class _Transaction:
     """The transaction in flight."""
 
     groups: dict[str, Group] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class BucketMap:
         """Key digests that are pending; None deletes one."""
         self._of_run: dict[str, OrderedDict[str, None]] = {}
         """Committed buckets of each run."""
-        self._next: OrderedDict[str, Group] = OrderedDict()
+        self._pending: OrderedDict[str, Group] = OrderedDict()
         """Pending groups of existing buckets."""
         self._new: OrderedDict[str, Group] = OrderedDict()
         """Pending groups of new buckets: existing buckets go first."""
@@ -99,8 +99,8 @@ class BucketMap:
         """Pending drains; None ends one."""
         self._removed: dict[str, None] = {}
         """Runs that are being deleted."""
-        self._in_flight: _InFlight | None = None
-        self._parts: dict[str, list[tuple[int, str]]] = {}
+        self._transaction: _Transaction | None = None
+        self._description_parts: dict[str, list[tuple[int, str]]] = {}
         """Numbered parts of descriptions while keys are loaded."""
 
     def load(self, items: Mapping[str, str]) -> list[Group]:
@@ -109,51 +109,53 @@ class BucketMap:
         for key, text in items.items():
             if key.startswith(BUCKETS):
                 found.append(read_group(text))
-                self._keep(found[-1])
+                self._store(found[-1])
             elif key.startswith(RUNS):
                 run, _, number = key.removeprefix(RUNS).rpartition("/")
-                self._parts.setdefault(run, []).append((int(number), text))
+                self._description_parts.setdefault(run, []).append((int(number), text))
             elif key.startswith(_DRAIN):
                 self.drains[key.removeprefix(_DRAIN)] = float(text)
             elif key.startswith(_SERVER):
                 self.keys[key.removeprefix(_SERVER)] = text
         return found
 
-    def loaded(self) -> None:
+    def finish_loading(self) -> None:
         """Finish loading: assemble descriptions and find runs whose deletion is unfinished."""
-        parts, self._parts = self._parts, {}
+        parts, self._description_parts = self._description_parts, {}
         self.runs = {run: "".join(text for _, text in sorted(some)) for run, some in parts.items()}
         self._removed = {run: None for run in self._of_run if run and run not in self.runs}
 
-    def _keep(self, group: Group) -> None:
+    def _store(self, group: Group) -> None:
         self.groups[group.bucket] = group
         self._of_run.setdefault(run_of(group.bucket), OrderedDict())[group.bucket] = None
 
     @property
-    def moving(self) -> set[str]:
+    def in_transition(self) -> set[str]:
         """Buckets with a pending group or a group in flight."""
-        return {*self._next, *self._new, *(() if self._in_flight is None else self._in_flight.groups)}
+        return {*self._pending, *self._new, *(() if self._transaction is None else self._transaction.groups)}
 
     @property
-    def is_idle(self) -> bool:
+    def is_settled(self) -> bool:
         """True if no bucket has a group pending or in flight."""
-        return not (self._next or self._new or (self._in_flight is not None and self._in_flight.groups))
+        return not (
+            self._pending or self._new or (self._transaction is not None and self._transaction.groups)
+        )
 
     @property
-    def transaction_in_flight(self) -> bool:
+    def has_transaction(self) -> bool:
         """True if a transaction is in flight."""
-        return self._in_flight is not None
+        return self._transaction is not None
 
-    def is_known(self, bucket: str) -> bool:
+    def is_run_known(self, bucket: str) -> bool:
         """True if the bucket has a group, committed or not."""
         return bucket in self.groups or self.has_pending_change(bucket)
 
     def has_pending_change(self, bucket: str) -> bool:
         """True if the bucket has a group pending or in flight."""
         return (
-            bucket in self._next
+            bucket in self._pending
             or bucket in self._new
-            or (self._in_flight is not None and bucket in self._in_flight.groups)
+            or (self._transaction is not None and bucket in self._transaction.groups)
         )
 
     def is_removed(self, bucket: str) -> bool:
@@ -163,7 +165,9 @@ class BucketMap:
     def has_run(self, run: str) -> bool:
         """True if anything of the run is committed or pending."""
         is_told = (
-            self._in_flight is not None and self._in_flight.run is not None and self._in_flight.run[0] == run
+            self._transaction is not None
+            and self._transaction.run is not None
+            and self._transaction.run[0] == run
         )
         return (
             run in self.runs
@@ -192,8 +196,8 @@ class BucketMap:
 
     def all_of(self, bucket: str) -> list[Group]:
         """Return the groups that are committed, in flight, and pending, in this order."""
-        on_its_way = None if self._in_flight is None else self._in_flight.groups.get(bucket)
-        found = self.groups.get(bucket), on_its_way, self._next.get(bucket), self._new.get(bucket)
+        on_its_way = None if self._transaction is None else self._transaction.groups.get(bucket)
+        found = self.groups.get(bucket), on_its_way, self._pending.get(bucket), self._new.get(bucket)
         return [each for each in found if each is not None]
 
     # --- pending changes ---
@@ -210,15 +214,15 @@ class BucketMap:
         may_be_later = known is not None and is_restored(known.primary)
         is_next = group.term >= next_term if may_be_later else group.term == next_term
         assert is_next, f"{group} follows {known}"
-        (self._new if known is None else self._next)[group.bucket] = group
+        (self._new if known is None else self._pending)[group.bucket] = group
 
     def cancel_pending(self, bucket: str) -> Group | None:
         """Discard a pending group that is not in flight, and return it."""
-        return self._next.pop(bucket, None) or self._new.pop(bucket, None)
+        return self._pending.pop(bucket, None) or self._new.pop(bucket, None)
 
     def drain(self, server: str, seconds: float | None) -> None:
         """Drain a server within a time limit, or, with None, end its drain."""
-        on_its_way = None if self._in_flight is None else self._in_flight.drain
+        on_its_way = None if self._transaction is None else self._transaction.drain
         known = on_its_way[1] if on_its_way and on_its_way[0] == server else self.drains.get(server)
         if known != seconds:
             self._drained[server] = seconds
@@ -245,61 +249,65 @@ class BucketMap:
 
     def transaction(self, leads: Key) -> Transact | None:
         """Return the next transaction, conditional on ``leads``; None if nothing is pending."""
-        assert self._in_flight is None, "one transaction at a time"
-        found = self._binds() or self._drains() or self._groups(self._next) or self._tells()
+        assert self._transaction is None, "one transaction at a time"
+        found = self._binds() or self._drains() or self._groups(self._pending) or self._tells()
         found = found or self._removal() or self._groups(self._new)
         if found is None:
             return None
-        self._in_flight, compare, put = found
+        self._transaction, compare, put = found
         return Transact((leads, *compare), tuple(put))
 
-    def _binds(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
+    def _binds(self) -> tuple[_Transaction, list[Key], list[Key]] | None:
         if not self._bound:
             return None
         bound = dict(self._bound.popitem() for _ in range(min(len(self._bound), _KEYS_PER_TRANSACTION)))
-        return _InFlight(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
+        return _Transaction(), [], [(_SERVER + name, digest) for name, digest in bound.items()]
 
-    def _drains(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
+    def _drains(self) -> tuple[_Transaction, list[Key], list[Key]] | None:
         if not self._drained:
             return None
         server, seconds = self._drained.popitem()
         put: Key = _DRAIN + server, None if seconds is None else repr(float(seconds))
-        return _InFlight(drain=(server, seconds)), [], [put]
+        return _Transaction(drain=(server, seconds)), [], [put]
 
-    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_InFlight, list[Key], list[Key]] | None:
+    def _groups(self, some: OrderedDict[str, Group]) -> tuple[_Transaction, list[Key], list[Key]] | None:
         if not some:
             return None
         writing = dict(some.popitem(last=False) for _ in range(min(len(some), _KEYS_PER_TRANSACTION)))
         before = [(name, self.groups.get(name)) for name in writing]
         compare: list[Key] = [(BUCKETS + name, None if old is None else _text(old)) for name, old in before]
         put: list[Key] = [(BUCKETS + name, _text(group)) for name, group in writing.items()]
-        return _InFlight(groups=writing), compare, put
+        return _Transaction(groups=writing), compare, put
 
-    def _tells(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
+    def _tells(self) -> tuple[_Transaction, list[Key], list[Key]] | None:
         if not self._pending_descriptions:
             return None
         run, text = next(iter(self._pending_descriptions.items()))
         del self._pending_descriptions[run]
-        put = _parts(run, text)
-        return _InFlight(run=(run, text)), [(key, None) for key, _ in put], put
+        put = _description_parts(run, text)
+        return _Transaction(run=(run, text)), [(key, None) for key, _ in put], put
 
-    def _removal(self) -> tuple[_InFlight, list[Key], list[Key]] | None:
+    def _removal(self) -> tuple[_Transaction, list[Key], list[Key]] | None:
         """Delete a run's description first, then its groups."""
         if not self._removed:
             return None
         run = next(iter(self._removed))
         if run in self.runs:
-            return _InFlight(removed=run), [], [(key, None) for key, _ in _parts(run, self.runs[run])]
+            return (
+                _Transaction(removed=run),
+                [],
+                [(key, None) for key, _ in _description_parts(run, self.runs[run])],
+            )
         names = tuple(islice(self.buckets(run), _KEYS_PER_TRANSACTION))
-        return _InFlight(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
+        return _Transaction(removed=run, deleted=names), [], [(BUCKETS + name, None) for name in names]
 
     def commit(self) -> CommittedChanges:
         """Apply the committed transaction and return its changes."""
-        writing, self._in_flight = self._in_flight, None
+        writing, self._transaction = self._transaction, None
         assert writing is not None, "a transaction is in flight"
         found = CommittedChanges([(self.groups.get(name), group) for name, group in writing.groups.items()])
         for group in writing.groups.values():
-            self._keep(group)
+            self._store(group)
         if writing.run is not None:
             self.runs[writing.run[0]] = writing.run[1]
         if writing.drain is not None:
@@ -311,7 +319,7 @@ class BucketMap:
             self._deleted(writing, found)
         return found
 
-    def _deleted(self, writing: _InFlight, found: CommittedChanges) -> None:
+    def _deleted(self, writing: _Transaction, found: CommittedChanges) -> None:
         run = writing.removed
         if not writing.deleted:
             del self.runs[run]
@@ -326,7 +334,7 @@ class BucketMap:
     def discard_in_flight(self) -> None:
         """Discard a transaction with an unknown result; the leader reads the keys again before it builds
         on them."""
-        self._in_flight = None
+        self._transaction = None
 
     def newer(self, terms: Mapping[str, int]) -> list[Group]:
         """Return the groups with newer terms than these, of the same runs; of all runs if ``terms`` is
@@ -339,15 +347,18 @@ class BucketMap:
 def items_of(runs: Mapping[str, str], groups: Iterable[Group]) -> Iterator[list[Key]]:
     """Yield keys and values of descriptions and groups in portions that fit one transaction."""
     for run, text in runs.items():
-        yield _parts(run, text)
+        yield _description_parts(run, text)
     written = [(BUCKETS + each.bucket, _text(each)) for each in groups]
     for start in range(0, len(written), _KEYS_PER_TRANSACTION):
         yield [*written[start : start + _KEYS_PER_TRANSACTION]]
 
 
-def _parts(run: str, text: str) -> list[Key]:
+def _description_parts(run: str, text: str) -> list[Key]:
     """Return the keys and values of a run's description."""
-    parts = [text[start : start + _PART_LENGTH] for start in range(0, max(1, len(text)), _PART_LENGTH)]
+    parts = [
+        text[start : start + _DESCRIPTION_PART_CHARS]
+        for start in range(0, max(1, len(text)), _DESCRIPTION_PART_CHARS)
+    ]
     assert len(parts) <= _KEYS_PER_TRANSACTION, f"{len(text)} characters describe a run"
     return [(f"{RUNS}{run}/{number}", part) for number, part in enumerate(parts)]
 

@@ -20,9 +20,9 @@ from cotswold.wire import Group
 class Reason:
     """Reason for a change of a group, in words."""
 
-    one: str = ""
+    single: str = ""
     """For a sentence about one bucket."""
-    each: str = ""
+    per_bucket: str = ""
     """For a sentence about many buckets with the same reason."""
 
 
@@ -35,7 +35,7 @@ class ClusterView:
         self.map, self.servers = BucketMap(), ServerRegistry()
         self.learning: dict[str, None] = {}
         """Buckets that have, or will have, a learner."""
-        self.short: dict[str, None] = {}
+        self.under_replicated: dict[str, None] = {}
         """Under-replicated buckets."""
         self.reasons: dict[str, Reason] = {}
         """Reason for the next group of a bucket."""
@@ -53,19 +53,20 @@ class ClusterView:
             self._measure(group)
         return groups
 
-    def loaded(self) -> None:
+    def finish_loading(self) -> None:
         """Finish loading: all committed keys are loaded."""
-        self.map.loaded()
+        self.map.finish_loading()
         for server, seconds in self.map.drains.items():
             if seconds == DRAIN_DONE:
                 self.servers.add_absent(server)
-            self.servers.set_drained(server, True, self._named_until)
+            self.servers.set_drained(server, True, self._lease_limit)
 
-    def propose(self, group: Group, why: str = "", *, each: str = "") -> None:
-        """Propose a group for the next transaction; ``why`` and ``each`` [``why``] make its `Reason`."""
+    def propose(self, group: Group, why: str = "", *, per_bucket: str = "") -> None:
+        """Propose a group for the next transaction; ``why`` and ``per_bucket`` [``why``] make its
+        `Reason`."""
         before = self.map.intended(group.bucket)
         self.map.propose(group)
-        self.reasons[group.bucket] = Reason(why, each or why)
+        self.reasons[group.bucket] = Reason(why, per_bucket or why)
         self._expect(group.bucket, before, group)
 
     def cancel_pending(self, bucket: str) -> None:
@@ -79,7 +80,7 @@ class ClusterView:
     def remove(self, run: str) -> None:
         """Delete a run and cancel its pending groups."""
         self.map.remove(run)
-        for bucket in sorted(self.map.moving):
+        for bucket in sorted(self.map.in_transition):
             if self.map.is_removed(bucket):
                 self.cancel_pending(bucket)
 
@@ -94,17 +95,17 @@ class ClusterView:
             self.cancel_pending(group.bucket)
             self._expect(group.bucket, group, None)
             self._release(group)
-            self.short.pop(group.bucket, None)
+            self.under_replicated.pop(group.bucket, None)
         return written
 
     @property
-    def _named_until(self) -> float:
+    def _lease_limit(self) -> float:
         return self.since + self.control.lease_seconds
 
     def _expect(self, bucket: str, before: Group | None, group: Group | None) -> None:
         """Replace the intended group of a bucket in the records of its servers."""
         for name in () if group is None else group.all_servers:
-            self.servers.named(name, self._named_until)
+            self.servers.get_or_add(name, self._lease_limit)
             self.servers.add_copy(name, bucket)
         if before is not None:
             self.servers.of[before.primary].leads.pop(bucket, None)
@@ -123,6 +124,6 @@ class ClusterView:
 
     def _measure(self, group: Group) -> None:
         if len(group.members) < self.control.replication_factor:
-            self.short[group.bucket] = None
+            self.under_replicated[group.bucket] = None
         else:
-            self.short.pop(group.bucket, None)
+            self.under_replicated.pop(group.bucket, None)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.event_log import ClusterEventLog
 from cotswold.replication.controller.leader import LeaderState
 from cotswold.replication.controller.leader_election import LeaderElection, Read, StateRequest
 from cotswold.replication.controller.messages import FromClients, FromServers
@@ -35,7 +35,7 @@ from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.shards.core.events import Event
 from cotswold.wire import Create, Group, NotLeader, Send
 
-_EVERYTHING = ""
+_ALL_KEYS = ""
 """Prefix of all keys."""
 _PAGE = 4000
 """Maximum number of keys per read."""
@@ -44,22 +44,22 @@ _PAGE = 4000
 class Controller:
     """A controller: follower or leader of the cluster's metadata."""
 
-    def __init__(self, name: str, control: ControllerSettings, now: float, fresh: str) -> None:
-        """``fresh``: a word that is unique to this process (`LeaderElection`)."""
+    def __init__(self, name: str, control: ControllerSettings, now: float, token: str) -> None:
+        """``token``: a word that is unique to this process (`LeaderElection`)."""
         self.name, self.control = name, control
         self.election = LeaderElection(
             name,
             now,
-            fresh=fresh,
+            token=token,
             beat_seconds=control.beat_seconds,
             leader_seconds=control.leader_seconds,
         )
-        self._events = EventLog()
+        self._events = ClusterEventLog()
         self._state = LeaderState(name, control, 0, "", self._events, now)
         """The state of the latest leadership; unused while this controller follows."""
-        self._asking: StateRequest | None = None
+        self._request: StateRequest | None = None
         """The request to the metadata store that is in flight."""
-        self._read_to = ""
+        self._read_after = ""
         """The greatest key that the initial read has returned."""
         self._ticked: float | None = None
         """Time of the last tick as the leader of this epoch."""
@@ -68,48 +68,48 @@ class Controller:
 
     def next_request(self, now: float) -> StateRequest | None:
         """Return the next request to the metadata store; None while one is in flight or nothing is due."""
-        if self._asking is not None:
+        if self._request is not None:
             return None
-        self._asking = self.election.next_request(now)
-        if self._asking is None and self.election.leads(now):
+        self._request = self.election.next_request(now)
+        if self._request is None and self.election.leads(now):
             if not self._state.is_loaded:
-                self._asking = Read(_EVERYTHING, self._read_to, _PAGE)
+                self._request = Read(_ALL_KEYS, self._read_after, _PAGE)
             else:
-                self._asking = self._state.board.map.transaction(self.election.key)
-        return self._asking
+                self._request = self._state.view.map.transaction(self.election.key)
+        return self._request
 
     def on_read(self, items: dict[str, str], now: float) -> list[Send]:
         """Process the result of a read."""
-        asked, self._asking = self._asking, None
-        if asked != Read(_EVERYTHING, self._read_to, _PAGE):
+        asked, self._request = self._request, None
+        if asked != Read(_ALL_KEYS, self._read_after, _PAGE):
             self.election.read(items, now)
         elif self.election.leads(now):
             self._state.load(items)
-            self._read_to = max(items, default=self._read_to)
+            self._read_after = max(items, default=self._read_after)
             if len(items) < _PAGE:
-                return self._state.loaded(now)
+                return self._state.finish_loading(now)
         return []
 
     def on_read_failed(self) -> list[Send]:
         """Process a failed read."""
-        self._asking = None
+        self._request = None
         return []
 
     def on_transaction(self, is_done: bool | None, now: float) -> list[Send]:
         """Process the result of a transaction: committed, refused, or None if the result is unknown."""
-        self._asking = None
-        known = self._state.board
-        if known.map.transaction_in_flight:
+        self._request = None
+        known = self._state.view
+        if known.map.has_transaction:
             if is_done:
                 return self._state.written(known.commit(), now)
             known.map.discard_in_flight()
             self.election.step_down()  # if it leads again, it reads the committed state
-        elif self.election.transacted(is_done, now):
+        elif self.election.on_transaction(is_done, now):
             leading = self.election
             self._state = LeaderState(
                 self.name, self.control, leading.epoch, leading.cluster, self._events, now
             )
-            self._ticked, self._read_to = None, ""
+            self._ticked, self._read_after = None, ""
             self._events.note("leader_elected", self.name, f"{self.name} leads the controllers", now)
         return []
 
@@ -122,24 +122,24 @@ class Controller:
     @property
     def servers(self) -> ServerRegistry:
         """All known servers."""
-        return self._state.board.servers
+        return self._state.view.servers
 
     @property
     def groups(self) -> Mapping[str, Group]:
         """Committed groups, by bucket."""
-        return self._state.board.groups
+        return self._state.view.groups
 
     @property
     def descriptions(self) -> Mapping[str, str]:
         """Committed descriptions that servers need, by run."""
-        return self._state.board.map.runs
+        return self._state.view.map.runs
 
     @property
     def keys(self) -> Mapping[str, str]:
         """Digests of the servers' keys, by server name."""
-        return self._state.board.map.keys
+        return self._state.view.map.keys
 
-    def neighbours(self, server: str) -> list[str]:
+    def peers_of(self, server: str) -> list[str]:
         """Return the servers that share a bucket with this one, now or soon."""
         known, groups = self.servers.of.get(server), self.groups
         buckets = () if known is None else known.copies
@@ -147,10 +147,10 @@ class Controller:
         return sorted(found - {server})
 
     @property
-    def unsettled(self) -> set[str]:
+    def unsettled_buckets(self) -> set[str]:
         """Buckets whose group may change soon."""
         reign = self._state
-        return {*reign.board.map.moving, *reign.elections.of, *reign.arbiter.of}
+        return {*reign.view.map.in_transition, *reign.elections.of, *reign.arbiter.of}
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
         """Record an event that only the process has observed."""
@@ -158,7 +158,7 @@ class Controller:
 
     def take_events(self) -> list[Event]:
         """Return the events since the last call."""
-        return self._events.take()
+        return self._events.take_events()
 
     def take_summaries(self, now: float) -> list[Event]:
         """Return the bucket events since the last call, one sentence for all that share a cause, shortly
@@ -166,16 +166,16 @@ class Controller:
         return self._events.gathered(now)
 
     @property
-    def short(self) -> Collection[str]:
+    def under_replicated(self) -> Collection[str]:
         """Under-replicated buckets."""
-        return self._state.board.short
+        return self._state.view.under_replicated
 
     # --- inputs ---
 
-    def create(self, wanted: Create, now: float) -> bool:
+    def create(self, request: Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers or it does
         not lead."""
-        return self.leads(now) and self._state.create(wanted, now)
+        return self.leads(now) and self._state.create(request, now)
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
         """Process a message and return the messages to send."""

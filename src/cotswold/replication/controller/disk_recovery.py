@@ -42,7 +42,7 @@ from cotswold.wire import DiskStateReply, DiskStateRequest, Group, Send
 RESTORED_TERMS = 1000
 """Terms that a bucket may have had without a trace in metadata that was rebuilt from disks. A server that
 was the primary in one of them accepts only a group of a later term."""
-_AGAIN_RETRIES = 4
+_REPEAT_RETRIES = 4
 """Retries after which a server without data is asked again."""
 
 
@@ -52,26 +52,26 @@ class DiskRecovery:
 
     group: Group
     """The last group."""
-    began: float
+    started_at: float
     answers: dict[str, DiskStateReply] = field(default_factory=dict)
     _disks: dict[str, tuple[float, DiskStateReply]] = field(default_factory=dict)
     """The data of each disk that was reported, with the time of the last report."""
-    told: set[tuple[bool, bool]] = field(default_factory=set)
+    reported: set[tuple[bool, bool]] = field(default_factory=set)
     """States that were shown to people: whether it waits for members, and `is_empty`."""
-    _asked: float = float("-inf")
-    _asked_again: float = float("-inf")
+    _requested_at: float = float("-inf")
+    _repeated_at: float = float("-inf")
 
     @property
     def _of_members(self) -> set[str]:
         """Disks that may have the most recent data."""
         disks = {disk_of(each) for each in self.group.members}
         if is_restored(self.group.primary) and self._disks:
-            best = max((found for _, found in self._disks.values()), key=_rank)
+            best = max((found for _, found in self._disks.values()), key=_recency)
             disks |= {disk_of(each) for each in best.members}
         return disks
 
     @property
-    def missing(self) -> list[str]:
+    def silent_members(self) -> list[str]:
         """Disks that rebuilt metadata requires and that were not reported."""
         return sorted(self._of_members - self._disks.keys()) if is_restored(self.group.primary) else []
 
@@ -85,12 +85,12 @@ class DiskRecovery:
         self, living: Collection[str], epoch: int, now: float, retry_seconds: float
     ) -> list[Send]:
         """Return requests for the servers that have not replied."""
-        if now - self._asked < retry_seconds:
+        if now - self._requested_at < retry_seconds:
             return []
-        self._asked = now
+        self._requested_at = now
         wanted = {name for name in living if name not in self.answers}
-        if now - self._asked_again >= _AGAIN_RETRIES * retry_seconds:
-            self._asked_again = now
+        if now - self._repeated_at >= _REPEAT_RETRIES * retry_seconds:
+            self._repeated_at = now
             wanted |= {name for name in living if name in self.answers and self.answers[name].index < 0}
         question = DiskStateRequest(epoch, self.group.bucket)
         return [Send(name, question) for name in sorted(wanted)]
@@ -100,18 +100,18 @@ class DiskRecovery:
         self.answers[found.server] = found
         self._disks[disk_of(found.server)] = now, found
 
-    def silent(self, living: Collection[str], ended: Collection[str]) -> list[str]:
+    def unanswered(self, living: Collection[str], ended: Collection[str]) -> list[str]:
         """Return the members that may be alive."""
-        disks = {disk_of(each) for each in self._of_living(living)}
+        disks = {disk_of(each) for each in self._live_replies(living)}
         return [each for each in self.group.members if each not in ended and disk_of(each) not in disks]
 
-    def _of_living(self, living: Collection[str]) -> dict[str, DiskStateReply]:
+    def _live_replies(self, living: Collection[str]) -> dict[str, DiskStateReply]:
         return {name: each for name, each in self.answers.items() if name in living}
 
     def _is_elsewhere(self, most: DiskStateReply, since: float) -> bool:
         """True if a disk with more recent data was reported not long ago."""
         return any(
-            when >= since and each.index >= 0 and _rank(each) > _rank(most)
+            when >= since and each.index >= 0 and _recency(each) > _recency(most)
             for when, each in self._disks.values()
         )
 
@@ -120,20 +120,20 @@ class DiskRecovery:
         living: Collection[str],
         ended: Collection[str],
         now: float,
-        patience: tuple[float, float],
+        timeouts: tuple[float, float],
         known: Collection[str] = (),
     ) -> Group | None:
         """Return the group that begins the next incarnation; None while it is undecided.
 
-        ``ended``: servers whose processes were seen to exit; ``patience``: seconds to wait for other disks if
+        ``ended``: servers whose processes were seen to exit; ``timeouts``: seconds to wait for other disks if
         one was saved in the newest term, and if none was; ``known``: all servers that ever existed, if known.
         """
-        answers = self._of_living(living)
+        answers = self._live_replies(living)
         able = {name: each for name, each in answers.items() if each.index >= 0}
         has_answered = {disk_of(each) for each in answers}
-        are_dead = not self.silent(living, ended)
+        are_dead = not self.unanswered(living, ended)
         is_newest = any(each.index >= 0 and each.term == self.group.term for each in answers.values())
-        is_late = are_dead and now - self.began >= patience[0 if is_newest else 1]
+        is_late = are_dead and now - self.started_at >= timeouts[0 if is_newest else 1]
         # if no member's disk has data, a server that was dropped a moment ago may have all of it
         is_of_member = any(disk_of(name) in self._of_members for name in able)
         is_complete = answers.keys() == set(living) and has_answered >= self._of_members and is_of_member
@@ -141,13 +141,13 @@ class DiskRecovery:
         is_complete |= are_dead and bool(known) and self._disks.keys() >= everywhere
         if not able or not (is_complete or is_late):
             return None
-        most = max(able.values(), key=lambda each: (*_rank(each), each.server))
-        if self._is_elsewhere(most, now - patience[1]):
+        most = max(able.values(), key=lambda each: (*_recency(each), each.server))
+        if self._is_elsewhere(most, now - timeouts[1]):
             return None
         more = RESTORED_TERMS if is_restored(self.group.primary) else 1
         term = max(self.group.term, most.term) + more
         return Group(self.group.bucket, term, most.server, incarnation=term)
 
 
-def _rank(found: DiskStateReply) -> tuple[int, int, int]:
+def _recency(found: DiskStateReply) -> tuple[int, int, int]:
     return found.incarnation, found.term, found.index

@@ -73,9 +73,9 @@ class Election:
 
     group: Group
     """The current group."""
-    began: float
+    started_at: float
     cause: ElectionReason = ElectionReason.LOST
-    why: str = ""
+    reason: str = ""
     """The reason in words."""
     noticed: float = 0.0
     """Time at which the cause was first known."""
@@ -88,7 +88,7 @@ class Election:
     """Recovery from disks, once every member is lost."""
     elected: Group | None = None
     """The proposed group, until it is committed."""
-    _asked: float = float("-inf")
+    _requested_at: float = float("-inf")
     _stopped: float | None = None
     """Time at which the healthy primary was known to be fenced."""
 
@@ -109,12 +109,12 @@ class Election:
             wanted = [self.group.primary]
         elif self.cause.is_planned:
             if self._stopped is None:
-                self._stopped, self._asked = now, float("-inf")
+                self._stopped, self._requested_at = now, float("-inf")
             if now - self._stopped < _SETTLE_SECONDS:
                 return []
-        if now - self._asked < retry_seconds:
+        if now - self._requested_at < retry_seconds:
             return []
-        self._asked = now
+        self._requested_at = now
         fence = Fence(epoch, self.group.bucket, self.term)
         return [Send(name, fence) for name in wanted]
 
@@ -128,11 +128,11 @@ class Election:
         return all(name in self.answers and self.answers[name].index < 0 for name in living)
 
     def result(
-        self, living: list[str], may_act: bool, now: float, patience: tuple[float, float]
+        self, living: list[str], may_act: bool, now: float, timeouts: tuple[float, float]
     ) -> Group | None:
         """Return the group of the next term; None while it is undecided.
 
-        ``living``: live members; ``may_act``: True if the old primary may have a lease; ``patience``: seconds
+        ``living``: live members; ``may_act``: True if the old primary may have a lease; ``timeouts``: seconds
         to wait for silent members, and seconds to wait if only one member would be left.
         """
         group, primary = self.group, self.group.primary
@@ -140,9 +140,9 @@ class Election:
             return None
         able = {name: each.index for name, each in self.answers.items() if each.index >= 0 and name in living}
         is_complete = all(name in self.answers for name in living)
-        began = self.began if self._stopped is None else self._stopped + _SETTLE_SECONDS
+        began = self.started_at if self._stopped is None else self._stopped + _SETTLE_SECONDS
         is_alone = len(able) < min(2, len(living)) and not self.cause.is_planned
-        if not able or (now - began < patience[is_alone] and not is_complete):
+        if not able or (now - began < timeouts[is_alone] and not is_complete):
             return None
         if self.cause.is_planned and primary in able and not (is_complete and len(able) > 1):
             return replace(group, term=self.term)
@@ -165,21 +165,21 @@ class Election:
 class ElectionManager:
     """Elections of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int) -> None:
-        self._board, self._epoch = board, epoch
+    def __init__(self, view: ClusterView, epoch: int) -> None:
+        self._view, self._epoch = view, epoch
         self.of: dict[str, Election] = {}
         """Elections by bucket."""
-        self._removing: dict[str, dict[str, None]] = {}
+        self._removed_members: dict[str, dict[str, None]] = {}
         """Buckets by primaries that lose their role, until that is committed."""
-        self._due: dict[str, None] = {}
+        self._requests: dict[str, None] = {}
         """Buckets whose election may have a result."""
-        self._waiting: list[tuple[Group, list[str], bool]] = []
+        self._waiting_events: list[tuple[Group, list[str], bool]] = []
         """Groups without an available member, to be reported: each with the members that may come back,
         and whether the disk that was restored has no data."""
 
     def is_settled(self, bucket: str) -> bool:
         """True if the bucket has no election and no other change in progress."""
-        found = self._board.map
+        found = self._view.map
         return bucket not in self.of and not found.has_pending_change(bucket) and not found.is_removed(bucket)
 
     def start(
@@ -193,23 +193,23 @@ class ElectionManager:
     ) -> None:
         """Start an election unless one is in progress; ``noticed``: time at which the cause was first
         known."""
-        if group.bucket in self.of or self._board.map.is_removed(group.bucket):
+        if group.bucket in self.of or self._view.map.is_removed(group.bucket):
             return
-        self._board.cancel_pending(group.bucket)  # it belongs to the old primary
+        self._view.cancel_pending(group.bucket)  # it belongs to the old primary
         self._begin(Election(group, now, cause, why, now if noticed is None else noticed, preferred))
 
     def _begin(self, election: Election) -> None:
         bucket = election.group.bucket
         self.of[bucket] = election
-        self._due[bucket] = None
+        self._requests[bucket] = None
         if election.removed:
-            self._removing.setdefault(election.removed, {})[bucket] = None
+            self._removed_members.setdefault(election.removed, {})[bucket] = None
 
     def forget(self, bucket: str) -> Election | None:
         """End and return the election of a bucket."""
         election = self.of.pop(bucket, None)
         if election is not None:
-            self._removing.get(election.group.primary, {}).pop(bucket, None)
+            self._removed_members.get(election.group.primary, {}).pop(bucket, None)
         return election
 
     def committed(self, group: Group) -> Election | None:
@@ -221,13 +221,13 @@ class ElectionManager:
 
     def blocks_lease(self, server: str) -> bool:
         """True if the server must reply to a fence before it gets a lease."""
-        buckets = self._removing.get(server)
+        buckets = self._removed_members.get(server)
         return bool(buckets) and any(server not in self.of[each].answers for each in buckets or ())
 
-    def take_waiting(self) -> list[tuple[Group, list[str], bool]]:
+    def take_waiting_events(self) -> list[tuple[Group, list[str], bool]]:
         """Return the groups, since the last call, that wait for silent members or for disks; True at the
         end if the restored disk has no data."""
-        found, self._waiting = self._waiting, []
+        found, self._waiting_events = self._waiting_events, []
         return found
 
     def record_reply(self, answer: FenceReply | DiskStateReply, now: float) -> None:
@@ -239,37 +239,37 @@ class ElectionManager:
             election.record_reply(answer)
         elif election.recovery is not None:
             election.recovery.record_reply(answer, now)
-        self._due[answer.bucket] = None
+        self._requests[answer.bucket] = None
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time."""
-        self._due.update(dict.fromkeys(self.of))
+        self._requests.update(dict.fromkeys(self.of))
         return self.advance(now)
 
     def advance(self, now: float) -> list[Send]:
         """Send requests and propose results where something has changed."""
-        due, self._due = self._due, {}
+        due, self._requests = self._requests, {}
         return [send for bucket in due if bucket in self.of for send in self._elect(self.of[bucket], now)]
 
     def _elect(self, election: Election, now: float) -> list[Send]:
-        board, servers, group = self._board, self._board.servers, election.group
-        if board.map.is_removed(group.bucket):
+        view, servers, group = self._view, self._view.servers, election.group
+        if view.map.is_removed(group.bucket):
             self.forget(group.bucket)
             return []
-        if board.map.has_pending_change(group.bucket):
+        if view.map.has_pending_change(group.bucket):
             return []
-        newest = board.groups[group.bucket]
+        newest = view.groups[group.bucket]
         if group != newest:  # a group that was in flight is committed now
             self.forget(group.bucket)
             if servers.is_alive(newest.primary):
                 return []
-            election = Election(newest, now, ElectionReason.LOST, election.why, election.noticed)
+            election = Election(newest, now, ElectionReason.LOST, election.reason, election.noticed)
             self._begin(election)
             group = newest
         living = [each for each in group.members if servers.is_alive(each)]
         may_act = servers.may_act(group.primary, now)
-        control = board.control
-        is_late = now - election.began >= control.disk_seconds
+        control = view.control
+        is_late = now - election.started_at >= control.disk_seconds
         if not may_act and (not living or (is_late and election.all_empty(living))):
             return self._revive(election, now)
         election.recovery = None
@@ -279,33 +279,33 @@ class ElectionManager:
         decided = election.result(living, may_act, now, patience)
         if decided is None:
             return election.fence_requests(living, self._epoch, now, control.fence_seconds)
-        self._put(election, decided, election.why)
+        self._propose(election, decided, election.reason)
         return []
 
-    def _put(self, election: Election, elected: Group, why: str) -> None:
+    def _propose(self, election: Election, elected: Group, why: str) -> None:
         """Propose the result; the old primary may not act until it is committed."""
         election.elected = elected
         if elected.primary != election.group.primary:
-            self._removing.setdefault(election.group.primary, {})[elected.bucket] = None
-        self._board.propose(elected, why)
+            self._removed_members.setdefault(election.group.primary, {})[elected.bucket] = None
+        self._view.propose(elected, why)
 
     def _revive(self, election: Election, now: float) -> list[Send]:
         """Query the memory and disks of all servers, as no member has any data, and propose the result."""
-        control, servers = self._board.control, self._board.servers
+        control, servers = self._view.control, self._view.servers
         revival = election.recovery = election.recovery or DiskRecovery(election.group, now)
-        living = {each.name for each in servers.living}
+        living = {each.name for each in servers.live}
         ended = {each for each in election.group.members if servers.of[each].has_exited}
         patience = control.disk_seconds, control.revive_seconds
         if is_restored(election.group.primary):
             patience = control.recover_seconds, control.recover_seconds
         decided = revival.result(living, ended, now, patience, servers.of)
         if decided is None:
-            silent = revival.silent(living, ended) or revival.missing
-            is_late = now - revival.began >= (control.disk_seconds if silent else control.revive_seconds)
+            silent = revival.unanswered(living, ended) or revival.silent_members
+            is_late = now - revival.started_at >= (control.disk_seconds if silent else control.revive_seconds)
             tells = bool(silent), revival.is_empty
-            if is_late and tells not in revival.told:
-                revival.told.add(tells)
-                self._waiting.append((election.group, silent, revival.is_empty))
+            if is_late and tells not in revival.reported:
+                revival.reported.add(tells)
+                self._waiting_events.append((election.group, silent, revival.is_empty))
             return revival.disk_requests(living, self._epoch, now, control.retry_seconds)
-        self._put(election, decided, "every copy was lost")
+        self._propose(election, decided, "every copy was lost")
         return []

@@ -19,28 +19,28 @@ from cotswold.replication.controller.event_text import BucketEvent, changes_by_s
 from cotswold.shards.core.events import Event
 from cotswold.wire import ClusterEvent
 
-_KEPT = 200
+_MAX_EVENTS = 200
 """Maximum number of events in the status."""
 _CHANGES = 5000
 """Maximum number of recorded changes of single buckets."""
 _OF_RUNS = ("created", "removed")
 """Kinds of events whose name is a run."""
 _QUIET_SECONDS = 1.0
-_MOST_SECONDS = 5.0
+_MAX_DELAY_SECONDS = 5.0
 
 
 @dataclass
 class _Entry:
     """One entry of the status: an event, or many changes of buckets with one cause."""
 
-    began: float
+    started_at: float
     last: float
     event: Event
     number: int = 0
     """Sequence number in the order of display, from 1; 0 before it is shown."""
     changes: list[BucketEvent] = field(default_factory=list)
 
-    def seen(self, now: float) -> ClusterEvent:
+    def to_event(self, now: float) -> ClusterEvent:
         event, counts = self.event, changes_by_server(self.changes)
         run = self.changes[0].run if self.changes else event.name if event.kind in _OF_RUNS else ""
         return ClusterEvent(
@@ -48,12 +48,12 @@ class _Entry:
         )
 
 
-class EventLog:
+class ClusterEventLog:
     """Events of one controller."""
 
     def __init__(self) -> None:
         self._new: list[Event] = []
-        self._last: deque[_Entry] = deque(maxlen=_KEPT)
+        self._last: deque[_Entry] = deque(maxlen=_MAX_EVENTS)
         self._count = 0
         """Number of entries shown so far."""
         self._open: dict[tuple[str, str, str], _Entry] = {}
@@ -64,9 +64,9 @@ class EventLog:
         """Record an event that is not about a bucket."""
         event = Event(kind, name, sentence)
         self._new.append(event)
-        self._show(_Entry(now, now, event))
+        self._report(_Entry(now, now, event))
 
-    def _show(self, told: _Entry) -> None:
+    def _report(self, told: _Entry) -> None:
         self._count += 1
         told.number = self._count
         self._last.append(told)
@@ -82,7 +82,7 @@ class EventLog:
         told.last = now
         told.changes.append(change)
 
-    def take(self) -> list[Event]:
+    def take_events(self) -> list[Event]:
         """Return the events since the last call, one for each bucket."""
         found, self._new = self._new, []
         return found
@@ -92,11 +92,11 @@ class EventLog:
         last call."""
         found = []
         for cause, told in list(self._open.items()):
-            if now - told.last >= _QUIET_SECONDS or now - told.began >= _MOST_SECONDS:
+            if now - told.last >= _QUIET_SECONDS or now - told.started_at >= _MAX_DELAY_SECONDS:
                 del self._open[cause]
                 name = next(iter(changes_by_server(told.changes)))
                 told.event = Event(told.event.kind, name, summary_text(told.changes))
-                self._show(told)
+                self._report(told)
                 found.append(told.event)
         return found
 
@@ -105,7 +105,9 @@ class EventLog:
         if bucket:
             own = [(when, each) for when, each in self._changes if each.bucket == bucket]
             return tuple(
-                _Entry(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).seen(now)
+                _Entry(when, when, Event(each.kind, each.servers[0], each.sentence), changes=[each]).to_event(
+                    now
+                )
                 for when, each in own
             )
-        return tuple(each.seen(now) for each in self._last)
+        return tuple(each.to_event(now) for each in self._last)

@@ -83,10 +83,10 @@ def summary_text(changes: Sequence[BucketEvent]) -> str:
     times = [each.milliseconds for each in changes]
     said = {
         "who": servers_with_counts(changes),
-        "terms": _between("term", "terms", numbers[0], numbers[-1]),
+        "terms": _count_range_text("term", "terms", numbers[0], numbers[-1]),
         "took": f"in {_range(min(times), max(times))} ms",
     }
-    return f"{many}{whose}: {_filled(first.shape, said, len(changes_by_server(changes)) == 1)}"
+    return f"{many}{whose}: {_fill(first.shape, said, len(changes_by_server(changes)) == 1)}"
 
 
 def changes_by_server(changes: Sequence[BucketEvent]) -> dict[str, int]:
@@ -101,7 +101,7 @@ def servers_with_counts(changes: Sequence[BucketEvent]) -> str:
     return next(iter(found)) if len(found) == 1 else ", ".join(f"{each} ({n})" for each, n in found.items())
 
 
-def _filled(shape: str, said: dict[str, str], is_one: bool) -> str:
+def _fill(shape: str, said: dict[str, str], is_one: bool) -> str:
     """Fill a shape: ``{who|ONE|MANY}`` puts a word before the names, ``{ONE|MANY}`` stands for one word."""
     found, rest = "", shape
     while "{" in rest:
@@ -116,7 +116,7 @@ def _filled(shape: str, said: dict[str, str], is_one: bool) -> str:
     return found + rest
 
 
-def _between(one: str, many: str, least: int, most: int) -> str:
+def _count_range_text(one: str, many: str, least: int, most: int) -> str:
     return f"{one} {least}" if least == most else f"{many} {least} to {most}"
 
 
@@ -136,12 +136,12 @@ def group_event(old: Group, new: Group, reason: Reason) -> BucketEvent | None:
         return BucketEvent("caught_up", new.bucket, caught[:1], sentence, shape, new.term)
     if left:
         names = ", ".join(left)
-        sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {reason.one}"
-        shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(reason.each)}"
+        sentence = f"{bucket}: {names} no longer has a copy, term {new.term}: {reason.single}"
+        shape = f"{{who}} no longer {{has|have}} a copy, {{terms}}: {_plain(reason.per_bucket)}"
         return BucketEvent("replica_removed", new.bucket, left, sentence, shape, new.term)
     if came:
-        sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {reason.one}"
-        shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {_plain(reason.each)}"
+        sentence = f"{bucket}: {came[0]} copies from {new.primary}, term {new.term}: {reason.single}"
+        shape = f"{{who}} {{copies|copy}} from their primaries, {{terms}}: {_plain(reason.per_bucket)}"
         return BucketEvent("replica_added", new.bucket, came[:1], sentence, shape, new.term)
     return None
 
@@ -171,13 +171,13 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
             f"{lost}; {new.primary} resumes from its disk",
             f"{lost}; {{who}} {{resumes from its disk|resume from their disks}}",
         )
-    why = _plain(election.why)
+    why = _plain(election.reason)
     if election.cause is ElectionReason.REBALANCE:
         why = "primaries are balanced"
     if new.primary == old.primary:
         return told(
             "elected",
-            f"{election.why}; {new.primary} remains its primary",
+            f"{election.reason}; {new.primary} remains its primary",
             f"{why}; {{who}} {{remains the primary|remain primaries}}",
         )
     if election.cause is ElectionReason.REBALANCE:
@@ -188,7 +188,7 @@ def election_event(new: Group, election: Election, now: float) -> BucketEvent:
         kind, verb, verbs = "elected", "took over", "took over"
     return told(
         kind,
-        f"{election.why}; secondary {new.primary} {verb}",
+        f"{election.reason}; secondary {new.primary} {verb}",
         f"{why}; {{who|secondary|secondaries}} {verbs}",
     )
 
@@ -201,7 +201,7 @@ def waiting_event(group: Group, silent: Sequence[str], *, is_empty: bool = False
             f"the metadata was rebuilt from disks, and {', '.join(silent)} may have newer data of "
             "{it|them}: start the host; otherwise another disk is used after a minute"
         )
-        sentence = f"{display_name(group.bucket)}: {_filled(made, {}, True)}"
+        sentence = f"{display_name(group.bucket)}: {_fill(made, {}, True)}"
         return BucketEvent("unavailable", group.bucket, tuple(silent), sentence, made, group.term)
     if is_restored(group.primary):
         disk, order = disk_of(group.primary), f"`cotswold cluster remove {run_of(group.bucket)}`"

@@ -29,7 +29,7 @@ class FailureReports:
     """Failure reports about one group."""
 
     term: int
-    began: float
+    started_at: float
     of_primary: set[str] = field(default_factory=set)
     """Replicas that the primary cannot reach."""
     of_secondaries: set[str] = field(default_factory=set)
@@ -39,7 +39,7 @@ class FailureReports:
         """Add a report if its sender may make it."""
         if isinstance(message, PeerUnreachable):
             if sender == group.primary:
-                self.of_primary.add(message.copy)
+                self.of_primary.add(message.replica)
         elif sender in group.secondaries:
             self.of_secondaries.add(sender)
 
@@ -54,17 +54,17 @@ class FailureReports:
         return self.of_primary & set(group.all_servers)
 
 
-_SOON_SECONDS = 10.0
+_REPEAT_SECONDS = 10.0
 
 
 class FailureArbiter:
     """The failure reports of a leader, and its decisions."""
 
-    def __init__(self, board: ClusterView, elections: ElectionManager, filling: ReplicationRepair) -> None:
-        self._board, self._elections, self._filling = board, elections, filling
+    def __init__(self, view: ClusterView, elections: ElectionManager, repair: ReplicationRepair) -> None:
+        self._view, self._elections, self._repair = view, elections, repair
         self.of: OrderedDict[str, FailureReports] = OrderedDict()
         """Reports by bucket."""
-        self._blamed: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
+        self._accused: OrderedDict[str, tuple[str, float, set[str]]] = OrderedDict()
         """Last accepted report by bucket: the primary, the time, and the replicas that it could not reach."""
 
     def record_report(
@@ -76,7 +76,7 @@ class FailureArbiter:
 
     def suspected_since(self, bucket: str) -> float | None:
         """Return the time of the first report about a bucket."""
-        return self.of[bucket].began if bucket in self.of else None
+        return self.of[bucket].started_at if bucket in self.of else None
 
     def forget(self, bucket: str) -> None:
         """Forget the reports about a bucket."""
@@ -86,33 +86,33 @@ class FailureArbiter:
         """Decide about the reports that were collected for long enough."""
         while self.of:
             bucket, complaints = next(iter(self.of.items()))
-            if now - complaints.began < self._board.control.failure_report_seconds:
+            if now - complaints.started_at < self._view.control.failure_report_seconds:
                 break
             del self.of[bucket]
-            if bucket in self._board.groups:
-                self._decide(self._board.groups[bucket], complaints, now)
+            if bucket in self._view.groups:
+                self._decide(self._view.groups[bucket], complaints, now)
 
     def _decide(self, group: Group, complaints: FailureReports, now: float) -> None:
-        servers, control = self._board.servers, self._board.control
+        servers, control = self._view.servers, self._view.control
         if complaints.term != group.term or not self._elections.is_settled(group.bucket):
             return
         living = {each for each in group.secondaries if servers.is_alive(each)}
         if complaints.is_partitioned(group, living):
             why = f"primary {group.primary} and its secondaries could not reach each other"
-            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.began)
+            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.started_at)
             return
-        silent, before = complaints.unreachable(group), self._blamed_before(group, now)
+        silent, before = complaints.unreachable(group), self._recently_accused(group, now)
         if before and living and living <= silent - before:
             why = f"primary {group.primary} lost contact with one secondary after the other"
-            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.began)
+            self._elections.start(group, ElectionReason.PARTITIONED, why, now, complaints.started_at)
         elif silent and servers.of[group.primary].lease_until - now > control.lease_seconds / 2:
-            self._blamed[group.bucket] = group.primary, now, silent | before
-            self._blamed.move_to_end(group.bucket)
-            self._filling.remove_unreachable(group, silent, now)
+            self._accused[group.bucket] = group.primary, now, silent | before
+            self._accused.move_to_end(group.bucket)
+            self._repair.remove_unreachable(group, silent, now)
 
-    def _blamed_before(self, group: Group, now: float) -> set[str]:
+    def _recently_accused(self, group: Group, now: float) -> set[str]:
         """Return the replicas that the same primary reported a moment ago."""
-        while self._blamed and next(iter(self._blamed.values()))[1] < now - _SOON_SECONDS:
-            self._blamed.popitem(last=False)
-        primary, _, silent = self._blamed.get(group.bucket, ("", 0.0, set[str]()))
+        while self._accused and next(iter(self._accused.values()))[1] < now - _REPEAT_SECONDS:
+            self._accused.popitem(last=False)
+        primary, _, silent = self._accused.get(group.bucket, ("", 0.0, set[str]()))
         return silent if primary == group.primary else set()

@@ -41,7 +41,7 @@ from cotswold.replication.controller.bucket_map import CommittedChanges
 from cotswold.replication.controller.cluster_view import ClusterView, Reason
 from cotswold.replication.controller.drain import DrainManager
 from cotswold.replication.controller.election import ElectionManager, ElectionReason
-from cotswold.replication.controller.event_log import EventLog
+from cotswold.replication.controller.event_log import ClusterEventLog
 from cotswold.replication.controller.failure_detector import FailureArbiter
 from cotswold.replication.controller.messages import FromClients, FromServers, is_host, servers_of
 from cotswold.replication.controller.placement import BucketCreation
@@ -73,12 +73,12 @@ from cotswold.wire import (
     Undrained,
 )
 
-_REST_SECONDS = 2.0
+_SETTLE_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
 _SWEEP_SECONDS = 10.0
 _DEAF = 0.4
 """Fraction of a lease. A server that has received no reply for that long may miss the following ones too."""
-_STRANGERS = 1000
+_MAX_STRANGERS = 1000
 """Maximum number of servers of other clusters that are reported."""
 
 
@@ -86,40 +86,46 @@ class LeaderState:
     """State of a controller from the moment when it begins to lead."""
 
     def __init__(
-        self, name: str, control: ControllerSettings, epoch: int, cluster: str, events: EventLog, now: float
+        self,
+        name: str,
+        control: ControllerSettings,
+        epoch: int,
+        cluster: str,
+        events: ClusterEventLog,
+        now: float,
     ) -> None:
         """``cluster``: name of the cluster."""
         self.name, self.control, self.epoch, self._events = name, control, epoch, events
         self._cluster = cluster
-        self._strangers: dict[str, None] = {}
+        self._unknown_servers: dict[str, None] = {}
         """Servers of other clusters."""
         self.is_loaded = False
         """True once all committed keys are loaded."""
-        self.board = ClusterView(control, now)
-        self.elections = ElectionManager(self.board, epoch)
-        self._claims = PrimaryClaims(self.board)
-        self._delivery = AssignmentDelivery(self.board, epoch)
+        self.view = ClusterView(control, now)
+        self.elections = ElectionManager(self.view, epoch)
+        self._claims = PrimaryClaims(self.view)
+        self._delivery = AssignmentDelivery(self.view, epoch)
         self._removals = RemovalCheck(epoch)
-        self._repair = ReplicationRepair(self.board, self.elections, self._removals)
-        self.arbiter = FailureArbiter(self.board, self.elections, self._repair)
-        self._deletions = RunDeletion(self.board, epoch, cluster)
-        self._creation = BucketCreation(self.board, self._deletions)
-        self._drains = DrainManager(self.board, self._repair, now)
-        self._rebalancer = Rebalancer(self.board, self.elections, self._repair, now)
-        self._since = self._swept = now
+        self._repair = ReplicationRepair(self.view, self.elections, self._removals)
+        self.arbiter = FailureArbiter(self.view, self.elections, self._repair)
+        self._deletions = RunDeletion(self.view, epoch, cluster)
+        self._creation = BucketCreation(self.view, self._deletions)
+        self._drains = DrainManager(self.view, self._repair, now)
+        self._rebalancer = Rebalancer(self.view, self.elections, self._repair, now)
+        self._started_at = self._swept_at = now
 
     def load(self, items: Mapping[str, str]) -> None:
         """Load a page of committed keys."""
-        for group in self.board.load(items):
+        for group in self.view.load(items):
             self._repair.enqueue((group.bucket,))
             self._delivery.enqueue(group.all_servers, group.bucket)
 
-    def loaded(self, now: float) -> list[Send]:
+    def finish_loading(self, now: float) -> list[Send]:
         """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
-        self.board.loaded()
-        self._drains = DrainManager(self.board, self._repair, now)
-        return self._delivery.due_messages(now)
+        self.view.finish_loading()
+        self._drains = DrainManager(self.view, self._repair, now)
+        return self._delivery.next_messages(now)
 
     def written(self, written: CommittedChanges, now: float) -> list[Send]:
         """Apply a committed transaction."""
@@ -137,10 +143,10 @@ class LeaderState:
         if written.removed:
             self._events.note("removed", written.removed, f"nothing is left of {written.removed}", now)
             sends = self._deletions.removed(written.removed)
-        return [*sends, *self._delivery.due_messages(now)]
+        return [*sends, *self._delivery.next_messages(now)]
 
     def _changed(self, old: Group | None, group: Group, now: float) -> None:
-        bucket, reason = group.bucket, self.board.reasons.pop(group.bucket, Reason())
+        bucket, reason = group.bucket, self.view.reasons.pop(group.bucket, Reason())
         election = self.elections.committed(group)
         self.arbiter.forget(bucket)
         self._removals.forget(bucket)
@@ -152,7 +158,7 @@ class LeaderState:
                 self._rebalancer.postpone(now)
             self._events.changed(sentences.election_event(group, election, now), now)
             if election.cause.is_planned and group.primary == old.primary:
-                self._repair.postpone(bucket, now + _REST_SECONDS)
+                self._repair.postpone(bucket, now + _SETTLE_SECONDS)
         elif old is not None:
             said = sentences.group_event(old, group, reason)
             if said is not None:
@@ -161,11 +167,11 @@ class LeaderState:
 
     # --- requests ---
 
-    def create(self, wanted: Create, now: float) -> bool:
+    def create(self, request: Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers."""
-        made = self._creation.create(wanted)
+        made = self._creation.create(request)
         if made:
-            self._events.note("created", wanted.run, f"{wanted.run} has {counted(made, 'bucket')}", now)
+            self._events.note("created", request.run, f"{request.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
     def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
@@ -175,7 +181,7 @@ class LeaderState:
             case Heartbeat() if message.server == sender:
                 sends = self._on_heartbeat(message, now)
             case Assigned() if message.server == sender:
-                group = self.board.groups.get(message.bucket)
+                group = self.view.groups.get(message.bucket)
                 if group is None or message.term >= group.term:
                     self._delivery.acknowledged(sender, message.bucket)
                 if self._removals.record_reply(message):
@@ -198,15 +204,15 @@ class LeaderState:
                 sends = self._on_request(sender, message, now)
             case _:
                 pass
-        return [*sends, *self.elections.advance(now), *self._removals.take()]
+        return [*sends, *self.elections.advance(now), *self._removals.take_messages()]
 
     def _on_request(self, sender: str, message: FromClients, now: float) -> list[Send]:
         match message:
             case LookupRequest():
-                return [Send(sender, lookup_reply(message, self.board))]
+                return [Send(sender, lookup_reply(message, self.view))]
             case RunDescriptionRequest(run, number):
-                drained = () if run or not is_host(sender) else self._drains.done(servers_of(sender))
-                return [Send(sender, RunDescription(run, self.board.map.runs.get(run, ""), number, drained))]
+                drained = () if run or not is_host(sender) else self._drains.drained(servers_of(sender))
+                return [Send(sender, RunDescription(run, self.view.map.runs.get(run, ""), number, drained))]
             case Create():
                 self.create(message, now)
                 return []
@@ -223,22 +229,22 @@ class LeaderState:
                 return [Send(sender, Undrained(server))]
             case StatusRequest(bucket, number):
                 last = self._events.last(now, bucket)
-                found = cluster_status(self.name, self.epoch, self.board, self._repair, last, now)
+                found = cluster_status(self.name, self.epoch, self.view, self._repair, last, now)
                 return [Send(sender, replace(found, number=number))]
 
     def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
-        known = self.board.servers.of.get(wanted.server)
+        known = self.view.servers.of.get(wanted.server)
         if wanted.is_lost:
             if known is not None and not known.is_alive and not known.has_exited:
-                self.board.servers.record_exit(known.name)
-                self.board.servers.declare_lost(known.name)
+                self.view.servers.record_exit(known.name)
+                self.view.servers.declare_lost(known.name)
                 sentence = f"{known.name} is declared lost by an operator"
                 self._events.note("lost", known.name, sentence, now)
             return [Send(sender, self._drains.progress(wanted.server, now))]
-        if known is None and now - self._since < self.control.lease_seconds:
+        if known is None and now - self._started_at < self.control.lease_seconds:
             return []  # the server may still report; the client asks again
         name, by_host = self._drains.heir(wanted.server), is_host(sender)
-        known = self.board.servers.of.get(name)
+        known = self.view.servers.of.get(name)
         may_begin = known is not None and not (known.has_exited and by_host)  # an operator means the disk
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
             sentence = f"{name} is being drained, within {wanted.seconds:g} s"
@@ -248,10 +254,10 @@ class LeaderState:
     # --- messages of servers ---
 
     def _on_heartbeat(self, here: Heartbeat, now: float) -> list[Send]:
-        servers, known = self.board.servers, self.board.servers.of.get(here.server)
+        servers, known = self.view.servers, self.view.servers.of.get(here.server)
         if here.cluster not in ("", self._cluster):
-            if here.server not in self._strangers and len(self._strangers) < _STRANGERS:
-                self._strangers[here.server] = None
+            if here.server not in self._unknown_servers and len(self._unknown_servers) < _MAX_STRANGERS:
+                self._unknown_servers[here.server] = None
                 sentence = sentences.foreign_server_text(here, self._cluster)
                 self._events.note("unknown_server", here.server, sentence, now)
             return []
@@ -266,49 +272,49 @@ class LeaderState:
         if known.has_exited:
             return []
         if here.key:
-            self.board.map.bind(here.server, here.key)
+            self.view.map.bind(here.server, here.key)
         if is_new:
             self._events.note("joined", here.server, f"{here.server} has joined, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # so that it is not lost at once
             self._delivery.server_joined(here.server, known.copies)
-            self._take_over(now)
+            self._adopt_groups(now)
         if is_new or is_first:
             self._repair.server_available()
             self._rebalancer.postpone(now)
         for bucket, term in here.fenced:  # by an earlier leader that stepped down before it decided
-            group = self.board.groups.get(bucket)
+            group = self.view.groups.get(bucket)
             if group is None or here.server not in group.all_servers:
                 continue
             if group.term < term and self.elections.is_settled(bucket):
                 why = f"{here.server} was fenced by a controller that no longer leads"
                 self.elections.start(group, ElectionReason.LOST, why, now)
-        sends = self._deletions.due_deletions(here.server, here.runs, now)
+        sends = self._deletions.deletions_for(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
             return [*sends, Send(here.server, none)]
         for bucket in stale:
             self._delivery.resend(here.server, bucket)
         if stale or self.elections.blocks_lease(here.server):
-            return [*sends, *self._delivery.due_messages(now)]
+            return [*sends, *self._delivery.next_messages(now)]
         seconds = self.control.lease_seconds
         if is_deaf:  # else a server that cannot hear controllers would stay an idle primary
             seconds = max(0.0, min(seconds, known.lease_until - now))
         else:
             servers.lease(known, now + seconds)
-        known.leased_from = now if known.leased_from is None else known.leased_from
+        known.lease_start = now if known.lease_start is None else known.lease_start
         leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
         return [*sends, Send(here.server, leased)]
 
     def _on_report(
         self, sender: str, message: LearnerCaughtUp | PeerUnreachable | PrimaryUnreachable, now: float
     ) -> None:
-        group = self.board.groups.get(message.bucket)
+        group = self.view.groups.get(message.bucket)
         if group is None or message.term != group.term:
             if group is not None:
                 self._delivery.resend(sender, message.bucket)
         elif not isinstance(message, LearnerCaughtUp):
             # a primary without a lease sends nothing
-            if self.board.servers.of[group.primary].leased_seconds(now) >= self.control.lease_seconds / 2:
+            if self.view.servers.of[group.primary].leased_seconds(now) >= self.control.lease_seconds / 2:
                 self.arbiter.record_report(sender, message, group, now)
         elif (
             self.elections.is_settled(group.bucket)
@@ -317,11 +323,11 @@ class LeaderState:
         ):
             learners = tuple(each for each in group.learners if each != message.learner)
             members = (*group.secondaries, message.learner)
-            self.board.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
+            self.view.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
     def _on_exit(self, ended: ServerExited, now: float) -> None:
-        was_drained = self._drains.ended(ended.server)
-        if self.board.servers.record_exit(ended.server):
+        was_drained = self._drains.forget(ended.server)
+        if self.view.servers.record_exit(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
             self._events.note("lost", ended.server, f"{ended.server} {ended.why}{drained}", now)
             self._delivery.server_exited(ended.server)
@@ -332,12 +338,12 @@ class LeaderState:
 
     def extend_leases(self, seconds: float) -> None:
         """Extend all leases by a stall in which no heartbeats arrived and no leases were granted."""
-        self.board.servers.extend_leases(seconds)
+        self.view.servers.extend_leases(seconds)
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per retry interval."""
-        for known in self.board.servers.take_expired(now):
-            self._drains.ended(known.name)
+        for known in self.view.servers.take_expired(now):
+            self._drains.forget(known.name)
             last, recent = known.last_heartbeat, _DEAF * self.control.lease_seconds
             is_heard = last is not None and now - last < recent
             why = f"has sent no heartbeat for {self.control.lease_seconds:g} s"
@@ -351,29 +357,29 @@ class LeaderState:
         self.arbiter.tick(now)
         self._creation.tick()
         self._repair.tick(now)
-        self._take_over(now)
+        self._adopt_groups(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies left", now)
         self._rebalancer.tick(now)
-        if now - self._swept >= _SWEEP_SECONDS:
+        if now - self._swept_at >= _SWEEP_SECONDS:
             self._sweep(now)
         sends = self.elections.tick(now)
-        for group, silent, is_empty in self.elections.take_waiting():
+        for group, silent, is_empty in self.elections.take_waiting_events():
             self._events.changed(sentences.waiting_event(group, silent, is_empty=is_empty), now)
-        return [*sends, *self._removals.take(), *self._delivery.due_messages(now)]
+        return [*sends, *self._removals.take_messages(), *self._delivery.next_messages(now)]
 
-    def _take_over(self, now: float) -> None:
+    def _adopt_groups(self, now: float) -> None:
         """Continue drains on the servers that now own the disks."""
-        for server in self._drains.take_over(now):
+        for server in self._drains.resume(now):
             sentence = f"{server} is being drained, like the server that had its disk before"
             self._events.note("draining", server, sentence, now)
 
     def _on_lost(self, name: str, why: str, now: float) -> None:
         """Handle a server without a valid lease: start elections and repairs for its buckets."""
-        known = self.board.servers.of[name]
+        known = self.view.servers.of[name]
         self._rebalancer.postpone(now)
         for bucket in list(known.copies):
-            group = self.board.groups.get(bucket)
+            group = self.view.groups.get(bucket)
             if group is None:
                 continue
             if group.primary == name:
@@ -384,16 +390,16 @@ class LeaderState:
 
     def _sweep(self, now: float) -> None:
         """Forget servers that are lost, have no replicas, and have been silent for long."""
-        self._swept = now
-        for name, known in list(self.board.servers.of.items()):
-            heard = self._since if known.last_heartbeat is None else known.last_heartbeat
+        self._swept_at = now
+        for name, known in list(self.view.servers.of.items()):
+            heard = self._started_at if known.last_heartbeat is None else known.last_heartbeat
             is_wanted = known.is_alive or known.copies or self._drains.keeps(name)
             if not is_wanted and now - heard > self.control.forget_seconds:
                 self._drains.end(name)
                 self._claims.forget(name)
                 self._delivery.server_exited(name)
-                self._deletions.ended(name)
-                self.board.servers.forget(name)
-        if now - self._since > self.control.forget_seconds:
-            for name in [each for each in self.board.map.keys if each not in self.board.servers.of]:
-                self.board.map.bind(name, None)
+                self._deletions.on_server_lost(name)
+                self.view.servers.forget(name)
+        if now - self._started_at > self.control.forget_seconds:
+            for name in [each for each in self.view.map.keys if each not in self.view.servers.of]:
+                self.view.map.bind(name, None)

@@ -46,15 +46,15 @@ class Read:
     """Request for the keys with this prefix, in order; the reply has their values."""
 
     prefix: str
-    after: str = ""
+    start: str = ""
     """Only keys greater than this one."""
-    most: int | None = None
+    limit: int | None = None
     """Maximum number of keys [all]."""
 
     def of(self, items: Mapping[str, str]) -> dict[str, str]:
         """Return the requested keys among these."""
-        keys = sorted(key for key in items if key.startswith(self.prefix) and key > self.after)
-        return {key: items[key] for key in keys[: self.most]}
+        keys = sorted(key for key in items if key.startswith(self.prefix) and key > self.start)
+        return {key: items[key] for key in keys[: self.limit]}
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class LeaderElection:
     """The part of a controller that knows whether it leads."""
 
     def __init__(
-        self, name: str, now: float, *, fresh: str, beat_seconds: float, leader_seconds: float
+        self, name: str, now: float, *, token: str, beat_seconds: float, leader_seconds: float
     ) -> None:
-        """``fresh``: a word that is unique to this process; the name of a new cluster is made of it."""
+        """``token``: a word that is unique to this process; the name of a new cluster is made of it."""
         self.name, self.state = name, LeadershipState.FOLLOWING
         self.cluster = ""
         """Name of the cluster, once this controller has led."""
@@ -84,39 +84,39 @@ class LeaderElection:
         """The newest epoch seen."""
         self.leader = ""
         self._beat_seconds, self._leader_seconds = beat_seconds, leader_seconds
-        self._fresh = fresh
-        self._seen: tuple[str | None, str | None, str | None] | None = None
-        self._since = now
+        self._token = token
+        self._last_record: tuple[str | None, str | None, str | None] | None = None
+        self._unchanged_since = now
         """Time at which the keys were last seen to change."""
         self._claimed = ""
         """Name of the cluster if the current claim succeeds."""
-        self._asked = float("-inf")
-        self._until = float("-inf")
+        self._requested_at = float("-inf")
+        self._lease_end = float("-inf")
         self._beats = 0
 
     @property
     def key(self) -> tuple[str, str | None]:
         """Condition of every transaction of this leader."""
-        return LEADER, _said(self.name, self.epoch)
+        return LEADER, _record(self.name, self.epoch)
 
     def leads(self, now: float) -> bool:
         """True while no other controller can lead."""
-        return self.state is LeadershipState.LEADING and now < self._until
+        return self.state is LeadershipState.LEADING and now < self._lease_end
 
     def next_request(self, now: float) -> StateRequest | None:
         """Return the request to the metadata store that is due, if any."""
-        if now - self._asked < self._beat_seconds:
+        if now - self._requested_at < self._beat_seconds:
             return None
-        self._asked = now
+        self._requested_at = now
         if self.state is LeadershipState.LEADING:
             self._beats += 1
             return Transact((self.key,), ((BEAT, f"{self.epoch} {self._beats}"),))
-        is_still = self._seen is not None and now - self._since > self._leader_seconds
-        if self._seen is not None and (self._seen[0] is None or is_still):
+        is_still = self._last_record is not None and now - self._unchanged_since > self._leader_seconds
+        if self._last_record is not None and (self._last_record[0] is None or is_still):
             self.state = LeadershipState.CLAIMING
-            leader, beat, cluster = self._seen
-            self._claimed = f"{self._fresh}-{self.epoch + 1}" if cluster is None else cluster
-            put = (LEADER, _said(self.name, self.epoch + 1)), (BEAT, f"{self.epoch + 1} 0")
+            leader, beat, cluster = self._last_record
+            self._claimed = f"{self._token}-{self.epoch + 1}" if cluster is None else cluster
+            put = (LEADER, _record(self.name, self.epoch + 1)), (BEAT, f"{self.epoch + 1} 0")
             named = (*put, (CLUSTER, self._claimed)) if cluster is None else put
             return Transact(((LEADER, leader), (BEAT, beat), (CLUSTER, cluster)), named)
         return Read(LEADER)
@@ -124,30 +124,30 @@ class LeaderElection:
     def read(self, items: dict[str, str], now: float) -> None:
         """Record the values of the keys."""
         seen = items.get(LEADER), items.get(BEAT), items.get(CLUSTER)
-        if self._seen is None or seen != self._seen:
-            self._seen, self._since = seen, now
+        if self._last_record is None or seen != self._last_record:
+            self._last_record, self._unchanged_since = seen, now
         if seen[0] is not None:
             self.leader, self.epoch = json.loads(seen[0])
 
-    def transacted(self, is_done: bool | None, now: float) -> bool:
+    def on_transaction(self, is_done: bool | None, now: float) -> bool:
         """Process the result of a transaction; True if it made this controller the leader."""
         if self.state is LeadershipState.CLAIMING:
-            self.state, self._seen = LeadershipState.FOLLOWING, None
+            self.state, self._last_record = LeadershipState.FOLLOWING, None
             if is_done:
                 self.state, self.leader, self.epoch = LeadershipState.LEADING, self.name, self.epoch + 1
                 self.cluster = self._claimed
-                self._beats, self._until = 0, self._asked + self._leader_seconds * (1 - DRIFT)
+                self._beats, self._lease_end = 0, self._requested_at + self._leader_seconds * (1 - DRIFT)
                 return True
         elif self.state is LeadershipState.LEADING and is_done:
-            self._until = self._asked + self._leader_seconds * (1 - DRIFT)
+            self._lease_end = self._requested_at + self._leader_seconds * (1 - DRIFT)
         elif is_done is False:
             self.step_down()
         return False
 
     def step_down(self) -> None:
         """Become a follower."""
-        self.state, self._seen, self._until = LeadershipState.FOLLOWING, None, float("-inf")
+        self.state, self._last_record, self._lease_end = LeadershipState.FOLLOWING, None, float("-inf")
 
 
-def _said(name: str, epoch: int) -> str:
+def _record(name: str, epoch: int) -> str:
     return json.dumps([name, epoch])

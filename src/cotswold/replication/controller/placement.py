@@ -38,9 +38,9 @@ from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.wire import Create, Group
 from cotswold.wire.names import display_name
 
-_CREATED_AT_ONCE = 2000
+_MAX_CREATIONS = 2000
 """Buckets placed per tick, so that heartbeats are answered in between."""
-_MANY = 1 << 24
+_UNLIMITED = 1 << 24
 """More replicas than any server has."""
 
 
@@ -58,26 +58,26 @@ class DropReplicas:
     """Drop the replicas of these servers."""
 
     servers: tuple[str, ...]
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
 class HandOverPrimary:
     """Elect another primary; this one then loses its replica."""
 
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
-class Wait:
+class Postponement:
     """No step is possible now."""
 
-    why: str
+    reason: str
     until: str
     """``learner``, ``server`` (another one that is free) or ``time``."""
 
 
-Step = AddReplica | DropReplicas | HandOverPrimary | Wait
+Step = AddReplica | DropReplicas | HandOverPrimary | Postponement
 _NAMED = 3
 """Maximum number of servers that a sentence names."""
 
@@ -101,33 +101,35 @@ def next_step(
     staying = [each for each in group.members if each not in leaving]
     is_enough = sum(of[each].is_alive for each in staying) >= max(1, control.replication_factor_min)
     if group.learners and not (is_late and leaving and is_enough):
-        return Wait(f"{group.learners[0]} copies from {group.primary}", "learner")
+        return Postponement(f"{group.learners[0]} copies from {group.primary}", "learner")
     if len(staying) < control.replication_factor and not group.learners:
-        place = servers.place(group.all_servers, avoid)
+        place = servers.choose_host(group.all_servers, avoid)
         if place is not None:
             return AddReplica(place, len(group.members) < control.replication_factor)
-        if avoid and servers.place(group.all_servers, ()) is not None:
-            return Wait(f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time")
+        if avoid and servers.choose_host(group.all_servers, ()) is not None:
+            return Postponement(
+                f"{', '.join(sorted(avoid))} is unreachable from the primary and is avoided", "time"
+            )
     if leaving:
         if is_enough:
             return _without(group, leaving)
         names = ", ".join(leaving)
         what = f"no other server can take {display_name(group.bucket)} from {names}"
-        return Wait(f"{what}: add a server, or end the drain of {names}", "server")
+        return Postponement(f"{what}: add a server, or end the drain of {names}", "server")
     if len(staying) > control.replication_factor and all(of[each].is_alive for each in staying):
         dropped = surplus_member(group, servers)
         if dropped == group.primary:
             return HandOverPrimary(f"{dropped} has more copies than others")
         return DropReplicas((dropped,), "others have fewer copies")
     if len(staying) < control.replication_factor:
-        return Wait(_too_few(servers), "server")
+        return Postponement(_too_few_text(servers), "server")
     return None
 
 
-def _too_few(servers: ServerRegistry) -> str:
+def _too_few_text(servers: ServerRegistry) -> str:
     """Return a sentence with the number of available servers and the remedy."""
     drained = sorted(each.name for each in servers.of.values() if each.is_drained)
-    count = sum(not each.is_drained for each in servers.living)
+    count = sum(not each.is_drained for each in servers.live)
     there = f"{count} servers are available" if count != 1 else "one server is available"
     if not drained:
         return f"{there}: add a server (`cotswold cluster add`)"
@@ -159,35 +161,35 @@ def surplus_member(group: Group, servers: ServerRegistry) -> str:
 class BucketCreation:
     """Buckets that a leader has yet to create."""
 
-    def __init__(self, board: ClusterView, forgetting: RunDeletion) -> None:
-        self._board, self._forgetting = board, forgetting
-        self._wanted: dict[str, Iterator[str]] = {}
+    def __init__(self, view: ClusterView, run_deletion: RunDeletion) -> None:
+        self._view, self._run_deletion = view, run_deletion
+        self._requests: dict[str, Iterator[str]] = {}
         """Buckets to create, by run."""
 
-    def create(self, wanted: Create) -> int | None:
+    def create(self, request: Create) -> int | None:
         """Return the number of new buckets; None if there are too few servers or the run was deleted."""
-        run, known, servers = wanted.run, self._board.map, self._board.servers
-        if len(servers.loads.ascending) < max(1, wanted.servers) or self._forgetting.is_removed(run):
+        run, known, servers = request.run, self._view.map, self._view.servers
+        if len(servers.loads.ascending) < max(1, request.servers) or self._run_deletion.is_removed(run):
             return None
-        if run in self._wanted:
+        if run in self._requests:
             return 0
-        new = [bucket for bucket in wanted.buckets if not known.is_known(bucket)]
+        new = [bucket for bucket in request.buckets if not known.is_run_known(bucket)]
         if new:
-            known.describe(run, wanted.description)
-            self._wanted[run] = iter(new)
+            known.describe(run, request.description)
+            self._requests[run] = iter(new)
             self.tick()
         return len(new)
 
     def tick(self) -> None:
         """Create the next buckets."""
-        for run, buckets in list(self._wanted.items())[:1]:
-            some = [] if self._forgetting.is_removed(run) else list(islice(buckets, _CREATED_AT_ONCE))
-            if some and not self._board.servers.loads.ascending:
+        for run, buckets in list(self._requests.items())[:1]:
+            some = [] if self._run_deletion.is_removed(run) else list(islice(buckets, _MAX_CREATIONS))
+            if some and not self._view.servers.loads.ascending:
                 return  # no server is available
-            for group in initial_groups(some, self._board.control.replication_factor, self._board.servers):
-                self._board.propose(group)
-            if len(some) < _CREATED_AT_ONCE:
-                del self._wanted[run]
+            for group in initial_groups(some, self._view.control.replication_factor, self._view.servers):
+                self._view.propose(group)
+            if len(some) < _MAX_CREATIONS:
+                del self._requests[run]
 
 
 def initial_groups(buckets: Iterable[str], copies: int, servers: ServerRegistry) -> Iterator[Group]:
@@ -196,16 +198,16 @@ def initial_groups(buckets: Iterable[str], copies: int, servers: ServerRegistry)
     loads, own, leads = LoadIndex(), dict[str, int](), dict[str, int]()
     for load, name in servers.loads.ascending:
         own[name], leads[name] = load, len(servers.of[name].leads)
-        loads.put(name, servers.of[name].host, load)
+        loads.set_load(name, servers.of[name].host, load)
     for bucket in buckets:
         members: list[str] = []
         while len(members) < copies:
-            place = loads.place({servers.of[each].host for each in members}, members)
+            place = loads.choose({servers.of[each].host for each in members}, members)
             if place is None:
                 break
             members.append(place)
-            own[place] += _MANY
-            loads.put(place, servers.of[place].host, own[place])
+            own[place] += _UNLIMITED
+            loads.set_load(place, servers.of[place].host, own[place])
         members.sort(key=lambda name: leads[name])
-        leads[members[0]] += _MANY
+        leads[members[0]] += _UNLIMITED
         yield Group(bucket, 1, members[0], tuple(members[1:]))

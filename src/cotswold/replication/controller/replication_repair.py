@@ -33,14 +33,14 @@ from cotswold.replication.controller.placement import (
     AddReplica,
     DropReplicas,
     HandOverPrimary,
-    Wait,
+    Postponement,
     next_step,
 )
 from cotswold.wire import Assign, Assigned, Group, Send
 
-FRESH_SECONDS = 0.5
+NEW_BUCKET_SECONDS = 0.5
 """Seconds for which replies are valid; then the members are asked again."""
-_AT_ONCE = 500
+_BATCH = 500
 """Buckets reconciled per tick, so that heartbeats are answered in between."""
 _WAIT_SECONDS = 1.0
 
@@ -48,68 +48,68 @@ _WAIT_SECONDS = 1.0
 class ReplicationRepair:
     """The repairs of a leader."""
 
-    def __init__(self, board: ClusterView, elections: ElectionManager, confirming: RemovalCheck) -> None:
-        self._board, self._elections, self._confirming = board, elections, confirming
-        self._due: OrderedDict[str, None] = OrderedDict()
-        self.waiting: dict[str, Wait] = {}
+    def __init__(self, view: ClusterView, elections: ElectionManager, removal_check: RemovalCheck) -> None:
+        self._view, self._elections, self._removal_check = view, elections, removal_check
+        self._queue: OrderedDict[str, None] = OrderedDict()
+        self.postponed: dict[str, Postponement] = {}
         """Buckets that wait for a server or a time."""
         self._later: list[tuple[float, str]] = []
         self._avoided: dict[str, dict[str, float]] = {}
         """Avoided servers by bucket, each with the time at which that ends."""
-        self._silent: dict[str, tuple[Group, frozenset[str], float]] = {}
+        self._unreachable: dict[str, tuple[Group, frozenset[str], float]] = {}
         """Reports to act on, by bucket: the group, the servers that its primary cannot reach, the expiry of
         the report."""
         self._postponed: dict[str, float] = {}
         """Time until which no planned election of a bucket begins."""
-        self.late: dict[str, None] = {}
+        self.overdue: dict[str, None] = {}
         """Drained servers that no longer wait for learners."""
 
     def enqueue(self, buckets: Iterable[str]) -> None:
         """Enqueue buckets to be reconciled."""
-        self._due.update(dict.fromkeys(buckets))
+        self._queue.update(dict.fromkeys(buckets))
 
     def server_available(self) -> None:
         """Enqueue all waiting buckets: a server is available."""
-        self.enqueue(self.waiting)
+        self.enqueue(self.postponed)
 
     def forget(self, bucket: str) -> None:
         """Forget a deleted bucket."""
-        for each in (self._due, self.waiting, self._avoided, self._silent, self._postponed):
+        for each in (self._queue, self.postponed, self._avoided, self._unreachable, self._postponed):
             each.pop(bucket, None)
 
     def remove_unreachable(self, group: Group, servers: set[str], now: float) -> None:
         """Remove servers that the primary cannot reach, once the others have confirmed that they are
         alive; avoid them for a while."""
-        self._silent[group.bucket] = group, frozenset(servers), now + self._board.control.lease_seconds
+        self._unreachable[group.bucket] = group, frozenset(servers), now + self._view.control.lease_seconds
         self.reconcile(group.bucket, now)
 
-    def _leave_out(self, group: Group, now: float) -> bool:
+    def _drop_unreachable(self, group: Group, now: float) -> bool:
         """Remove unreachable servers; False if there are none."""
-        of, servers, until = self._silent.get(group.bucket, (None, frozenset[str](), 0.0))
+        of, servers, until = self._unreachable.get(group.bucket, (None, frozenset[str](), 0.0))
         if of is None:
             return False
         if of != group or now >= until:  # the primary reports again if it still holds
-            del self._silent[group.bucket]
+            del self._unreachable[group.bucket]
             return False
         if self._may_drop(group, servers, now):
-            del self._silent[group.bucket]
-            end = now + self._board.control.placement_cooldown_seconds
+            del self._unreachable[group.bucket]
+            end = now + self._view.control.placement_cooldown_seconds
             self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
             self.drop(group, servers, f"{group.primary} cannot reach it")
         else:
-            heapq.heappush(self._later, (now + FRESH_SECONDS, group.bucket))
+            heapq.heappush(self._later, (now + NEW_BUCKET_SECONDS, group.bucket))
         return True
 
-    def drop(self, group: Group, names: Iterable[str], why: str) -> None:
+    def drop(self, group: Group, names: Iterable[str], reason: str) -> None:
         """Propose a group without these servers; enqueue the bucket instead if it has a change in
         progress."""
         if not self._elections.is_settled(group.bucket):
-            self._due[group.bucket] = None
+            self._queue[group.bucket] = None
             return
         secondaries = tuple(each for each in group.secondaries if each not in names)
         learners = tuple(each for each in group.learners if each not in names)
         term = group.term + 1
-        self._board.propose(replace(group, term=term, secondaries=secondaries, learners=learners), why)
+        self._view.propose(replace(group, term=term, secondaries=secondaries, learners=learners), reason)
 
     def postpone(self, bucket: str, until: float) -> None:
         """Begin no planned election of the bucket until then: the last one was abandoned."""
@@ -125,39 +125,41 @@ class ReplicationRepair:
     def tick(self, now: float) -> None:
         """Process the passing of time."""
         while self._later and self._later[0][0] <= now:
-            self._due[heapq.heappop(self._later)[1]] = None
-        for _ in range(min(len(self._due), _AT_ONCE)):
-            self.reconcile(self._due.popitem(last=False)[0], now)
+            self._queue[heapq.heappop(self._later)[1]] = None
+        for _ in range(min(len(self._queue), _BATCH)):
+            self.reconcile(self._queue.popitem(last=False)[0], now)
 
     def reconcile(self, bucket: str, now: float) -> None:
         """Reconcile a bucket: begin its next step."""
-        board, servers, group = self._board, self._board.servers, self._board.groups.get(bucket)
+        view, servers, group = self._view, self._view.servers, self._view.groups.get(bucket)
         if group is None or not self._elections.is_settled(bucket):
             return
-        self.waiting.pop(bucket, None)
+        self.postponed.pop(bucket, None)
         if not servers.is_alive(group.primary):
             if not servers.may_act(group.primary, now):
                 self._elections.start(group, ElectionReason.LOST, f"primary {group.primary} is lost", now)
             return
-        if self._leave_out(group, now):
+        if self._drop_unreachable(group, now):
             return
-        is_late = bool(self.late) and any(each in self.late for each in group.all_servers)
-        match next_step(group, servers, board.control, self._avoid(group, now), is_late):
+        is_late = bool(self.overdue) and any(each in self.overdue for each in group.all_servers)
+        match next_step(group, servers, view.control, self._avoid(group, now), is_late):
             case AddReplica(server, is_urgent) if (
-                is_urgent or len(board.learning) < 4 * board.control.max_concurrent_moves
+                is_urgent or len(view.learning) < 4 * view.control.max_concurrent_moves
             ):
                 term, count = group.term + 1, len(group.members)
                 has = f"has {count} {'copy' if count == 1 else 'copies'}"
-                board.propose(replace(group, term=term, learners=(server,)), f"it {has}", each=f"each {has}")
+                view.propose(
+                    replace(group, term=term, learners=(server,)), f"it {has}", per_bucket=f"each {has}"
+                )
             case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
             case DropReplicas():
-                heapq.heappush(self._later, (now + FRESH_SECONDS, bucket))
+                heapq.heappush(self._later, (now + NEW_BUCKET_SECONDS, bucket))
             case HandOverPrimary(why) if not self.is_postponed(bucket, now):
                 self._elections.start(group, ElectionReason.DRAINED, why, now)
-            case Wait() as wait:
+            case Postponement() as wait:
                 if wait.until != "learner":
-                    self.waiting[bucket] = wait
+                    self.postponed[bucket] = wait
                 if wait.until == "time":
                     heapq.heappush(self._later, (now + _WAIT_SECONDS, bucket))
             case _:
@@ -165,11 +167,11 @@ class ReplicationRepair:
 
     def _may_drop(self, group: Group, names: Collection[str], now: float) -> bool:
         """True if others have the data of these servers: live members that stay have just confirmed."""
-        servers = self._board.servers
+        servers = self._view.servers
         if not any(each in group.members and servers.is_alive(each) for each in names):
             return True
         staying = [each for each in group.members if each not in names and servers.is_alive(each)]
-        return self._confirming.have_confirmed(group, staying, now)
+        return self._removal_check.have_confirmed(group, staying, now)
 
     def avoided(self, bucket: str) -> list[str]:
         """Return the servers that receive no replica of the bucket."""
@@ -182,14 +184,14 @@ class ReplicationRepair:
     def _avoid(self, group: Group, now: float) -> list[str]:
         """Return the avoided servers and forget those whose time is over. A bucket with too few members,
         or only one, and with no other server avoids them only briefly."""
-        bucket, control, servers = group.bucket, self._board.control, self._board.servers
+        bucket, control, servers = group.bucket, self._view.control, self._view.servers
         avoided = self._avoided.get(bucket)
         if avoided is None:
             return []
         is_needy = len(group.members) < min(
             control.replication_factor, max(control.replication_factor_min, 2)
         )
-        if is_needy and servers.place(group.all_servers, avoided) is None:
+        if is_needy and servers.choose_host(group.all_servers, avoided) is None:
             now += control.placement_cooldown_seconds - control.retry_placement_seconds
         left = {server: until for server, until in avoided.items() if until > now}
         self._avoided[bucket] = left
@@ -203,7 +205,7 @@ class _Question:
     number: int
     group: Group
     members: tuple[str, ...]
-    asked: float
+    asked_at: float
     answers: dict[str, None] = field(default_factory=dict)
 
 
@@ -218,7 +220,7 @@ class RemovalCheck:
     def have_confirmed(self, group: Group, members: Collection[str], now: float) -> bool:
         """True if all of these members have confirmed the group just now; otherwise ask them."""
         question = self._of.get(group.bucket)
-        if question is None or question.group != group or now - question.asked > FRESH_SECONDS:
+        if question is None or question.group != group or now - question.asked_at > NEW_BUCKET_SECONDS:
             self._number += 1
             question = _Question(self._number, group, tuple(members), now)
             self._of[group.bucket] = question
@@ -238,7 +240,7 @@ class RemovalCheck:
         """Forget a bucket whose group has changed or was deleted."""
         self._of.pop(bucket, None)
 
-    def take(self) -> list[Send]:
+    def take_messages(self) -> list[Send]:
         """Return the requests to send."""
         sends, self._sends = self._sends, []
         return sends

@@ -28,12 +28,12 @@ _REMEMBERED = 10_000
 class RunDeletion:
     """Run deletions of a leader."""
 
-    def __init__(self, board: ClusterView, epoch: int, cluster: str) -> None:
+    def __init__(self, view: ClusterView, epoch: int, cluster: str) -> None:
         """``cluster``: name of the cluster."""
-        self._board, self._epoch, self._cluster = board, epoch, cluster
-        self._asked: dict[str, dict[str, None]] = {}
+        self._view, self._epoch, self._cluster = view, epoch, cluster
+        self._requests: dict[str, dict[str, None]] = {}
         """Clients that wait for the deletion of each run."""
-        self._said: dict[str, float] = {}
+        self._sent_at: dict[str, float] = {}
         """Time of the last `DeleteRun` to each server."""
         self._removed: OrderedDict[str, None] = OrderedDict()
         """The most recently deleted runs."""
@@ -45,32 +45,32 @@ class RunDeletion:
     def remove(self, sender: str, run: str) -> list[Send]:
         """Delete a run at a client's request."""
         self._remember(run)
-        self._board.remove(run)
-        if not self._board.map.has_run(run):
+        self._view.remove(run)
+        if not self._view.map.has_run(run):
             return [Send(sender, RunDeleted(run))]
-        self._asked.setdefault(run, {})[sender] = None
+        self._requests.setdefault(run, {})[sender] = None
         return []
 
     def removed(self, run: str) -> list[Send]:
         """Process the end of a deletion: the metadata store has no key of the run."""
         self._remember(run)
-        return [Send(sender, RunDeleted(run)) for sender in self._asked.pop(run, {})]
+        return [Send(sender, RunDeleted(run)) for sender in self._requests.pop(run, {})]
 
     def _remember(self, run: str) -> None:
         self._removed[run] = None
         if len(self._removed) > _REMEMBERED:
             self._removed.popitem(last=False)
 
-    def ended(self, server: str) -> None:
+    def on_server_lost(self, server: str) -> None:
         """Forget a server that does not come back."""
-        self._said.pop(server, None)
+        self._sent_at.pop(server, None)
 
-    def due_deletions(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
+    def deletions_for(self, server: str, runs: Iterable[str], now: float) -> list[Send]:
         """Return the deletions to send to a server that listed these runs."""
-        unknown = [run for run in runs if run and not self._board.map.has_run(run)]
+        unknown = [run for run in runs if run and not self._view.map.has_run(run)]
         if not unknown:
             return []
-        if now - self._said.get(server, float("-inf")) < self._board.control.retry_seconds:
+        if now - self._sent_at.get(server, float("-inf")) < self._view.control.retry_seconds:
             return []
-        self._said[server] = now
+        self._sent_at[server] = now
         return [Send(server, DeleteRun(self._epoch, run, self._cluster)) for run in unknown]

@@ -51,7 +51,7 @@ class ServerRecord:
     is_alive: bool = True
     lease_until: float = 0.0
     """Time after which no lease of it can be valid, by the controller's clock."""
-    leased_from: float | None = None
+    lease_start: float | None = None
     """Start of the uninterrupted sequence of its leases."""
     has_exited: bool = False
     """True if its supervisor has reported that the process exited."""
@@ -79,7 +79,7 @@ class ServerRecord:
 
     def leased_seconds(self, now: float) -> float:
         """Return for how many seconds it has had leases without a gap; 0 if it has none."""
-        return 0.0 if self.leased_from is None else now - self.leased_from
+        return 0.0 if self.lease_start is None else now - self.lease_start
 
     def record_acknowledged(self, answered: int, now: float) -> float:
         """Return the seconds since the newest acknowledged reply changed; ``answered`` is its number."""
@@ -107,27 +107,27 @@ class ServerRegistry:
         self._stale: dict[str, None] = {}
         """Servers whose place in the load index is outdated."""
 
-    def record_heartbeat(self, here: Heartbeat, now: float) -> ServerRecord:
+    def record_heartbeat(self, heartbeat: Heartbeat, now: float) -> ServerRecord:
         """Record a heartbeat; it does not revive a server whose exit was reported."""
-        known = self.of.get(here.server)
+        known = self.of.get(heartbeat.server)
         if known is None:
-            known = self.of[here.server] = ServerRecord(here.server)
+            known = self.of[heartbeat.server] = ServerRecord(heartbeat.server)
         if known.last_heartbeat is not None:
             known.heartbeat_interval = (
                 0.9 * known.heartbeat_interval + 0.1 * (now - known.last_heartbeat)
                 if known.heartbeat_interval
                 else now - known.last_heartbeat
             )
-        if known.last_heartbeat is None or not known.is_alive or known.host != here.host:
-            self._stale[here.server] = None
+        if known.last_heartbeat is None or not known.is_alive or known.host != heartbeat.host:
+            self._stale[heartbeat.server] = None
         known.last_heartbeat = now
-        known.host, known.address = here.host, here.address
-        known.peer_address = here.peer_address or here.address
+        known.host, known.address = heartbeat.host, heartbeat.address
+        known.peer_address = heartbeat.peer_address or heartbeat.address
         if known.may_return:
             known.has_exited = known.may_return = False
         known.is_alive = not known.has_exited
         if known.is_alive:
-            self._leased[here.server] = None
+            self._leased[heartbeat.server] = None
         return known
 
     def lease(self, known: ServerRecord, until: float) -> None:
@@ -141,9 +141,9 @@ class ServerRegistry:
         for name in self._leased:
             self.of[name].lease_until += seconds
             self.of[name].answered_at += seconds
-            self.of[name].leased_from = None
+            self.of[name].lease_start = None
 
-    def named(self, name: str, held_until: float) -> ServerRecord:
+    def get_or_add(self, name: str, held_until: float) -> ServerRecord:
         """Return the record of a server named in a group. It may not have reported yet, or stand for a
         restored disk that no server has had."""
         if name not in self.of and is_restored(name):
@@ -176,7 +176,7 @@ class ServerRegistry:
 
     def set_drained(self, name: str, is_drained: bool, held_until: float) -> None:
         """Record that a drain begins or ends."""
-        self.named(name, held_until).is_drained = is_drained
+        self.get_or_add(name, held_until).is_drained = is_drained
         self._stale[name] = None
 
     def take_expired(self, now: float) -> list[ServerRecord]:
@@ -187,7 +187,7 @@ class ServerRegistry:
             if now <= known.lease_until:
                 break
             del self._leased[known.name]
-            known.is_alive, known.leased_from = False, None
+            known.is_alive, known.lease_start = False, None
             self._stale[known.name] = None
             found.append(known)
         return found
@@ -209,7 +209,7 @@ class ServerRegistry:
         return name in self.of and self.of[name].is_alive
 
     @property
-    def living(self) -> list[ServerRecord]:
+    def live(self) -> list[ServerRecord]:
         """Live servers."""
         return [each for each in self.of.values() if each.is_alive]
 
@@ -231,17 +231,17 @@ class ServerRegistry:
         for name in self._stale:
             known = self.of[name]
             if known.can_receive:
-                self._loads.put(name, known.host, len(known.copies))
+                self._loads.set_load(name, known.host, len(known.copies))
             else:
                 self._loads.remove(name)
         self._stale.clear()
         return self._loads
 
-    def place(self, members: Collection[str], avoid: Collection[str]) -> str | None:
+    def choose_host(self, members: Collection[str], avoid: Collection[str]) -> str | None:
         """Return the server for another replica: on a host without any of ``members`` if there is one, and
         there the server with the fewest replicas."""
         hosts = {self.of[each].host for each in members if each in self.of}
-        return self.loads.place(hosts, {*members, *avoid})
+        return self.loads.choose(hosts, {*members, *avoid})
 
 
 class LoadIndex:
@@ -251,20 +251,20 @@ class LoadIndex:
         self._of: dict[str, tuple[int, str]] = {}
         self._all: list[tuple[int, str]] = []
         """(load, name); the same for each host."""
-        self._on: dict[str, list[tuple[int, str]]] = {}
+        self._by_host: dict[str, list[tuple[int, str]]] = {}
         self._hosts: list[tuple[int, str, str]] = []
         """(load, name, host) of the least loaded server of each host."""
 
-    def put(self, name: str, host: str, load: int) -> None:
+    def set_load(self, name: str, host: str, load: int) -> None:
         """Set the load of a server."""
         if self._of.get(name) == (load, host):
             return
         self.remove(name)
         self._of[name] = load, host
         insort(self._all, (load, name))
-        own = self._on.setdefault(host, [])
+        own = self._by_host.setdefault(host, [])
         if own and own[0] > (load, name):
-            _take(self._hosts, (*own[0], host))
+            _remove(self._hosts, (*own[0], host))
         if not own or own[0] > (load, name):
             insort(self._hosts, (load, name, host))
         insort(own, (load, name))
@@ -275,23 +275,23 @@ class LoadIndex:
         if known is None:
             return
         load, host = known
-        own = self._on[host]
-        _take(self._all, (load, name))
+        own = self._by_host[host]
+        _remove(self._all, (load, name))
         is_first = own[0] == (load, name)
-        _take(own, (load, name))
+        _remove(own, (load, name))
         if is_first:
-            _take(self._hosts, (load, name, host))
+            _remove(self._hosts, (load, name, host))
             if own:
                 insort(self._hosts, (*own[0], host))
         if not own:
-            del self._on[host]
+            del self._by_host[host]
 
     @property
     def ascending(self) -> list[tuple[int, str]]:
         """(load, name) in ascending order."""
         return self._all
 
-    def place(self, hosts: Collection[str], without: Collection[str]) -> str | None:
+    def choose(self, hosts: Collection[str], without: Collection[str]) -> str | None:
         """Return the least loaded server outside these hosts, or, if there is none, on any host; never one
         of ``without``."""
         best: tuple[int, str] | None = None
@@ -299,14 +299,14 @@ class LoadIndex:
             if best is not None and (load, name) > best:
                 break
             if host not in hosts:
-                able = next((each for each in self._on[host] if each[1] not in without), None)
+                able = next((each for each in self._by_host[host] if each[1] not in without), None)
                 best = able if best is None or (able is not None and able < best) else best
         if best is None:
             best = next((each for each in self._all if each[1] not in without), None)
         return None if best is None else best[1]
 
 
-def _take(items: list[_Item], item: _Item) -> None:
+def _remove(items: list[_Item], item: _Item) -> None:
     place = bisect_left(items, item)
     assert items[place] == item, f"{item} is in its place"
     del items[place]

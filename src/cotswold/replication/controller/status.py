@@ -20,21 +20,21 @@ from cotswold.wire import (
 )
 from cotswold.wire.names import run_of
 
-_SHOWN = 100
+_MAX_SERVERS = 100
 """Maximum number of under-replicated buckets that are listed."""
 
 
 def cluster_status(
     controller: str,
     epoch: int,
-    board: ClusterView,
-    filling: ReplicationRepair,
+    view: ClusterView,
+    repair: ReplicationRepair,
     events: tuple[ClusterEvent, ...],
     now: float,
 ) -> StatusReply:
     """Return the status of the cluster."""
-    control, found = board.control, board.map
-    short = [board.groups[bucket] for bucket in board.short]
+    control, found = view.control, view.map
+    short = [view.groups[bucket] for bucket in view.under_replicated]
     runs = {run: [0, 0] for run in found.named}
     for group in short:
         counted = runs.setdefault(run_of(group.bucket), [0, 0])
@@ -45,31 +45,35 @@ def cluster_status(
         epoch,
         control.replication_factor,
         control.replication_factor_min,
-        tuple(_server(known, now) for known in _shown(board)),
+        tuple(_server(known, now) for known in _listed(view)),
         tuple(RunStatus(run, found.count(run), few, waiting) for run, (few, waiting) in runs.items()),
         tuple(
             BucketStatus(
-                each.bucket, each.term, each.members, each.learners, _why(each.bucket, board, filling)
+                each.bucket,
+                each.term,
+                each.members,
+                each.learners,
+                _waiting_reason(each.bucket, view, repair),
             )
-            for each in short[:_SHOWN]
+            for each in short[:_MAX_SERVERS]
         ),
-        len(board.learning),
+        len(view.learning),
         events,
     )
 
 
-def lookup_reply(find: LookupRequest, board: ClusterView) -> LookupReply:
+def lookup_reply(find: LookupRequest, view: ClusterView) -> LookupReply:
     """Return the newer groups, with the addresses of their primaries."""
-    groups, of = tuple(board.map.newer(dict(find.terms))), board.servers.of
+    groups, of = tuple(view.map.newer(dict(find.terms))), view.servers.of
     primaries = dict.fromkeys(each.primary for each in groups)
     primaries.update(dict.fromkeys(name for name in find.lost if name in of))
     return LookupReply(groups, tuple((name, of[name].address) for name in primaries), find.number)
 
 
-def _shown(board: ClusterView) -> list[ServerRecord]:
+def _listed(view: ClusterView) -> list[ServerRecord]:
     """Return the servers to show: without silent ones that have no replicas and whose disk another server
     has taken over."""
-    known = [each for _, each in sorted(board.servers.of.items())]
+    known = [each for _, each in sorted(view.servers.of.items())]
     disks = {disk_of(each.name) for each in known if each.is_alive}
     return [
         each
@@ -96,10 +100,10 @@ def _server(known: ServerRecord, now: float) -> ReplicaServerStatus:
     )
 
 
-def _why(bucket: str, board: ClusterView, filling: ReplicationRepair) -> str:
-    group = board.map.intended(bucket)
+def _waiting_reason(bucket: str, view: ClusterView, repair: ReplicationRepair) -> str:
+    group = view.map.intended(bucket)
     if group is not None and group.learners:
         return f"{group.learners[0]} copies from {group.primary}"
-    if bucket in filling.waiting:
-        return filling.waiting[bucket].why
+    if bucket in repair.postponed:
+        return repair.postponed[bucket].reason
     return "waits for an election or a placement"

@@ -8,8 +8,8 @@ from .flusher import WriteCompleted as WriteCompleted
 from .flusher import WriteFailed as WriteFailed
 from .records import BlockKey as BlockKey
 from .records import Bucket as Bucket
+from .records import BucketSnapshot as BucketSnapshot
 from .records import Head as Head
-from .records import Snapshot as Snapshot
 from .write_backlog import Backlog as Backlog
 from .write_backlog import Policy as Policy
 
@@ -19,13 +19,13 @@ __all__ = [
     "BlockKey",
     "BlockStore",
     "Bucket",
+    "BucketSnapshot",
     "Damage",
     "DamagedError",
     "Flusher",
     "Head",
     "Policy",
     "RebuiltIndex",
-    "Snapshot",
     "WriteCompleted",
     "WriteFailed",
 ]

@@ -32,7 +32,7 @@ from cotswold.files.lock import DirectoryLock
 from cotswold.files.untrusted_json import MalformedError, describe_format_error, parse_object, take
 from cotswold.replication.disk.compression import decompress
 from cotswold.replication.disk.corruption import (
-    BEGIN_WITHOUT_FORMAT,
+    EMPTY_FOLDER_REMEDY,
     Damage,
     DamagedError,
     RebuiltIndex,
@@ -40,12 +40,12 @@ from cotswold.replication.disk.corruption import (
 from cotswold.replication.disk.index import CorruptError, Database
 from cotswold.replication.disk.records import (
     HEADS,
-    Block,
     BlockKey,
     Bucket,
+    BucketSnapshot,
     Head,
     RecordError,
-    Snapshot,
+    StoredBlock,
     block_key,
     bucket_of,
     head_key,
@@ -95,7 +95,7 @@ class BlockStore:
             self._index_damage: StoreError | None = None
             """Reason to rebuild the index."""
             self._load()
-            self._opened = opened.pop_all()
+            self._resources = opened.pop_all()
 
     def __enter__(self) -> BlockStore:
         return self
@@ -105,7 +105,7 @@ class BlockStore:
     ) -> None:
         self.close()
 
-    def write(self, *snapshots: Snapshot) -> None:
+    def write(self, *snapshots: BucketSnapshot) -> None:
         """Write buckets to disk, all or none; they are durable on return.
 
         Blocks of a snapshot replace those with the same keys; other blocks of the bucket stay. One write of
@@ -118,7 +118,7 @@ class BlockStore:
             self._put(_records(heads))
             for name, head in heads.items():
                 self._replace(name, head)
-            self._segments.keep(self._usage.needed)
+            self._segments.keep_only(self._usage.used_segments)
 
     def read(self, bucket: str) -> Bucket:
         """Return a bucket with all its blocks. Raises DamagedError, which has the sound ones; KeyError if
@@ -138,7 +138,7 @@ class BlockStore:
             blocks, damaged = dict[BlockKey, memoryview](), list[Damage]()
             for block, place in head.blocks.items():
                 try:
-                    stored = self._segments.read(place.segment, place.at, place.stored)
+                    stored = self._segments.read(place.segment, place.offset, place.stored)
                     verify(block_key(bucket, block), place, stored)
                     blocks[block] = decompress(stored, place.size)
                 except RecordError as error:
@@ -164,35 +164,35 @@ class BlockStore:
             key = head_key(bucket)
             self._put((), ((key, key + b"\0"),))
             self._replace(bucket, None)
-            self._segments.keep(self._usage.needed)
+            self._segments.keep_only(self._usage.used_segments)
 
     def close(self) -> None:
         """Close the folder. Everything written is already on disk."""
         with self._mutex:
-            self._opened.close()
+            self._resources.close()
 
-    def _written(self, snapshots: Iterable[Snapshot]) -> dict[str, Head]:
+    def _written(self, snapshots: Iterable[BucketSnapshot]) -> dict[str, Head]:
         """Append blocks and return their heads: those of the snapshots, and of buckets in a file that is
         compacted."""
         group = WriteBatch(self._heads)
         for each in snapshots:
             group.add(each)
-        emptied = self._usage.to_empty(self._segments.sizes, self._segments.current)
+        emptied = self._usage.segment_to_compact(self._segments.sizes, self._segments.current)
         for bucket, key in () if emptied is None else blocks_in(emptied, self._heads):
             group.move(bucket, key, self._stored)
-        self._database.check_room(self._segments.room_for(group.size))
-        return group.heads_at(self._segments.append(group.parts) if group.parts else [])
+        self._database.check_space(self._segments.room_for(group.size))
+        return group.new_heads(self._segments.append(group.parts) if group.parts else [])
 
-    def _stored(self, block: Block) -> bytes | None:
+    def _stored(self, block: StoredBlock) -> bytes | None:
         """Return stored bytes unverified, as their checksum goes with them; None if they cannot be read."""
         try:
-            return self._segments.read(block.segment, block.at, block.stored)
+            return self._segments.read(block.segment, block.offset, block.stored)
         except RecordError:
             return None
 
     def _replace(self, bucket: str, head: Head | None) -> None:
         """Record the head that the index has now, which is sound."""
-        self._usage.replaced(self._heads.pop(bucket, None), head)
+        self._usage.replace_head(self._heads.pop(bucket, None), head)
         if head is not None:
             self._heads[bucket] = head
         self._damaged_heads = tuple(each for each in self._damaged_heads if each.bucket != bucket)
@@ -214,33 +214,33 @@ class BlockStore:
 
     def _recover(self) -> None:
         if self._database.recover():
-            self._load_again()
+            self._reload()
 
     def _recover_to_write(self) -> None:
         if self._index_damage is None:
             try:
                 if self._database.recover_to_write():
-                    self._load_again()
+                    self._reload()
             except StoreError as error:
                 self._index_damage = error
         if self._index_damage is not None:
-            self._begin_anew(self._index_damage)
+            self._start_over(self._index_damage)
 
-    def _begin_anew(self, why: StoreError) -> None:
+    def _start_over(self, why: StoreError) -> None:
         """Rebuild the index from the known heads; if some were unreadable, also from those that can be
         salvaged."""
         if any(each.bucket is None for each in self._damaged_heads):
-            self._salvage()
-        self._database.begin_anew(_records(self._heads))
+            self._move_damaged()
+        self._database.start_over(_records(self._heads))
         lost, self._damaged_heads, self._index_damage = self._damaged_heads, (), None
         self._renewed(RebuiltIndex(str(self.folder), str(why), lost, len(self._heads)))
 
-    def _salvage(self) -> None:
+    def _move_damaged(self) -> None:
         """Read heads from all tables of the index that can be opened."""
         known, named = self._heads, list[Damage]()
         self._heads = {}
         try:
-            with self._database.salvaged() as found:
+            with self._database.moved_aside() as found:
                 for key, record in found.items(*HEADS):
                     self._load_head(key, record, named)
         except (CorruptError, StoreError):
@@ -250,7 +250,7 @@ class BlockStore:
         self._damaged_heads = tuple(new.values())
         self._usage = SpaceUsage(self._heads.values(), 2 * self._segment_bytes)
 
-    def _load_again(self) -> None:
+    def _reload(self) -> None:
         """Reload after a failed write; if the index is damaged now, the known heads stay valid."""
         heads, damaged = self._heads, self._damaged_heads
         self._load()
@@ -298,7 +298,7 @@ def _check_folder(folder: Path) -> None:
     """Raise UserError for a folder with other files, StoreError for a store without its format."""
     names = {each.name for each in folder.iterdir()}
     if "format.json" not in names and names & {"db", CONTENTS, "seal"}:
-        raise StoreError(f"{folder} is damaged (it has no format.json)", remedy=BEGIN_WITHOUT_FORMAT)
+        raise StoreError(f"{folder} is damaged (it has no format.json)", remedy=EMPTY_FOLDER_REMEDY)
     if names and "format.json" not in names and names != {"lock"}:
         raise UserError(f"{folder} is not empty and not a block store; choose another folder")
 
@@ -314,7 +314,7 @@ def _check_format(folder: Path) -> None:
     try:
         found = take(parse_object(content), "blocks", int)
     except MalformedError as error:
-        raise StoreError(f"{place} is damaged ({error})", remedy=BEGIN_WITHOUT_FORMAT) from error
+        raise StoreError(f"{place} is damaged ({error})", remedy=EMPTY_FOLDER_REMEDY) from error
     if found != FORMAT:
         raise FormatError(
             f"{folder} {describe_format_error(found, FORMAT)}; use the version that wrote it, or "

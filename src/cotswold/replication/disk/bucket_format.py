@@ -16,7 +16,15 @@ import msgpack
 
 from cotswold.errors import DiskFullError, MachineError, UserError
 from cotswold.files.durable import PARTIAL, DiskRemedy, disk_errors, is_full, sync_folder
-from cotswold.replication.disk import CONTENTS, BlockKey, BlockStore, Bucket, Damage, DamagedError, Snapshot
+from cotswold.replication.disk import (
+    CONTENTS,
+    BlockKey,
+    BlockStore,
+    Bucket,
+    BucketSnapshot,
+    Damage,
+    DamagedError,
+)
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.wire import DiskStateReply, Prepare
 from cotswold.wire.codec import Packing, decode
@@ -26,10 +34,10 @@ _NEW = 1
 """Index of the blocks in a folder written at once."""
 
 
-def snapshot_of(saved: SavedBucket, index: int) -> Snapshot:
+def snapshot_of(saved: SavedBucket, index: int) -> BucketSnapshot:
     """Return a bucket in its stored form; ``index`` orders its blocks against older ones."""
     blocks = {BlockKey(*key): _raw(buffer) for key, buffer in saved.numbers.items()}
-    return Snapshot(saved.bucket, index, _written_head(saved), blocks)
+    return BucketSnapshot(saved.bucket, index, _written_head(saved), blocks)
 
 
 def saved_of(name: str, read: Bucket) -> SavedBucket:
@@ -98,7 +106,7 @@ def read_saved(folder: Path) -> Iterator[SavedBucket]:
 
 
 @contextmanager
-def apart(folder: Path) -> Iterator[Path]:
+def damaged_folders(folder: Path) -> Iterator[Path]:
     """Present a folder of buckets as another one, so that the original stays unchanged: its index is
     copied, its contents are linked read-only. Raises DiskFullError if the temporary folder has no room for
     the index."""
@@ -124,9 +132,9 @@ def apart(folder: Path) -> Iterator[Path]:
         yield copy
 
 
-def _groups(saved: Iterable[SavedBucket]) -> Iterator[list[Snapshot]]:
+def _groups(saved: Iterable[SavedBucket]) -> Iterator[list[BucketSnapshot]]:
     """Yield batches of a few buckets, so that not all are in memory."""
-    group, count = list[Snapshot](), 0
+    group, count = list[BucketSnapshot](), 0
     for each in saved:
         group.append(snapshot_of(each, _NEW))
         count += group[-1].bytes

@@ -15,14 +15,14 @@ from numcodecs import lz4
 from cotswold.replication.disk.records import Buffer, RecordError
 
 _PIECE_BYTES, _PIECES = 1024, 4
-_WORTH = 0.75
+_MAX_RATIO = 0.75
 """Maximum ratio of compressed to raw size that is worth storing."""
 _LENGTH_BYTES = 4
 
 
 def compress(contents: memoryview) -> Buffer:
     """Return the contents, compressed if that is smaller; `decompress` recognises which by the length."""
-    if not contents.nbytes or _share(_pieces(contents)) > _WORTH:
+    if not contents.nbytes or _changed_fraction(_pieces(contents)) > _MAX_RATIO:
         return contents
     found: bytes = lz4.compress(contents)
     return found if len(found) < contents.nbytes else contents
@@ -45,5 +45,5 @@ def _pieces(contents: memoryview) -> bytes:
     return b"".join(contents[at : at + _PIECE_BYTES] for at in range(0, contents.nbytes, step))
 
 
-def _share(pieces: bytes) -> float:
+def _changed_fraction(pieces: bytes) -> float:
     return len(lz4.compress(pieces)) / len(pieces)

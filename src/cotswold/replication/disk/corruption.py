@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from cotswold.errors import StoreError
 from cotswold.replication.disk.records import BlockKey, Bucket, Head
 
-_NAMED_MOST = 3
-COPY_AGAIN = "write these again from a copy on another server, and check the disk"
+_MAX_NAMED = 3
+RECOPY_REMEDY = "write these again from a copy on another server, and check the disk"
 BEGIN_EMPTY = (
     "move it away, start with an empty one, and have its buckets copied from it or from other servers"
 )
-BEGIN_WITHOUT_FORMAT = "move the folder away and start with an empty one"
+EMPTY_FOLDER_REMEDY = "move the folder away and start with an empty one"
 """Remedies for a damaged store of a server."""
 
 
@@ -27,14 +27,14 @@ class Damage:
     bucket: str | None
     """None if damage to the index hides the heads of unknown buckets."""
     block: BlockKey | None
-    why: str
+    reason: str
 
     def __str__(self) -> str:
         if self.bucket is None:
-            return f"index of heads ({self.why})"
+            return f"index of heads ({self.reason})"
         if self.block is None:
-            return f"head of {self.bucket} ({self.why})"
-        return f"{self.bucket}, {self.block.vector}, shard {self.block.shard} ({self.why})"
+            return f"head of {self.bucket} ({self.reason})"
+        return f"{self.bucket}, {self.block.vector}, shard {self.block.shard} ({self.reason})"
 
 
 @dataclass(frozen=True)
@@ -42,27 +42,28 @@ class RebuiltIndex:
     """An index that was damaged and was rebuilt from all sound heads."""
 
     store: str
-    why: str
-    lost: tuple[Damage, ...]
+    reason: str
+    damages: tuple[Damage, ...]
     """Heads missing from the new index."""
-    kept: int
+    bucket_count: int
     """Number of heads in the new index."""
 
     @property
     def buckets(self) -> tuple[str, ...]:
         """Names of damaged buckets, as far as they are known."""
-        return tuple(each.bucket for each in self.lost if each.bucket is not None)
+        return tuple(each.bucket for each in self.damages if each.bucket is not None)
 
     def __str__(self) -> str:
         damaged = f"{', '.join(self.buckets) or 'no bucket that can be named'} is damaged"
         old = (
             ", and others may be older than they were"
-            if any(each.bucket is None for each in self.lost)
+            if any(each.bucket is None for each in self.damages)
             else ""
         )
         return (
-            f"the index of {self.store} was damaged ({self.why:.300}), and was rebuilt with the heads of "
-            f"{self.kept} bucket{'' if self.kept == 1 else 's'}; {damaged}{old}; check the disk"
+            f"the index of {self.store} was damaged ({self.reason:.300}), and was rebuilt with the heads of "
+            f"{self.bucket_count} bucket{'' if self.bucket_count == 1 else 's'}; {damaged}{old}; check the "
+            "disk"
         )
 
 
@@ -78,7 +79,7 @@ class DamagedError(StoreError):
     """Sound heads, from `BlockStore.heads`."""
 
     def __post_init__(self) -> None:
-        named = "; ".join(map(str, self.damaged[:_NAMED_MOST]))
-        more = len(self.damaged) - _NAMED_MOST
+        named = "; ".join(map(str, self.damaged[:_MAX_NAMED]))
+        more = len(self.damaged) - _MAX_NAMED
         cause = f"{self.store} is damaged: {named}{f' and {more} more' if more > 0 else ''}"
-        super().__init__(cause, remedy=COPY_AGAIN)
+        super().__init__(cause, remedy=RECOPY_REMEDY)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from cotswold.errors import MachineError, UserError
-from cotswold.replication.disk.records import Snapshot
+from cotswold.replication.disk.records import BucketSnapshot
 from cotswold.replication.disk.write_backlog import Backlog, Policy
 
 Clock = Callable[[], float]
@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 class SnapshotStore(Protocol):
     """The part of a store that a flusher uses."""
 
-    def write(self, *snapshots: Snapshot) -> None:
+    def write(self, *snapshots: BucketSnapshot) -> None:
         """Write buckets to disk, all or none."""
 
     def drop(self, bucket: str) -> None:
@@ -52,7 +52,7 @@ class WriteFailed:
     window_seconds: float
 
 
-Tell = Callable[[WriteCompleted | WriteFailed], None]
+ReportResult = Callable[[WriteCompleted | WriteFailed], None]
 """Callback on the flusher's thread, without a lock: it may call `offer` and must not take long."""
 
 
@@ -63,20 +63,24 @@ class Flusher:
     """
 
     def __init__(
-        self, store: SnapshotStore, tell: Tell, policy: Policy | None = None, clock: Clock = time.monotonic
+        self,
+        store: SnapshotStore,
+        report: ReportResult,
+        policy: Policy | None = None,
+        clock: Clock = time.monotonic,
     ) -> None:
-        self._store, self._tell, self._clock = store, tell, clock
+        self._store, self._report, self._clock = store, report, clock
         self._backlog = Backlog(policy or Policy())
         self._drops: dict[str, None] = {}
         self._is_dropping = self._is_closing = self._is_abandoned = False
-        self._broken: BaseException | None = None
-        self._began: float | None = None
+        self._error: BaseException | None = None
+        self._write_started_at: float | None = None
         """Start of the write in progress."""
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="flusher", daemon=True)
         self._thread.start()
 
-    def offer(self, snapshot: Snapshot, since: float | None = None) -> bool:
+    def offer(self, snapshot: BucketSnapshot, since: float | None = None) -> bool:
         """Submit a snapshot, whose oldest change was made at ``since`` [now, by its clock]. False if there is
         no room: offer a newer one later. It does not wait for the disk.
 
@@ -88,7 +92,7 @@ class Flusher:
             self._changed.notify_all()
             return is_taken
 
-    def together(self) -> AbstractContextManager[object]:
+    def batch(self) -> AbstractContextManager[object]:
         """Write as one batch, if it fits, what is offered inside this context; no write starts meanwhile."""
         return self._changed
 
@@ -116,7 +120,7 @@ class Flusher:
     def writing_seconds(self) -> float:
         """Duration of the write in progress so far; 0 if there is none."""
         with self._changed:
-            return 0.0 if self._began is None else self._clock() - self._began
+            return 0.0 if self._write_started_at is None else self._clock() - self._write_started_at
 
     def close(self, within_seconds: float) -> bool:
         """Write everything pending and end the thread; False if that takes too long.
@@ -127,7 +131,7 @@ class Flusher:
         with self._changed:
             self._is_closing = True
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._is_done or self._broken is not None, within_seconds)
+            self._changed.wait_for(lambda: self._is_done or self._error is not None, within_seconds)
             is_done = self._is_done
             self._is_abandoned = True
             self._changed.notify_all()
@@ -139,8 +143,8 @@ class Flusher:
         return self._backlog.is_empty and not self._drops and not self._is_dropping
 
     def _check(self) -> None:
-        if self._broken is not None:
-            raise RuntimeError("the flusher has stopped") from self._broken
+        if self._error is not None:
+            raise RuntimeError("the flusher has stopped") from self._error
         if self._is_closing:
             raise RuntimeError("the flusher is closed")
 
@@ -150,19 +154,19 @@ class Flusher:
                 self._do(*work)
         except BaseException as error:
             with self._changed:
-                self._broken = error
+                self._error = error
                 self._changed.notify_all()
 
-    def _next(self) -> tuple[tuple[str, ...], tuple[Snapshot, ...]] | None:
+    def _next(self) -> tuple[tuple[str, ...], tuple[BucketSnapshot, ...]] | None:
         """Return the next deletions and the next batch; None at the end."""
         with self._changed:
             while not self._is_abandoned:
                 now = self._clock()
                 drops = tuple(self._drops) if self._backlog.retry_at() <= now else ()
-                group = self._backlog.take(now)
+                group = self._backlog.take_batch(now)
                 if drops or group:
                     self._drops, self._is_dropping = {}, bool(drops)
-                    self._began = now
+                    self._write_started_at = now
                     return drops, group
                 if self._is_closing and self._is_done:
                     break
@@ -176,7 +180,7 @@ class Flusher:
         due = self._backlog.due_at()
         return None if due is None else max(0.0, due - now)
 
-    def _do(self, drops: tuple[str, ...], group: tuple[Snapshot, ...]) -> None:
+    def _do(self, drops: tuple[str, ...], group: tuple[BucketSnapshot, ...]) -> None:
         try:
             for bucket in drops:
                 self._store.drop(bucket)
@@ -191,10 +195,10 @@ class Flusher:
         else:
             with self._changed:
                 now, indices = self._clock(), self._backlog.written()
-                assert self._began is not None, "a write is in progress"
-                count, took = sum(each.bytes for each in group), now - self._began
+                assert self._write_started_at is not None, "a write is in progress"
+                count, took = sum(each.bytes for each in group), now - self._write_started_at
                 said = WriteCompleted(indices, self._backlog.window_seconds(now), count, took)
         with self._changed:
-            self._is_dropping, self._began = False, None
+            self._is_dropping, self._write_started_at = False, None
             self._changed.notify_all()
-        self._tell(said)
+        self._report(said)

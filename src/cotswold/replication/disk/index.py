@@ -35,10 +35,10 @@ _MEMTABLE_BYTES = 64 * MIB
 """More than any batch has, so that each is one table."""
 _LOG_BYTES, _LOG_FILES = MIB, 4
 """Limits of RocksDB's own log."""
-_SPARE_BYTES = 4 * MIB
+_RESERVE_BYTES = 4 * MIB
 """Maximum bytes of a batch in addition to its contents: tables, a new manifest, logs."""
 _DATA = "CURRENT", "*.sst"
-_FULL = re.compile("No space left|Disk quota exceeded|Space limit reached|File too large", re.IGNORECASE)
+_DISK_FULL = re.compile("No space left|Disk quota exceeded|Space limit reached|File too large", re.IGNORECASE)
 _CORRUPT = re.compile("Corruption|checksum mismatch|No such file", re.IGNORECASE)
 
 
@@ -79,10 +79,10 @@ class Database:
         self._has_failed |= self.refusal is not None
         return self.recover()
 
-    def begin_anew(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
+    def start_over(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
         """Replace the database by a new one with exactly these entries, and move the old one aside; if
         that fails, nothing changes."""
-        new = self._beside("new")
+        new = self._sibling_path("new")
         puts = list(puts)
         shutil.rmtree(new, ignore_errors=True)
         self._check_free(sum(len(key) + len(value) for key, value in puts))
@@ -99,10 +99,10 @@ class Database:
         self.recover()
 
     @contextmanager
-    def salvaged(self) -> Iterator[Database]:
+    def moved_aside(self) -> Iterator[Database]:
         """Open a copy of all readable tables, without the others. Their entries are lost, so some values
         are older. Raises CorruptError if nothing can be read."""
-        place = self._beside("salvaged")
+        place = self._sibling_path("salvaged")
         copy = place / self._folder.name  # in its own folder, for the seal
         try:
             with self._errors():
@@ -122,41 +122,44 @@ class Database:
         """After a kill in between, only the new database exists: `_open_somehow` completes the swap."""
         self._folder.with_name("seal").unlink(missing_ok=True)  # it belongs to the old manifest
         if self._folder.exists():
-            shutil.rmtree(self._beside("damaged"), ignore_errors=True)
-            self._folder.rename(self._beside("damaged"))
+            shutil.rmtree(self._sibling_path("damaged"), ignore_errors=True)
+            self._folder.rename(self._sibling_path("damaged"))
         new.rename(self._folder)
         sync_folder(self._folder.parent)
 
-    def _beside(self, what: str) -> Path:
-        return self._folder.with_name(f"{self._folder.name}-{what}")
+    def _sibling_path(self, name: str) -> Path:
+        return self._folder.with_name(f"{self._folder.name}-{name}")
 
     def _open_somehow(self) -> None:
-        if not self._folder.exists() and self._beside("new").exists():
+        if not self._folder.exists() and self._sibling_path("new").exists():
             with self._errors():
-                self._swap(self._beside("new"))
+                self._swap(self._sibling_path("new"))
         # a killed process may have left a new database without its first files
         if not any(any(self._folder.glob(each)) for each in _DATA):
-            self._open, self.refusal = self._opened(AccessType.read_write(), _options(is_new=True)), None
+            self._open, self.refusal = (
+                self._open_database(AccessType.read_write(), _options(is_new=True)),
+                None,
+            )
             return
         try:
             check_manifest(self._folder)
         except (RecordError, FileNotFoundError) as error:
             raise self.damage(error) from error
         try:
-            self._open, self.refusal = self._opened(AccessType.read_write(), _options()), None
+            self._open, self.refusal = self._open_database(AccessType.read_write(), _options()), None
             with suppress(OSError):  # an old seal does not mention the new manifest
                 seal_manifest(self._folder)
         except CorruptError as error:
             # a table cannot be opened; values of others can be read
             self.refusal = self.damage(error)
-            self._open = self._opened_to_read()
+            self._open = self._open_to_read()
         except DiskFullError as error:
             self.refusal = error
-            self._open = self._opened(AccessType.read_only(False), _options())
+            self._open = self._open_database(AccessType.read_only(False), _options())
 
-    def _opened_to_read(self) -> Rdict:
+    def _open_to_read(self) -> Rdict:
         try:
-            return self._opened(AccessType.read_only(False), _options(is_paranoid=False))
+            return self._open_database(AccessType.read_only(False), _options(is_paranoid=False))
         except CorruptError as error:
             raise self.damage(error) from error
 
@@ -171,7 +174,7 @@ class Database:
             batch.delete_range(start, stop)
         for key, value in puts:
             batch.put(key, value)
-        self.check_room(batch.size_in_bytes())
+        self.check_space(batch.size_in_bytes())
         try:
             with self._errors():
                 self._readable().write(batch, self._write_options)
@@ -226,19 +229,19 @@ class Database:
             raise MachineError(f"{self._folder} is closed; open it again")
         return self._open
 
-    def _opened(self, access: AccessType, options: Options) -> Rdict:
+    def _open_database(self, access: AccessType, options: Options) -> Rdict:
         with self._errors():
             return Rdict(str(self._folder), options, access_type=access)
 
-    def check_room(self, wanted: int) -> None:
+    def check_space(self, bytes_needed: int) -> None:
         """Raise DiskFullError before a write that will not fit, which is cheaper than to fail. Raises also
         if the database is read-only."""
         if self.refusal is not None:
             raise self.refusal
-        self._check_free(wanted)
+        self._check_free(bytes_needed)
 
     def _check_free(self, wanted: int) -> None:
-        wanted += _SPARE_BYTES
+        wanted += _RESERVE_BYTES
         try:
             free = shutil.disk_usage(self._folder.parent).free
         except OSError as error:
@@ -246,7 +249,7 @@ class Database:
                 f"{self._folder} cannot be reached: {error.strerror}; check its disk"
             ) from error
         if free < wanted:
-            raise self._full(f"{free} bytes are free, {wanted} are needed")
+            raise self._disk_full_error(f"{free} bytes are free, {wanted} are needed")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -266,16 +269,16 @@ class Database:
             text = " ".join(str(error).split())
             if _CORRUPT.search(text):
                 raise CorruptError(text) from error
-            raise self._machine_error(text, bool(_FULL.search(text))) from error
+            raise self._machine_error(text, bool(_DISK_FULL.search(text))) from error
 
     def _machine_error(self, text: str, full: bool) -> MachineError:
         if full:
-            return self._full(text)
+            return self._disk_full_error(text)
         return MachineError(
             f"{self._folder} cannot be read or written ({text}); check its disk and its permissions"
         )
 
-    def _full(self, text: str) -> DiskFullError:
+    def _disk_full_error(self, text: str) -> DiskFullError:
         return DiskFullError(
             f"no room left to write {self._folder} ({text}); free some space, "
             "what was written before is intact"

@@ -32,16 +32,16 @@ _SEAL_BYTES = 64
 def check_manifest(database: Path) -> None:
     """Raise RecordError if the manifest of a closed database is damaged, missing, or shorter than it was;
     OSError if it cannot be read."""
-    place = _place(database)
+    place = _path(database)
     content = place.read_bytes()
-    sound = _sound_bytes(content)
+    sound = _checksummed_bytes(content)
     if sound < _sealed_bytes(database, place.name):
         raise RecordError(f"{place.name} is truncated")
 
 
 def seal_manifest(database: Path) -> None:
     """Record the length of the manifest; raises OSError."""
-    place = _place(database)
+    place = _path(database)
     said = _SEAL.pack(0, place.stat().st_size)[4:] + place.name.encode()
     file = os.open(database.with_name("seal"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
@@ -50,7 +50,7 @@ def seal_manifest(database: Path) -> None:
         os.close(file)
 
 
-def _place(database: Path) -> Path:
+def _path(database: Path) -> Path:
     current = (database / "CURRENT").read_bytes()
     name = current.decode("ascii", "replace").removesuffix("\n")
     place = database / name
@@ -70,7 +70,7 @@ def _sealed_bytes(database: Path, name: str) -> int:
     return length if is_sound else 0
 
 
-def _sound_bytes(content: bytes) -> int:
+def _checksummed_bytes(content: bytes) -> int:
     """Return the length of the complete records; raises RecordError for a damaged one."""
     at = 0
     while at < len(content):

@@ -44,7 +44,7 @@ class BlockKey:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class BucketSnapshot:
     """A bucket as of ``index``: its head, and the blocks that changed since the last snapshot.
 
     Blocks without an entry are unchanged.
@@ -62,14 +62,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True)
-class Block:
+class StoredBlock:
     """Place of a block's contents."""
 
     index: int
     """Index with which it was written."""
     segment: int
     """Number of the file."""
-    at: int
+    offset: int
     """Offset of its first byte in the file."""
     stored: int
     """Number of bytes in the file."""
@@ -81,7 +81,7 @@ class Block:
     @property
     def row(self) -> tuple[int, ...]:
         """All fields, in this order."""
-        return self.index, self.segment, self.at, self.stored, self.size, self.checksum
+        return self.index, self.segment, self.offset, self.stored, self.size, self.checksum
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Head:
 
     index: int
     head: bytes
-    blocks: Mapping[BlockKey, Block] = field(default_factory=dict)
+    blocks: Mapping[BlockKey, StoredBlock] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def checksum_of(key: bytes, index: int, stored: Buffer) -> int:
     return crc32(stored, crc32(_INDEX.pack(index), crc32(key)))
 
 
-def verify(key: bytes, block: Block, stored: bytes) -> None:
+def verify(key: bytes, block: StoredBlock, stored: bytes) -> None:
     """Raise RecordError if the bytes are not those stored as this block."""
     if checksum_of(key, block.index, stored) != block.checksum:
         raise RecordError("its checksum is wrong")
@@ -141,7 +141,7 @@ def head_record(key: bytes, head: Head) -> bytes:
     return _PREFIX.pack(checksum_of(key, head.index, contents), head.index) + contents
 
 
-def _by_name(item: tuple[BlockKey, Block]) -> tuple[str, int]:
+def _by_name(item: tuple[BlockKey, StoredBlock]) -> tuple[str, int]:
     return item[0].vector, item[0].shard
 
 
@@ -157,7 +157,7 @@ def head_of(key: bytes, record: bytes) -> Head:
     (length,) = _LENGTH.unpack_from(contents)
     start = _LENGTH.size + length
     listed = msgpack.unpackb(contents[start:])
-    blocks = {BlockKey(vector, shard): Block(*block) for vector, shard, *block in listed}
+    blocks = {BlockKey(vector, shard): StoredBlock(*block) for vector, shard, *block in listed}
     return Head(index, bytes(contents[_LENGTH.size : start]), blocks)
 
 

@@ -21,10 +21,10 @@ from cotswold.files.durable import sync_folder
 from cotswold.replication.disk.records import Buffer, RecordError
 
 SEGMENT_BYTES = 64 << 20
-_SPARE_MOST = 2
+_MAX_SPARE = 2
 _ALIGNED = 4096
 """Alignment of each append, so that no page of older contents must be read first."""
-_VECTOR_MOST = 1024
+_MAX_BUFFERS = 1024
 """Maximum number of buffers per system call."""
 _sync = getattr(os, "fdatasync", os.fsync)
 
@@ -32,9 +32,9 @@ _sync = getattr(os, "fdatasync", os.fsync)
 class Segments:
     """Files of one store; raises OSError whenever a disk does."""
 
-    def __init__(self, folder: Path, bytes_most: int = SEGMENT_BYTES) -> None:
-        """``bytes_most``: size from which on a file is not appended to."""
-        self._folder, self._bytes_most = folder, bytes_most
+    def __init__(self, folder: Path, max_bytes: int = SEGMENT_BYTES) -> None:
+        """``max_bytes``: size from which on a file is not appended to."""
+        self._folder, self._max_bytes = folder, max_bytes
         folder.mkdir(exist_ok=True)
         self._bytes = {
             int(each.name): each.stat().st_size for each in folder.iterdir() if each.name.isdecimal()
@@ -42,7 +42,7 @@ class Segments:
         self._spare: list[int] = []
         self._newest = max(self._bytes, default=0)
         self._file: int | None = None
-        self._at = 0
+        self._offset = 0
 
     @property
     def current(self) -> int | None:
@@ -56,43 +56,43 @@ class Segments:
 
     def room_for(self, count: int) -> int:
         """Return how many of these bytes exceed the allocated space."""
-        if self._file is not None and self._at < self._bytes_most:
-            there = self._bytes[self._newest] - self._at
+        if self._file is not None and self._offset < self._max_bytes:
+            there = self._bytes[self._newest] - self._offset
         else:
             there = self._bytes[self._spare[-1]] if self._spare else 0
         return max(0, count - there)
 
     def append(self, parts: Sequence[Buffer]) -> list[tuple[int, int]]:
         """Append these in order; on return they are durable. Return file and first byte of each."""
-        if self._file is None or self._at >= self._bytes_most:
+        if self._file is None or self._offset >= self._max_bytes:
             self._begin()
         assert self._file is not None
-        starts, at = list[int](), self._at
+        starts, at = list[int](), self._offset
         for each in parts:
             starts.append(at)
             at += len(each)
         end = at + -at % _ALIGNED
         try:
-            _write([*parts, bytes(end - at)], self._file, self._at)
+            _write([*parts, bytes(end - at)], self._file, self._offset)
             _sync(self._file)
         except BaseException:
-            self._leave()
+            self._close_current()
             raise
-        self._at = end
+        self._offset = end
         self._bytes[self._newest] = max(self._bytes[self._newest], end)
         return [(self._newest, start) for start in starts]
 
-    def read(self, number: int, at: int, count: int) -> bytes:
+    def read(self, number: int, offset: int, count: int) -> bytes:
         """Return stored bytes, read from the disk even if cached; raises RecordError if they cannot be
         read. No bytes need no file: a file without bytes in use is released."""
         if not count:
             return b""
         try:
-            file = os.open(self._place(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            file = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 if hasattr(os, "posix_fadvise"):
-                    os.posix_fadvise(file, at, count, os.POSIX_FADV_DONTNEED)
-                found = os.pread(file, count, at)
+                    os.posix_fadvise(file, offset, count, os.POSIX_FADV_DONTNEED)
+                found = os.pread(file, count, offset)
             finally:
                 os.close(file)
         except OSError as error:
@@ -101,13 +101,13 @@ class Segments:
             raise RecordError(f"its file {number} is too short")
         return found
 
-    def keep(self, wanted: Collection[int]) -> None:
+    def keep_only(self, numbers: Collection[int]) -> None:
         """Release all other files: no reference to them is left on disk."""
-        for number in [each for each in self.sizes if each not in wanted and each != self.current]:
-            if len(self._spare) < _SPARE_MOST and self._bytes[number] >= _ALIGNED:
+        for number in [each for each in self.sizes if each not in numbers and each != self.current]:
+            if len(self._spare) < _MAX_SPARE and self._bytes[number] >= _ALIGNED:
                 self._spare.append(number)
             else:
-                self._place(number).unlink(missing_ok=True)
+                self._path(number).unlink(missing_ok=True)
                 del self._bytes[number]
 
     def close(self) -> None:
@@ -122,43 +122,43 @@ class Segments:
         number = self._newest + 1
         if self._spare:
             old = self._spare[-1]
-            self._place(old).rename(self._place(number))
+            self._path(old).rename(self._path(number))
             self._spare.pop()
             self._bytes[number] = self._bytes.pop(old)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(self._place(number), flags, 0o666)
+        file = os.open(self._path(number), flags, 0o666)
         self._bytes.setdefault(number, 0)
-        self._newest, self._file, self._at = number, file, 0
+        self._newest, self._file, self._offset = number, file, 0
         sync_folder(self._folder)
 
-    def _leave(self) -> None:
+    def _close_current(self) -> None:
         """Cut off what follows the last sync, whose state is unknown, and its space."""
         assert self._file is not None
         with suppress(OSError):
-            os.ftruncate(self._file, self._at)
-        self._bytes[self._newest] = self._at
+            os.ftruncate(self._file, self._offset)
+        self._bytes[self._newest] = self._offset
         self.close()
 
-    def _place(self, number: int) -> Path:
+    def _path(self, number: int) -> Path:
         return self._folder / f"{number:08d}"
 
 
 def _write(parts: Sequence[Buffer], file: int, at: int) -> None:
     """Write all bytes, in as many system calls as necessary."""
     left = [memoryview(each) for each in parts if len(each)]
-    for group in _few(left):
+    for group in _batches(left):
         while group:
             count = os.pwritev(file, group, at)
             at += count
-            group = list(_behind(group, count))
+            group = list(_after(group, count))
 
 
-def _few(parts: list[memoryview]) -> Iterator[list[memoryview]]:
-    for start in range(0, len(parts), _VECTOR_MOST):
-        yield parts[start : start + _VECTOR_MOST]
+def _batches(parts: list[memoryview]) -> Iterator[list[memoryview]]:
+    for start in range(0, len(parts), _MAX_BUFFERS):
+        yield parts[start : start + _MAX_BUFFERS]
 
 
-def _behind(parts: list[memoryview], count: int) -> Iterator[memoryview]:
+def _after(parts: list[memoryview], count: int) -> Iterator[memoryview]:
     """Yield the rest of some parts after ``count`` bytes."""
     for each in parts:
         if count < each.nbytes:

@@ -21,30 +21,30 @@ class SpaceUsage:
     def __init__(self, heads: Iterable[Head], slack_bytes: int) -> None:
         """``slack_bytes``: unused bytes that are always allowed."""
         self._slack_bytes = slack_bytes
-        self._needed: Counter[int] = Counter()
+        self._used: Counter[int] = Counter()
         for each in heads:
             self._count(each, 1)
 
     @property
-    def needed(self) -> Collection[int]:
+    def used_segments(self) -> Collection[int]:
         """Files with live blocks."""
-        return (+self._needed).keys()
+        return (+self._used).keys()
 
-    def replaced(self, before: Head | None, after: Head | None) -> None:
+    def replace_head(self, old: Head | None, new: Head | None) -> None:
         """Record that a bucket's head was replaced or removed."""
-        if after is not None:
-            self._count(after, 1)
-        if before is not None:
-            self._count(before, -1)
+        if new is not None:
+            self._count(new, 1)
+        if old is not None:
+            self._count(old, -1)
 
-    def to_empty(self, bytes_of: Mapping[int, int], current: int | None) -> int | None:
+    def segment_to_compact(self, bytes_of: Mapping[int, int], current: int | None) -> int | None:
         """Return the file to compact; None while there is little unused space. ``bytes_of``: size of each
         file."""
-        total, needed = sum(bytes_of.values()), self._needed.total()
+        total, needed = sum(bytes_of.values()), self._used.total()
         if total <= 2 * needed + self._slack_bytes:
             return None
         shares = {
-            number: self._needed[number] / max(1, count)
+            number: self._used[number] / max(1, count)
             for number, count in bytes_of.items()
             if number != current
         }
@@ -52,7 +52,7 @@ class SpaceUsage:
 
     def _count(self, head: Head, by: int) -> None:
         for each in head.blocks.values():
-            self._needed[each.segment] += by * each.stored
+            self._used[each.segment] += by * each.stored
 
 
 def blocks_in(segment: int, heads: Mapping[str, Head]) -> list[tuple[str, BlockKey]]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cotswold.replication.disk.records import Snapshot
+from cotswold.replication.disk.records import BucketSnapshot
 
-RETRY_SECONDS_MOST = 5.0
+MAX_RETRY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class _Waiting:
-    snapshot: Snapshot
+class _QueuedSnapshot:
+    snapshot: BucketSnapshot
     since: float
     """Time of its oldest change."""
     bytes: int
 
     @classmethod
-    def of(cls, snapshot: Snapshot, since: float) -> _Waiting:
+    def of(cls, snapshot: BucketSnapshot, since: float) -> _QueuedSnapshot:
         return cls(snapshot, since, snapshot.bytes)
 
-    def over(self, older: _Waiting | None) -> _Waiting:
+    def replace(self, older: _QueuedSnapshot | None) -> _QueuedSnapshot:
         """Return this snapshot folded over an older one of the same bucket."""
         if older is None:
             return self
@@ -53,8 +53,8 @@ class Backlog:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._waiting: dict[str, _Waiting] = {}
-        self._writing: dict[str, _Waiting] = {}
+        self._queued: dict[str, _QueuedSnapshot] = {}
+        self._writing: dict[str, _QueuedSnapshot] = {}
         self._retry_at = float("-inf")
         self._failures = 0
 
@@ -66,44 +66,44 @@ class Backlog:
     @property
     def is_empty(self) -> bool:
         """True if everything is on disk."""
-        return not self._waiting and not self._writing
+        return not self._queued and not self._writing
 
-    def offer(self, snapshot: Snapshot, since: float) -> bool:
+    def offer(self, snapshot: BucketSnapshot, since: float) -> bool:
         """Add a snapshot whose oldest change was made at ``since``; False, without a change, if there is
         no room."""
-        waits = self._waiting.get(snapshot.bucket)
-        folded = _Waiting.of(snapshot, since).over(waits)
+        waits = self._queued.get(snapshot.bucket)
+        folded = _QueuedSnapshot.of(snapshot, since).replace(waits)
         others = self.bytes - (waits.bytes if waits else 0)
         is_alone = not others
         if others + folded.bytes > self._policy.bytes_max and not is_alone:
             return False
-        self._waiting[snapshot.bucket] = folded
+        self._queued[snapshot.bucket] = folded
         return True
 
     def forget(self, bucket: str) -> None:
         """Drop all snapshots of a bucket."""
-        self._waiting.pop(bucket, None)
+        self._queued.pop(bucket, None)
         self._writing.pop(bucket, None)
 
     def due_at(self) -> float | None:
         """Return the time at which the next batch is due, which may have passed; None if there is none."""
-        if self._writing or not self._waiting:
+        if self._writing or not self._queued:
             return None
         return self._retry_at
 
-    def take(self, now: float) -> tuple[Snapshot, ...]:
+    def take_batch(self, now: float) -> tuple[BucketSnapshot, ...]:
         """Return the batch that is due, oldest changes first, and mark it as being written."""
         due = self.due_at()
-        return self._taken() if due is not None and due <= now else ()
+        return self._take_all() if due is not None and due <= now else ()
 
-    def _taken(self) -> tuple[Snapshot, ...]:
+    def _take_all(self) -> tuple[BucketSnapshot, ...]:
         assert not self._writing
         left = self._policy.group_bytes
-        for bucket, each in sorted(self._waiting.items(), key=lambda item: item[1].since):
+        for bucket, each in sorted(self._queued.items(), key=lambda item: item[1].since):
             if self._writing and each.bytes > left:
                 break
             left -= each.bytes
-            self._writing[bucket] = self._waiting.pop(bucket)
+            self._writing[bucket] = self._queued.pop(bucket)
         return tuple(each.snapshot for each in self._writing.values())
 
     def written(self) -> tuple[tuple[str, int], ...]:
@@ -116,10 +116,10 @@ class Backlog:
     def failed(self, now: float) -> None:
         """Record that the batch failed: it is pending again, under newer snapshots."""
         for bucket, older in self._writing.items():
-            newer = self._waiting.get(bucket)
-            self._waiting[bucket] = older if newer is None else newer.over(older)
+            newer = self._queued.get(bucket)
+            self._queued[bucket] = older if newer is None else newer.replace(older)
         self._writing = {}
-        self._retry_at = now + min(self._policy.retry_seconds * 2**self._failures, RETRY_SECONDS_MOST)
+        self._retry_at = now + min(self._policy.retry_seconds * 2**self._failures, MAX_RETRY_SECONDS)
         self._failures = min(self._failures + 1, 30)  # more would overflow, not wait longer
 
     def retry_at(self) -> float:
@@ -130,5 +130,5 @@ class Backlog:
         """Return the age of the oldest change that is not on disk: the loss if the process died now."""
         return max((now - each.since for each in self._all()), default=0.0)
 
-    def _all(self) -> Iterable[_Waiting]:
-        return (*self._waiting.values(), *self._writing.values())
+    def _all(self) -> Iterable[_QueuedSnapshot]:
+        return (*self._queued.values(), *self._writing.values())

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cotswold.replication.disk.compression import compress
 from cotswold.replication.disk.records import (
-    Block,
     BlockKey,
+    BucketSnapshot,
     Buffer,
     Head,
-    Snapshot,
+    StoredBlock,
     block_key,
     checksum_of,
     head_key,
@@ -25,7 +25,7 @@ class WriteBatch:
 
     def __init__(self, heads: Mapping[str, Head]) -> None:
         """``heads``: the heads in the index."""
-        self._before = heads
+        self._old_heads = heads
         self._heads: dict[str, Head] = {}
         self._parts: dict[tuple[str, BlockKey], Buffer] = {}
         """Contents to append, by bucket and block."""
@@ -40,7 +40,7 @@ class WriteBatch:
         """Bytes to append."""
         return sum(map(len, self._parts.values()))
 
-    def add(self, snapshot: Snapshot) -> None:
+    def add(self, snapshot: BucketSnapshot) -> None:
         """Add a snapshot; it follows those added before. Raises ValueError for malformed names."""
         bucket, index = snapshot.bucket, snapshot.index
         head_key(bucket)
@@ -49,11 +49,11 @@ class WriteBatch:
             raw = memoryview(contents).cast("B")
             stored = compress(raw)
             checksum = checksum_of(block_key(bucket, key), index, stored)
-            blocks[key] = Block(index, 0, 0, len(stored), raw.nbytes, checksum)
+            blocks[key] = StoredBlock(index, 0, 0, len(stored), raw.nbytes, checksum)
             self._parts[bucket, key] = stored
         self._heads[bucket] = Head(index, bytes(snapshot.head), blocks)
 
-    def move(self, bucket: str, key: BlockKey, stored: Callable[[Block], bytes | None]) -> None:
+    def move(self, bucket: str, key: BlockKey, stored: Callable[[StoredBlock], bytes | None]) -> None:
         """Copy a block unchanged, unless a newer one is in the batch. ``stored`` reads it; a block that it
         cannot read stays in place."""
         if (bucket, key) in self._parts:
@@ -64,13 +64,13 @@ class WriteBatch:
             self._parts[bucket, key] = found
             self._heads[bucket] = head
 
-    def heads_at(self, places: Sequence[tuple[int, int]]) -> dict[str, Head]:
+    def new_heads(self, offsets: Sequence[tuple[int, int]]) -> dict[str, Head]:
         """Return the heads by bucket, given the places of the parts: file and first byte."""
         blocks = {bucket: dict(head.blocks) for bucket, head in self._heads.items()}
-        for (bucket, key), (segment, at) in zip(self._parts, places, strict=True):
+        for (bucket, key), (segment, at) in zip(self._parts, offsets, strict=True):
             of = blocks[bucket][key]
-            blocks[bucket][key] = Block(of.index, segment, at, of.stored, of.size, of.checksum)
+            blocks[bucket][key] = StoredBlock(of.index, segment, at, of.stored, of.size, of.checksum)
         return {bucket: Head(head.index, head.head, blocks[bucket]) for bucket, head in self._heads.items()}
 
     def _newest(self, bucket: str) -> Head:
-        return self._heads.get(bucket) or self._before.get(bucket) or Head(0, b"")
+        return self._heads.get(bucket) or self._old_heads.get(bucket) or Head(0, b"")

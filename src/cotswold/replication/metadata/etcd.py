@@ -17,8 +17,8 @@ from types import TracebackType
 
 from cotswold.errors import StoreError
 from cotswold.files.untrusted_json import JsonObject, MalformedError, take
-from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RefusedError, strings
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, after, checked_transaction
+from cotswold.replication.metadata.etcd_http import RANGE, Etcd, Gateway, RejectedRequestError, strings
+from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, checked_transaction, prefix_end
 
 _TRANSACTION = "/v3/kv/txn"
 _PAGE = 256
@@ -46,15 +46,15 @@ class EtcdStore:
     ) -> None:
         self.close()
 
-    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+    def read(self, prefix: str, start: str = "", limit: int | None = None) -> dict[str, str]:
         """See `MetadataStore.read`."""
         for _ in range(_READS_MAX - 1):
             try:
-                return dict(islice(self._pages(prefix, after), most))
-            except RefusedError as error:
+                return dict(islice(self._pages(prefix, start), limit))
+            except RejectedRequestError as error:
                 if not error.is_compacted:
                     raise
-        return dict(islice(self._pages(prefix, after), most))
+        return dict(islice(self._pages(prefix, start), limit))
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
         """See `MetadataStore.transact`."""
@@ -63,7 +63,7 @@ class EtcdStore:
             "compare": [_comparison(*each) for each in wanted.compare],
             "success": [_operation(*each) for each in wanted.put],
         }
-        answer = self._gateway.ask(_TRANSACTION, question, can_repeat=False)
+        answer = self._gateway.request(_TRANSACTION, question, can_repeat=False)
         try:
             _revision(answer)
             return "succeeded" in answer and take(answer, "succeeded", bool)  # false is omitted
@@ -80,11 +80,11 @@ class EtcdStore:
     def _pages(self, prefix: str, last: str) -> Iterator[tuple[str, str]]:
         first = (self._prefix + prefix).encode()
         begins = (self._prefix + last).encode() + b"\0" if last else b""
-        beyond, start, revision = after(first) or b"\0", max(first, begins) or b"\0", 0
+        beyond, start, revision = prefix_end(first) or b"\0", max(first, begins) or b"\0", 0
         is_more = True
         while is_more:
             question = {"key": _text(start), "range_end": _text(beyond), "limit": _PAGE, "revision": revision}
-            answer = self._gateway.ask(RANGE, question, can_repeat=True)
+            answer = self._gateway.request(RANGE, question, can_repeat=True)
             try:
                 revision = revision or _revision(answer)
                 is_more = "more" in answer and take(answer, "more", bool)
@@ -98,7 +98,7 @@ class EtcdStore:
                     yield key.decode()[len(self._prefix) :], value.decode()
             except (MalformedError, UnicodeDecodeError) as error:
                 raise StoreError(
-                    f"etcd's answer {_said(error)}; check whether another program writes below "
+                    f"etcd's answer {_error_text(error)}; check whether another program writes below "
                     f"{(self._prefix + prefix)!r}"
                 ) from error
 
@@ -136,5 +136,5 @@ def _text(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-def _said(error: ValueError) -> str:
+def _error_text(error: ValueError) -> str:
     return str(error) if isinstance(error, MalformedError) else "has invalid text"

@@ -8,7 +8,7 @@ know: keys, transactions.
     no connection, or no reply to the greeting       ask the next member         the same
     the request is sent, and no readable reply       ask the next member         `OutcomeUnknownError`
       comes, or etcd has failed
-    etcd refuses it as malformed or forbidden        `RefusedError`              the same
+    etcd refuses it as malformed or forbidden        `RejectedRequestError`              the same
 
 A greeting is a read that the member answers by itself, with the number of its cluster. After it, a request is
 sent only to etcd, of that one cluster, on a connection whose certificates both sides have accepted.
@@ -70,12 +70,12 @@ class Etcd:
         if not self.endpoints:
             raise ClusterError("etcd has no endpoint; name HOST:PORT of each member")
         for each in self.endpoints:
-            _place(each)
+            _host_and_port(each)
         if not self.timeout_seconds > 0:
             raise ClusterError(f"the timeout of etcd must be positive, got {self.timeout_seconds} s")
 
 
-class RefusedError(MachineError):
+class RejectedRequestError(MachineError):
     """Error: etcd refused a request and did nothing."""
 
     def __init__(self, endpoint: str, code: int, said: str) -> None:
@@ -93,31 +93,31 @@ class Gateway:
     """Members of an etcd; the connection to the last one that replied is kept."""
 
     def __init__(self, etcd: Etcd, now: Callable[[], float] = time.monotonic) -> None:
-        self._etcd, self._now = etcd, now
+        self._etcd, self._clock = etcd, now
         self._context = None if etcd.tls is None else _context(etcd.tls)
-        self._at = 0
+        self._endpoint_index = 0
         self._connection: http.client.HTTPConnection | None = None
         self._cluster: str | None = None
         key = b64encode(etcd.prefix.encode() or b"\0").decode()  # a key it may read, if any
         self._greeting = {"key": key, "serializable": True, "count_only": True}
 
-    def ask(self, path: str, question: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
-        """Return a reply. Raises OutcomeUnknownError if ``question`` may have been executed and cannot be
+    def request(self, path: str, body: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
+        """Return a reply. Raises OutcomeUnknownError if ``body`` may have been executed and cannot be
         repeated, RefusedError, and MachineError if no member replies."""
         reasons = dict[str, str]()
         for _ in self._etcd.endpoints:
-            endpoint = self._etcd.endpoints[self._at]
-            deadline = self._now() + self._etcd.timeout_seconds
+            endpoint = self._etcd.endpoints[self._endpoint_index]
+            deadline = self._clock() + self._etcd.timeout_seconds
             try:
                 connection = self._connected(endpoint, deadline)
             except _UnansweredError as error:
                 reasons[endpoint] = str(error)
-                self._next()
+                self._next_endpoint()
                 continue
             try:
-                return self._asked(connection, endpoint, path, question, deadline)
+                return self._post(connection, endpoint, path, body, deadline)
             except _UnansweredError as error:
-                self._next()
+                self._next_endpoint()
                 if not can_repeat:
                     raise OutcomeUnknownError(
                         f"etcd at {endpoint} was asked for a transaction and {error}; whether it is done "
@@ -135,16 +135,16 @@ class Gateway:
             self._connection.close()
         self._connection = None
 
-    def _next(self) -> None:
+    def _next_endpoint(self) -> None:
         self.close()
-        self._at = (self._at + 1) % len(self._etcd.endpoints)
+        self._endpoint_index = (self._endpoint_index + 1) % len(self._etcd.endpoints)
 
     def _connected(self, endpoint: str, deadline: float) -> http.client.HTTPConnection:
         """Return a connection after its greeting. Raises _UnansweredError; then nothing was done."""
         if self._connection is not None and _is_open(self._connection):
             return self._connection
         self.close()
-        host, port = _place(endpoint)
+        host, port = _host_and_port(endpoint)
         seconds = self._etcd.timeout_seconds
         if self._context is None:
             connection = http.client.HTTPConnection(host, port, timeout=seconds)
@@ -154,8 +154,8 @@ class Gateway:
             try:
                 connection.connect()
             except OSError as error:
-                raise _UnansweredError(_why(error)) from error
-            answer = self._asked(connection, endpoint, RANGE, self._greeting, deadline)
+                raise _UnansweredError(_error_text(error)) from error
+            answer = self._post(connection, endpoint, RANGE, self._greeting, deadline)
             self._check_cluster(endpoint, answer)
         except BaseException:
             connection.close()
@@ -175,7 +175,7 @@ class Gateway:
             )
         self._cluster = cluster
 
-    def _asked(
+    def _post(
         self,
         connection: http.client.HTTPConnection,
         endpoint: str,
@@ -191,7 +191,7 @@ class Gateway:
             response = connection.getresponse()
             contents = self._contents(connection, response, deadline)
         except (OSError, http.client.HTTPException) as error:
-            raise _UnansweredError(_why(error)) from error
+            raise _UnansweredError(_error_text(error)) from error
         try:
             answer = parse_object(contents, bytes_max=ANSWER_BYTES_MAX)
         except MalformedError as error:
@@ -200,7 +200,7 @@ class Gateway:
             return answer
         code, said = answer.get("code"), str(answer.get("message") or answer.get("error") or "no reason")
         if isinstance(code, int) and code in _REFUSALS:
-            raise RefusedError(endpoint, code, said)
+            raise RejectedRequestError(endpoint, code, said)
         raise _UnansweredError(f"says {said!r:.200}")
 
     def _contents(
@@ -221,7 +221,7 @@ class Gateway:
                 raise http.client.HTTPException(f"answers with more than {ANSWER_BYTES_MAX} bytes")
 
     def _limit(self, connection: http.client.HTTPConnection, deadline: float) -> None:
-        left = deadline - self._now()
+        left = deadline - self._clock()
         if left <= 0:
             raise TimeoutError
         if connection.sock is not None:
@@ -246,7 +246,7 @@ def _no_password() -> str:
     raise OSError(None, "the key is encrypted, and passwords are not supported")
 
 
-def _place(endpoint: str) -> tuple[str, int]:
+def _host_and_port(endpoint: str) -> tuple[str, int]:
     try:
         parts = urlsplit(f"//{endpoint}")
         host, port = parts.hostname, parts.port
@@ -268,7 +268,7 @@ def _is_open(connection: http.client.HTTPConnection) -> bool:
     return False
 
 
-def _why(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "did not answer in time"
     if isinstance(error, ssl.SSLError):

@@ -34,9 +34,9 @@ class OutcomeUnknownError(MachineError):
 class MetadataStore(Protocol):
     """Keys with values, shared by processes. Only the thread that created an instance may use it."""
 
-    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+    def read(self, prefix: str, start: str = "", limit: int | None = None) -> dict[str, str]:
         """Return all keys with a prefix and their values, as of one moment, in order of keys; only those
-        greater than ``after``, and at most ``most``.
+        greater than ``start``, and at most ``limit``.
 
         That moment lies between call and return. Raises MachineError, or StoreError for damage.
         """
@@ -90,6 +90,6 @@ def _raw(items: Iterable[Item], prefix: str) -> Iterable[Raw]:
         yield name, contents
 
 
-def after(prefix: bytes) -> bytes | None:
+def prefix_end(prefix: bytes) -> bytes | None:
     """Return the first key after all keys with a prefix; None if there is none."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else None  # text in UTF-8 has no byte 255

@@ -49,7 +49,7 @@ class MetadataLocation:
         if self.etcd:
             _ = self._etcd  # raises for malformed endpoints
 
-    def opened(self) -> MetadataStore:
+    def open(self) -> MetadataStore:
         """Open the store; raises its errors."""
         return SqliteStore(Path(self.sqlite)) if self.sqlite is not None else EtcdStore(self._etcd)
 

@@ -29,7 +29,13 @@ from cotswold.errors import DiskFullError, FormatError, MachineError, StoreError
 from cotswold.files.checksum import crc32
 from cotswold.files.durable import create_file, is_full
 from cotswold.files.untrusted_json import describe_format_error
-from cotswold.replication.metadata.interface import Item, OutcomeUnknownError, Raw, after, checked_transaction
+from cotswold.replication.metadata.interface import (
+    Item,
+    OutcomeUnknownError,
+    Raw,
+    checked_transaction,
+    prefix_end,
+)
 
 APPLICATION = 0x43_6F_74_53
 """SQLite's identifier for the kind of file: "CotS"."""
@@ -44,12 +50,12 @@ _NOTE = struct.Struct("<QQ")
 """The number and its checksum."""
 _TABLE = "CREATE TABLE state (key BLOB PRIMARY KEY, value BLOB, checksum INTEGER) WITHOUT ROWID"
 _INSERT = "INSERT OR REPLACE INTO state VALUES (?, ?, ?)"
-_AGAIN = "free some space and try again"
-_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+_RETRY_REMEDY = "free some space and try again"
+_FULL_CODES = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 """Our own statements raise these too, but not with a sound schema."""
-_READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+_READ_ONLY_CODES = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 class SqliteStore:
@@ -63,9 +69,9 @@ class SqliteStore:
     def __init__(self, path: Path, *, busy_seconds: float = 5.0) -> None:
         self.path = path
         self._busy_seconds = busy_seconds
-        self._is_unsettled = False
+        self._is_uncertain = False
         """True if the log may hold a transaction that is invisible but that a crash would restore."""
-        self._done = 0
+        self._transactions = 0
         """Number of transactions, including the one in progress."""
         _make(path)
         self._file = _identity(path)
@@ -87,19 +93,19 @@ class SqliteStore:
     ) -> None:
         self.close()
 
-    def read(self, prefix: str, after: str = "", most: int | None = None) -> dict[str, str]:
+    def read(self, prefix: str, start: str = "", limit: int | None = None) -> dict[str, str]:
         """See `MetadataStore.read`."""
-        if self._is_unsettled:
+        if self._is_uncertain:
             self._settle()
         with self._errors("read"):
-            self._check_place()
-            found = self._rows(prefix.encode(), after.encode(), most)
+            self._check_file()
+            found = self._rows(prefix.encode(), start.encode(), limit)
         return {key.decode(): value.decode() for key, value in found if key}
 
     def transact(self, compare: Sequence[Item], put: Sequence[Item]) -> bool:
         """See `MetadataStore.transact`; raises MachineError also if the file stays locked."""
         wanted = checked_transaction(compare, put)
-        with self._writing():
+        with self._transaction():
             holds = all(self._value(key) == value for key, value in wanted.compare)
             if holds:
                 self._put(wanted.put)
@@ -168,9 +174,9 @@ class SqliteStore:
         """Return rows with a key prefix, and the seal if the prefix is empty; one statement, so as of one
         moment.
 
-        Only those after ``last``, if given; at most ``most``, and the seal.
+        Only those after ``last``, if given; at most ``limit``, and the seal.
         """
-        end, start = after(prefix), last + b"\0" if last else b""
+        end, start = prefix_end(prefix), last + b"\0" if last else b""
         bounds: list[object] = [max(prefix, start)]
         beyond = "" if end is None else "AND key < ?"
         bounds += [] if end is None else [end]
@@ -178,16 +184,16 @@ class SqliteStore:
             f"SELECT key, value, checksum FROM state WHERE key >= ? {beyond} ORDER BY key LIMIT ?",
             (*bounds, -1 if most is None else most + (bounds[0] == b"")),
         )
-        return [(key, self._sound(key, value, checksum)) for key, value, checksum in rows]
+        return [(key, self._verified(key, value, checksum)) for key, value, checksum in rows]
 
     def _value(self, key: bytes) -> bytes | None:
         row = self._database.execute("SELECT value, checksum FROM state WHERE key = ?", (key,)).fetchone()
-        return None if row is None else self._sound(key, *row)
+        return None if row is None else self._verified(key, *row)
 
-    def _sound(self, key: object, value: object, checksum: object) -> bytes:
+    def _verified(self, key: object, value: object, checksum: object) -> bytes:
         if isinstance(key, bytes) and isinstance(value, bytes) and checksum == _checksum(key, value):
             return value
-        raise self._damaged(f"the checksum of the key {_shown(key)} does not match")
+        raise self._damaged(f"the checksum of the key {_key_text(key)} does not match")
 
     def _put(self, items: Sequence[Raw]) -> None:
         """Inside a transaction: put these items and the resulting seal."""
@@ -201,48 +207,48 @@ class SqliteStore:
                 self._database.execute(_INSERT, (key, value, _checksum(key, value)))
             elif before is not None:
                 self._database.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._done = number + 1
-        seal = _SEAL.pack(count, total % _MODULUS, self._done)
+        self._transactions = number + 1
+        seal = _SEAL.pack(count, total % _MODULUS, self._transactions)
         self._database.execute(_INSERT, (b"", seal, _checksum(b"", seal)))
 
     def _settle(self) -> None:
         """Overwrite what a failed commit may have left in the log: a crash might still commit it."""
-        with self._writing():
+        with self._transaction():
             self._put(())
 
     # --- errors ---
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _transaction(self) -> Iterator[None]:
         """Run a database transaction, rolled back on any error."""
         try:
             with self._errors("written"):
                 self._database.execute("BEGIN IMMEDIATE")
-                self._check_place()
+                self._check_file()
                 yield
             self._commit()
-            _note(self.path, self._done)
+            _note(self.path, self._transactions)
         except BaseException:
             if self._database.in_transaction:
                 with suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
             raise
-        self._is_unsettled = False
+        self._is_uncertain = False
 
     def _commit(self) -> None:
         try:
             with self._errors("written"):
                 self._database.execute("COMMIT")
         except (DiskFullError, StoreError):
-            self._is_unsettled = True
+            self._is_uncertain = True
             raise
         except MachineError as error:
-            self._is_unsettled = True
+            self._is_uncertain = True
             raise OutcomeUnknownError(
                 f"{error}; whether the last transaction is done shows when the state is read again"
             ) from error
 
-    def _check_place(self) -> None:
+    def _check_file(self) -> None:
         """Check that others who open the path would find this very file."""
         if _identity(self.path) != self._file:
             raise MachineError(f"{self.path} was removed or replaced while it was in use; start again")
@@ -263,8 +269,8 @@ class SqliteStore:
             if isinstance(error, sqlite3.ProgrammingError | sqlite3.NotSupportedError):
                 raise
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
-            if code in _FULL:
-                raise DiskFullError(f"no room left to write {self.path}; {_AGAIN}") from error
+            if code in _FULL_CODES:
+                raise DiskFullError(f"no room left to write {self.path}; {_RETRY_REMEDY}") from error
             kind = code & 0xFF
             if kind in _DAMAGED:
                 raise self._damaged(str(error)) from error
@@ -273,7 +279,7 @@ class SqliteStore:
                     f"another process has kept {self.path} locked for {self._busy_seconds:g} s; "
                     "end it, or wait until it has finished"
                 ) from error
-            if kind in _READ_ONLY:
+            if kind in _READ_ONLY_CODES:
                 raise MachineError(
                     f"{self.path} cannot be {verb} ({error}); let this user write to it and its folder"
                 ) from error
@@ -292,7 +298,9 @@ def _make(path: Path) -> None:
         pass
     except OSError as error:
         if is_full(error):
-            raise DiskFullError(f"no room left to write {path} ({error.strerror}); {_AGAIN}") from error
+            raise DiskFullError(
+                f"no room left to write {path} ({error.strerror}); {_RETRY_REMEDY}"
+            ) from error
         raise MachineError(
             f"{path} cannot be made: {error.strerror}; name a file in a folder that this user can write to"
         ) from error
@@ -366,5 +374,5 @@ def _checksum(key: bytes, value: bytes) -> int:
     return crc32(value, crc32(key, len(key)))
 
 
-def _shown(key: object) -> str:
+def _key_text(key: object) -> str:
     return repr(os.fsdecode(key) if isinstance(key, bytes) else key)[:80]

@@ -63,7 +63,7 @@ from cotswold.replication.replica.follower_progress import (
     is_index,
     is_silent,
 )
-from cotswold.replication.replica.group_member import GroupMember, Role
+from cotswold.replication.replica.group_member import GroupMember, ReplicaRole
 from cotswold.shards.core.shard_server import Values
 from cotswold.wire import (
     CONTROLLERS,
@@ -94,7 +94,7 @@ class BucketReplica(GroupMember[Values]):
 
     def assign(self, group: Group, now: float) -> list[Send]:
         """Process a group sent by a controller."""
-        return self._tell(now) if self._adopt(group, now) and self.role is Role.PRIMARY else []
+        return self._replicate(now) if self._adopt(group, now) and self.role is ReplicaRole.PRIMARY else []
 
     # --- primary ---
 
@@ -103,9 +103,9 @@ class BucketReplica(GroupMember[Values]):
         if not self.is_acting(now):
             return []
         is_pull, copies = isinstance(message, Pull | PullNewer), 1 + self.settings.window
-        if is_pull and not self.state.has_room(self._held, copies):
+        if is_pull and not self.state.has_room(self._pending_replies, copies):
             return []  # the client asks again
-        return self._hold(self.state.receive(sender, message), now)
+        return self._hold_replies(self.state.receive(sender, message), now)
 
     def not_primary(self) -> NotPrimary:
         """Return a reply for a client that takes this replica for the primary."""
@@ -116,17 +116,17 @@ class BucketReplica(GroupMember[Values]):
         """Apply the updates that wait, if possible."""
         if not self.is_acting(now) or self.is_waiting:
             return []
-        return self._hold(self.state.updates.drain(), now)
+        return self._hold_replies(self.state.updates.drain(), now)
 
-    def _hold(self, sends: list[Send], now: float) -> list[Send]:
+    def _hold_replies(self, sends: list[Send], now: float) -> list[Send]:
         """Hold replies until the state that they were made from is committed."""
         is_different, index = self.state.bump_index(), self.state.index
-        if not (sends or is_different or self._held):  # the common case of an update that arrives
+        if not (sends or is_different or self._pending_replies):  # the common case of an update that arrives
             return []
-        new = [self._answering(each) for each in sends if each not in self._held]
-        keys = self._held.add(new, index)
-        told = [*(self._tell(now) if is_different else []), *self._commit(now)]
-        self._held.keep(keys, self.state.snapshot_reply)
+        new = [self._answering(each) for each in sends if each not in self._pending_replies]
+        keys = self._pending_replies.add(new, index)
+        told = [*(self._replicate(now) if is_different else []), *self._commit(now)]
+        self._pending_replies.hold(keys, self.state.snapshot_reply)
         return told
 
     def _answering(self, send: Send) -> Send:
@@ -137,13 +137,13 @@ class BucketReplica(GroupMember[Values]):
         least = None
         if self.settings.saves:
             has = [each.durable_index for each in self._followers.values() if each.is_voter]
-            least = min([self.durability.this_term, *has])
+            least = min([self.durability.index_this_term, *has])
         answer = self._answers.answer(send.message, self.group.incarnation, self.state.index, least)
         return Send(send.to, answer)
 
-    def _tell(self, now: float) -> list[Send]:
+    def _replicate(self, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
-        return self._followers.tell(self._offer, now)
+        return self._followers.send_changes(self._offer, now)
 
     @property
     def _offer(self) -> PrimaryState:
@@ -155,11 +155,11 @@ class BucketReplica(GroupMember[Values]):
     def prepared(self, sender: str, prepared: Prepared, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self._followers.get(sender)
-        if self.role is not Role.PRIMARY or prepared.term != self.group.term or peer is None:
+        if self.role is not ReplicaRole.PRIMARY or prepared.term != self.group.term or peer is None:
             return []
-        if not (is_index(prepared.index) and is_index(prepared.saved)):
+        if not (is_index(prepared.index) and is_index(prepared.durable_index)):
             return []
-        sends = self._followers.heard(sender, prepared, self._offer, now)
+        sends = self._followers.on_prepared(sender, prepared, self._offer, now)
         if not peer.is_voter and peer.match_index is not None and peer.match_index >= self.state.index:
             peer.is_voter = True  # before it becomes a secondary, so that it lacks nothing then
             self._proposed = now
@@ -171,28 +171,28 @@ class BucketReplica(GroupMember[Values]):
         if not self.is_acting(now):
             return []
         if len(self.group.members) >= self.settings.min_members:
-            self.committed = max(self.committed, self._followers.least(self.state.index))
-        sends = self._held.committed(self.committed)
+            self.committed = max(self.committed, self._followers.min_match(self.state.index))
+        sends = self._pending_replies.committed(self.committed)
         if sends:
-            self._speak(now)
-        if not self._held:
+            self._note_reply(now)
+        if not self._pending_replies:
             self.state.drop_shared()
         return sends
 
-    def _speak(self, now: float) -> None:
+    def _note_reply(self, now: float) -> None:
         term, since, _ = self.last_replies
         self.last_replies = self.group.term, since if term == self.group.term else now, now
 
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time."""
-        if self.role is Role.PRIMARY:
-            if not self._followers and not self._held:
+        if self.role is ReplicaRole.PRIMARY:
+            if not self._followers and not self._pending_replies:
                 return []
             return [*self._watch_peers(now), *self._commit(now)] if self.is_acting(now) else []
-        if now - self._settled >= _SETTLE_SECONDS:
-            self._settled = now
+        if now - self._settled_at >= _SETTLE_SECONDS:
+            self._settled_at = now
             self.state.release_borrowed()
-        return self._watch_primary(now) if self.role is Role.SECONDARY else []
+        return self._watch_primary(now) if self.role is ReplicaRole.SECONDARY else []
 
     def _watch_peers(self, now: float) -> list[Send]:
         sends = self._followers.watch(self._offer, now)
@@ -205,7 +205,7 @@ class BucketReplica(GroupMember[Values]):
 
     def _proposals(self, now: float) -> list[Send]:
         """Return the changes of the group to propose to the controllers."""
-        term, silent = self.group.term, self._followers.silent(now)
+        term, silent = self.group.term, self._followers.silent_members(now)
         found = [Send(CONTROLLERS, PeerUnreachable(self.bucket, term, self.server, name)) for name in silent]
         for name, peer in self._followers.items():
             if peer.is_voter and name in self.group.learners and name not in silent:
@@ -216,20 +216,20 @@ class BucketReplica(GroupMember[Values]):
 
     def prepare(self, sender: str, prepare: Prepare, now: float) -> list[Send]:
         """Prepare a change and, in a chain, forward it."""
-        is_peer = self.role in (Role.SECONDARY, Role.LEARNER) and self._comes_before(sender)
+        is_peer = self.role in (ReplicaRole.SECONDARY, ReplicaRole.LEARNER) and self._has_priority(sender)
         if not is_peer or prepare.term != self.group.term or prepare.term < self.fence:
             return []
         if not (is_index(prepare.index) and is_index(prepare.committed)):
             return []
-        self._primary_heard = now
-        is_lacking = prepare.after > self._prepared
+        self._primary_seen_at = now
+        is_lacking = prepare.base_index > self._prepared
         if prepare.change is not None and not is_lacking and prepare.index > self._prepared:
-            before = self._pending[-1].change if self._pending and prepare.after != NO_INDEX else None
+            before = self._pending[-1].change if self._pending and prepare.base_index != NO_INDEX else None
             if not self.state.can_apply(prepare, before):
-                refused = self.state.updates.refused
+                refused = self.state.updates.rejections
                 refused["prepare"] = refused.get("prepare", 0) + 1
                 return []
-            if prepare.after == NO_INDEX:
+            if prepare.base_index == NO_INDEX:
                 self._pending.clear()
             self._pending.append(prepare)
             self._prepared = prepare.index
@@ -237,11 +237,11 @@ class BucketReplica(GroupMember[Values]):
             self._complete = self.group.term
             self.durability.mark_dirty()
         self._install_to(min(prepare.committed, self._prepared))
-        saved = self.durability.this_term
+        saved = self.durability.index_this_term
         prepared = Prepared(self.bucket, self.group.term, self.server, self._prepared, is_lacking, saved)
         return [Send(self.group.primary, prepared), *self._forward(prepare)]
 
-    def _comes_before(self, sender: str) -> bool:
+    def _has_priority(self, sender: str) -> bool:
         """True if the sender is the primary or precedes this replica in the chain."""
         secondaries = self.group.secondaries
         if sender == self.group.primary:
@@ -266,7 +266,7 @@ class BucketReplica(GroupMember[Values]):
     def _watch_primary(self, now: float) -> list[Send]:
         is_due = now - self._proposed >= self.settings.retry_seconds
         primary = self.group.primary
-        if not is_due or not is_silent(primary, self._primary_heard, self._activity, now, self.settings):
+        if not is_due or not is_silent(primary, self._primary_seen_at, self._activity, now, self.settings):
             return []
         self._proposed = now
         proposal = PrimaryUnreachable(self.bucket, self.group.term, self.server, self.group.primary)

@@ -22,58 +22,58 @@ class Durability:
     """Durability of one replica."""
 
     def __init__(self) -> None:
-        self.index = self.given = NO_INDEX
+        self.index = self.submitted_index = NO_INDEX
         """Indexes up to which everything is durable, and up to which everything is durable or being
         written."""
-        self.this_term = NO_INDEX
+        self.index_this_term = NO_INDEX
         """Index up to which everything is durable of what was submitted in this term. Data of an earlier
         term may not be the most recent of all disks."""
-        self._is_given_again = True
+        self._is_dirty = True
         """True once anything was submitted in this term."""
-        self.found: SavedBucket | None = None
+        self.found_state: SavedBucket | None = None
         """Data found on the disk, if more recent than memory, until a group decides about them."""
         self.is_read = False
         """True once the disk was read."""
 
     def is_behind(self, index: int) -> bool:
         """True if a replica that is complete up to ``index`` has something to submit."""
-        return index > (max(self.given, 0) if self._is_given_again else 0)
+        return index > (max(self.submitted_index, 0) if self._is_dirty else 0)
 
     def submitted(self, index: int) -> None:
         """Record that everything up to an index is being written."""
-        self.given, self._is_given_again = index, True
+        self.submitted_index, self._is_dirty = index, True
 
     def rejected(self) -> None:
         """Record that the disk rejected what was submitted."""
-        self.given, self._is_given_again = self.index, False
+        self.submitted_index, self._is_dirty = self.index, False
 
     def persisted(self, index: int, *, is_of_this_term: bool) -> None:
         """Record that everything up to an index is durable."""
         self.index = max(self.index, index)
         if is_of_this_term:
-            self.this_term = max(self.this_term, index)
+            self.index_this_term = max(self.index_this_term, index)
 
     def mark_dirty(self) -> None:
         """Mark the replica as not submitted in this term, so that its term reaches the disk."""
-        self._is_given_again = False
+        self._is_dirty = False
 
     def begin_term(self) -> None:
         """Begin a term."""
-        self.this_term = NO_INDEX
+        self.index_this_term = NO_INDEX
         self.mark_dirty()
 
     def restore(self, index: int) -> None:
         """Begin with the data on the disk, of another term."""
-        self.index = self.given = index
+        self.index = self.submitted_index = index
 
     def clear(self) -> None:
         """Invalidate the data on the disk."""
-        self.index = self.given = self.this_term = NO_INDEX
+        self.index = self.submitted_index = self.index_this_term = NO_INDEX
 
     def set_found(self, found: SavedBucket | None) -> None:
         """Record the data found on the disk."""
-        self.found, self.is_read = found, True
+        self.found_state, self.is_read = found, True
 
     def clear_found(self) -> None:
         """Forget the data found on the disk."""
-        self.found, self.is_read = None, False
+        self.found_state, self.is_read = None, False

@@ -38,7 +38,7 @@ BUCKET_SILENCE_FACTOR = 8
 _IDLE_HEARTBEAT_FACTOR = 5.0
 """Factor on the heartbeat interval of an up-to-date follower whose server receives messages of other
 buckets."""
-_PATIENCE, _FORGETS, _MOST = 2.0, 0.9, 16.0
+_TIMEOUT_FACTOR, _DECAY, _MAX_FACTOR = 2.0, 0.9, 16.0
 """Timeout relative to the time that the last reply took; factor by which it shrinks with each reply;
 maximum relative to the initial timeout."""
 
@@ -69,7 +69,7 @@ class FollowerProgress:
     primary's."""
 
     last_reply: float
-    patience: float
+    timeout: float
     """Timeout of a reply, in seconds."""
     match_index: int | None = None
     """Index up to which the follower has everything; None until it reports in this term."""
@@ -97,19 +97,19 @@ class PrimaryState:
     term: int
     index: int
     committed: int
-    since: Callable[[int], Delta]
+    changes_since: Callable[[int], Delta]
     """Return the changes since an index."""
 
 
 class Followers(dict[str, FollowerProgress]):
     """Followers by name, in the order of the group."""
 
-    def __init__(self, copying: ReplicationSettings, neighbours: PeerActivity) -> None:
+    def __init__(self, copying: ReplicationSettings, activity: PeerActivity) -> None:
         super().__init__()
-        self._copying, self._neighbours = copying, neighbours
+        self._copying, self._activity = copying, activity
         self._secondaries: tuple[str, ...] = ()
 
-    def regroup(self, group: Group, now: float) -> None:
+    def set_group(self, group: Group, now: float) -> None:
         """Begin a term with these followers; those of the previous term keep their index."""
         before = dict(self)
         self.clear()
@@ -120,7 +120,7 @@ class Followers(dict[str, FollowerProgress]):
             # it may have missed messages of this term
             peer.next_index = NO_INDEX if peer.match_index is None else peer.match_index
 
-    def least(self, index: int) -> int:
+    def min_match(self, index: int) -> int:
         """Return the index that all required followers have; ``index`` if none is required."""
         for peer in self.values():
             if peer.is_voter and (peer.match_index is None or peer.match_index < index):
@@ -129,7 +129,7 @@ class Followers(dict[str, FollowerProgress]):
 
     # --- messages to followers ---
 
-    def tell(self, offer: PrimaryState, now: float) -> list[Send]:
+    def send_changes(self, offer: PrimaryState, now: float) -> list[Send]:
         """Send every follower the changes since it was last sent something."""
         told: dict[int, Delta] = {}
         chain = self._chain(now) if self._copying.topology == "chain" else ()
@@ -139,7 +139,7 @@ class Followers(dict[str, FollowerProgress]):
                 sends += self._send((name,), offer, now, told)
         return sends
 
-    def tell_one(self, name: str, offer: PrimaryState, now: float) -> list[Send]:
+    def send_to(self, name: str, offer: PrimaryState, now: float) -> list[Send]:
         """Send one follower the changes, from the primary itself."""
         return self._send((name,), offer, now, {})
 
@@ -153,27 +153,27 @@ class Followers(dict[str, FollowerProgress]):
         return tuple(name for name in able if self[name].next_index == self[able[0]].next_index)
 
     def _send(
-        self, way: tuple[str, ...], offer: PrimaryState, now: float, told: dict[int, Delta]
+        self, route: tuple[str, ...], offer: PrimaryState, now: float, told: dict[int, Delta]
     ) -> list[Send]:
         """Send to the first of these, which forwards it to the others. ``told`` caches changes since an
         index, which most followers share."""
-        first, index = self[way[0]], offer.index
-        first.last_sent = self._neighbours.last_sent[way[0]] = now
-        for name in way:
+        first, index = self[route[0]], offer.index
+        first.last_sent = self._activity.last_sent[route[0]] = now
+        for name in route:
             self[name].known_commit = offer.committed
         after = index if first.match_index is None else first.next_index  # it reports its index first
         if after >= index:
-            return [self._beat(way[0], offer)]
-        for name in way:
+            return [self._beat(route[0], offer)]
+        for name in route:
             peer = self[name]
             if peer.match_index is not None and peer.next_index <= peer.match_index:
                 peer.last_request = now
             peer.next_index = index
         found = told.get(after)
         if found is None:
-            found = told[after] = offer.since(after)
+            found = told[after] = offer.changes_since(after)
         words = (offer.bucket, offer.term, after, index, offer.committed)
-        return [Send(way[0], Prepare(*words, found.change, found.names, found.buffers, way[1:]))]
+        return [Send(route[0], Prepare(*words, found.change, found.names, found.buffers, route[1:]))]
 
     def _beat(self, name: str, offer: PrimaryState) -> Send:
         """Return a heartbeat. It names no index that is still on its way along a chain."""
@@ -184,24 +184,24 @@ class Followers(dict[str, FollowerProgress]):
 
     # --- messages from followers ---
 
-    def heard(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
+    def on_prepared(self, sender: str, prepared: Prepared, offer: PrimaryState, now: float) -> list[Send]:
         """Process a follower's report of its index."""
         peer = self[sender]
-        peer.last_reply, peer.durable_index = now, prepared.saved
-        if peer.match_index is None or prepared.is_lacking:
+        peer.last_reply, peer.durable_index = now, prepared.durable_index
+        if peer.match_index is None or prepared.is_behind:
             # its higher indexes are of an earlier primary; it is sent all changes since the index that all
             # have
             peer.match_index = peer.next_index = prepared.index
-            return self.tell_one(sender, offer, now) if peer.next_index < offer.index else []
+            return self.send_to(sender, offer, now) if peer.next_index < offer.index else []
         if prepared.index > peer.match_index:
-            self._wait(peer, max(_PATIENCE * (now - peer.last_request), _FORGETS * peer.patience))
+            self._wait(peer, max(_TIMEOUT_FACTOR * (now - peer.last_request), _DECAY * peer.timeout))
             peer.match_index, peer.last_request = prepared.index, now
         return []
 
     def _wait(self, peer: FollowerProgress, seconds: float) -> None:
         """Set the timeout of the next reply, within bounds."""
         usual = self._copying.retry_seconds
-        peer.patience = min(max(usual, seconds), _MOST * usual)
+        peer.timeout = min(max(usual, seconds), _MAX_FACTOR * usual)
 
     def watch(self, offer: PrimaryState, now: float) -> list[Send]:
         """Process the passing of time: resend to late followers, and send heartbeats."""
@@ -210,14 +210,14 @@ class Followers(dict[str, FollowerProgress]):
             is_late = (
                 peer.match_index is not None
                 and peer.next_index > peer.match_index
-                and now - peer.last_request > peer.patience
+                and now - peer.last_request > peer.timeout
             )
             if is_late:
-                self._wait(peer, _PATIENCE * peer.patience)
+                self._wait(peer, _TIMEOUT_FACTOR * peer.timeout)
                 peer.next_index, peer.last_request = peer.match_index or 0, now
                 peer.direct_until = now + self._copying.chain_bypass_seconds
             if is_late or self._is_due(name, peer, offer, now):
-                sends += self.tell_one(name, offer, now)
+                sends += self.send_to(name, offer, now)
         return sends
 
     def _is_due(self, name: str, peer: FollowerProgress, offer: PrimaryState, now: float) -> bool:
@@ -226,24 +226,24 @@ class Followers(dict[str, FollowerProgress]):
         if quiet < beat:
             return False
         knows_all = peer.match_index == offer.index and peer.known_commit >= offer.committed
-        hears = now - self._neighbours.last_sent.get(name, float("-inf")) < beat
+        hears = now - self._activity.last_sent.get(name, float("-inf")) < beat
         return quiet >= _IDLE_HEARTBEAT_FACTOR * beat or not (knows_all and hears)
 
-    def silent(self, now: float) -> list[str]:
+    def silent_members(self, now: float) -> list[str]:
         """Return the silent followers."""
         return [
             name
             for name, peer in self.items()
-            if is_silent(name, peer.last_reply, self._neighbours, now, self._copying)
+            if is_silent(name, peer.last_reply, self._activity, now, self._copying)
         ]
 
 
 def is_silent(
-    name: str, heard: float, neighbours: PeerActivity, now: float, copying: ReplicationSettings
+    name: str, last_received: float, activity: PeerActivity, now: float, copying: ReplicationSettings
 ) -> bool:
-    """True if a server is silent whose last message about a bucket came at ``heard``."""
-    quiet = now - heard
+    """True if a server is silent whose last message about a bucket came at ``on_prepared``."""
+    quiet = now - last_received
     return quiet > copying.silent_seconds and (
-        now - neighbours.last_received.get(name, heard) > copying.silent_seconds
+        now - activity.last_received.get(name, last_received) > copying.silent_seconds
         or quiet > BUCKET_SILENCE_FACTOR * copying.silent_seconds
     )

@@ -36,7 +36,7 @@ FIRST_TERM = 1
 """The term in which all replicas are new and therefore equal."""
 
 
-class Role(Enum):
+class ReplicaRole(Enum):
     """Role of a replica in its group."""
 
     OUTSIDE = "outside"
@@ -55,12 +55,12 @@ class GroupMember(Generic[Values]):
         make: Callable[[], BucketState[Values]],
         copying: ReplicationSettings,
         lease: Lease,
-        neighbours: PeerActivity,
+        activity: PeerActivity,
     ) -> None:
         """``make`` creates the initial contents of the bucket."""
         self.bucket, self.server, self.settings, self._lease = bucket, server, copying, lease
         self.group = Group(bucket, 0, "")
-        self.role = Role.OUTSIDE
+        self.role = ReplicaRole.OUTSIDE
         self.fence = 0
         """Term below which it is inactive."""
         self.committed = NO_INDEX
@@ -68,11 +68,11 @@ class GroupMember(Generic[Values]):
         self.state = make()
         self._pending: deque[Prepare] = deque()
         self._prepared = NO_INDEX
-        self._primary_heard = self._settled = 0.0
+        self._primary_seen_at = self._settled_at = 0.0
         self._proposed = float("-inf")
-        self._activity = neighbours
-        self._followers = Followers(copying, neighbours)
-        self._held = PendingReplies()
+        self._activity = activity
+        self._followers = Followers(copying, activity)
+        self._pending_replies = PendingReplies()
         """Replies that wait for a commit."""
         self._answers = CoordinatorReplies()
         self.durability = Durability()
@@ -88,22 +88,22 @@ class GroupMember(Generic[Values]):
     @property
     def index(self) -> int:
         """Index up to which it has everything, at least prepared; -1 if it has no valid data."""
-        return self.state.index if self.role is Role.PRIMARY else self._prepared
+        return self.state.index if self.role is ReplicaRole.PRIMARY else self._prepared
 
     def is_acting(self, now: float) -> bool:
         """True if it may act as the primary."""
-        return self.role is Role.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
+        return self.role is ReplicaRole.PRIMARY and self.fence <= self.group.term and self._lease.holds(now)
 
     @property
     def recency(self) -> tuple[int, int, int]:
         """Recency of its memory, like `SavedBucket.recency`; the index is -1 if it has no valid data."""
-        index = NO_INDEX if self.role is Role.OUTSIDE else self.index
+        index = NO_INDEX if self.role is ReplicaRole.OUTSIDE else self.index
         return (self.group.incarnation, self._term, index) if index > NO_INDEX else (0, 0, NO_INDEX)
 
     @property
     def best_recency(self) -> tuple[tuple[int, int, int], tuple[str, ...]]:
         """Recency of its memory, or of its disk if that is more recent, and the members at that time."""
-        found = self.durability.found
+        found = self.durability.found_state
         if found is not None and found.recency > self.recency:
             return found.recency, found.members
         return self.recency, self._known if self.recency[2] > NO_INDEX else ()
@@ -115,17 +115,17 @@ class GroupMember(Generic[Values]):
     @property
     def _term(self) -> int:
         """Term in which it had everything acknowledged so far."""
-        return self._complete if self.role is Role.LEARNER else self.group.term
+        return self._complete if self.role is ReplicaRole.LEARNER else self.group.term
 
     @property
-    def is_short(self) -> bool:
+    def is_under_replicated(self) -> bool:
         """True if it is the primary and has too few members."""
-        return self.role is Role.PRIMARY and len(self.group.members) < self.settings.min_members
+        return self.role is ReplicaRole.PRIMARY and len(self.group.members) < self.settings.min_members
 
     @property
     def is_waiting(self) -> bool:
         """True if updates wait: for acknowledgements or for members."""
-        return self.is_short or self.state.index - self.committed >= self.settings.window
+        return self.is_under_replicated or self.state.index - self.committed >= self.settings.window
 
     @property
     def lag(self) -> dict[str, int]:
@@ -149,11 +149,11 @@ class GroupMember(Generic[Values]):
             most, is_memory = self._best_data()
         before, old, self.group = self.role, self.group, group
         self.fence = max(self.fence, group.term)
-        self._proposed, self._primary_heard = float("-inf"), now
+        self._proposed, self._primary_seen_at = float("-inf"), now
         self.durability.begin_term()
         if self.server not in group.all_servers:
-            self._forget(Role.OUTSIDE)
-            found = self.durability.found
+            self._forget(ReplicaRole.OUTSIDE)
+            found = self.durability.found_state
             if (
                 found is not None and group.incarnation > found.incarnation
             ):  # else a recovery may still ask for it
@@ -163,34 +163,34 @@ class GroupMember(Generic[Values]):
         if self.server == group.primary:
             if most is not None:
                 self._revive(most, is_memory=is_memory)
-                before = Role.PRIMARY
+                before = ReplicaRole.PRIMARY
             self._lead(before, now)
         else:
-            follows = Role.SECONDARY if self.server in group.secondaries else Role.LEARNER
-            if self._is_foreign(before, old, follows):
+            follows = ReplicaRole.SECONDARY if self.server in group.secondaries else ReplicaRole.LEARNER
+            if self._is_unrelated(before, old, follows):
                 self._forget(follows)
-            elif before is Role.PRIMARY:
+            elif before is ReplicaRole.PRIMARY:
                 self._follow()
-            elif before is Role.OUTSIDE:
+            elif before is ReplicaRole.OUTSIDE:
                 self._prepared = self.committed = 0
             self.role = follows
         return True
 
-    def _is_foreign(self, before: Role, old: Group, follows: Role) -> bool:
+    def _is_unrelated(self, before: ReplicaRole, old: Group, follows: ReplicaRole) -> bool:
         """True if its data may belong to a history that is not the bucket's."""
-        if before is Role.OUTSIDE:
+        if before is ReplicaRole.OUTSIDE:
             return self.group.term > FIRST_TERM
-        if follows is Role.LEARNER:  # it may have been dropped without its knowledge
+        if follows is ReplicaRole.LEARNER:  # it may have been dropped without its knowledge
             is_next = self.group.term == old.term + 1 and self.group.primary == old.primary
-            return before is not Role.LEARNER or not is_next
+            return before is not ReplicaRole.LEARNER or not is_next
         return False
 
-    def _forget(self, role: Role) -> None:
+    def _forget(self, role: ReplicaRole) -> None:
         """Discard its data: no other replica may ever have had them."""
         self.role, self.state, self.restored = role, self._make(), ()
         self._prepared = self.committed = NO_INDEX
         self._pending.clear()
-        self._held.clear()
+        self._pending_replies.clear()
         self._followers.clear()
         self._answers.clear()
         self.durability.clear()
@@ -204,47 +204,47 @@ class GroupMember(Generic[Values]):
             *(self.bucket, self.group.term, NO_INDEX, index, index),
             *(told.change, told.names, told.buffers),
         )
-        self._forget(Role.SECONDARY)
+        self._forget(ReplicaRole.SECONDARY)
         self.state.install(whole)
         self._prepared = index
 
     def _best_data(self) -> tuple[SavedBucket | None, bool]:
         """Return the data with which an incarnation can begin, and True if they are in memory rather than
         on the disk."""
-        rank, found = self.recency, self.durability.found
+        rank, found = self.recency, self.durability.found_state
         if rank[2] == NO_INDEX or (found is not None and found.recency >= rank):
             return found, False
-        if self.role is not Role.PRIMARY:
+        if self.role is not ReplicaRole.PRIMARY:
             self._install_to(self._prepared)
         change, numbers = self.state.save(NO_INDEX)
         return SavedBucket(self.bucket, *rank, change, tuple(self.state.vectors), numbers), True
 
     def _revive(self, saved: SavedBucket, *, is_memory: bool) -> None:
         """Begin another incarnation with saved data."""
-        self._forget(Role.PRIMARY)
+        self._forget(ReplicaRole.PRIMARY)
         self.state.revive(saved, self.group.incarnation)
         self.state.bump_index()
         self.restored = self.state.versions
         if not is_memory:
             self.durability.restore(saved.index)
 
-    def _lead(self, before: Role, now: float) -> None:
-        if before is not Role.PRIMARY:
-            if before is Role.OUTSIDE and self.group.term == FIRST_TERM:
+    def _lead(self, before: ReplicaRole, now: float) -> None:
+        if before is not ReplicaRole.PRIMARY:
+            if before is ReplicaRole.OUTSIDE and self.group.term == FIRST_TERM:
                 self._prepared = self.committed = 0
             if self._prepared == NO_INDEX:
-                self._forget(Role.OUTSIDE)  # it cannot lead, as it reported when it was fenced
+                self._forget(ReplicaRole.OUTSIDE)  # it cannot lead, as it reported when it was fenced
                 self.fence = self.group.term + 1
                 return
             for each in self._pending:
                 self.state.install(each)
             self._pending.clear()
             self.state.make_writable()
-            self.role, self._prepared = Role.PRIMARY, NO_INDEX
+            self.role, self._prepared = ReplicaRole.PRIMARY, NO_INDEX
             self._followers.clear()
             self._answers.clear()
-        self.state.updates.books.life = self.group.incarnation
-        self._followers.regroup(self.group, now)
+        self.state.updates.metadata.incarnation = self.group.incarnation
+        self._followers.set_group(self.group, now)
 
     def fenced(self, fence: Fence) -> FenceReply:
         """Fence itself below a term, on a controller's request, and report its index."""
@@ -256,12 +256,12 @@ class GroupMember(Generic[Values]):
     @property
     def is_unsaved(self) -> bool:
         """True if there is something to save."""
-        return self.role is not Role.OUTSIDE and self.durability.is_behind(self.state.index)
+        return self.role is not ReplicaRole.OUTSIDE and self.durability.is_behind(self.state.index)
 
     @property
     def unsaved_buffers(self) -> list[object]:
         """Buffers, in memory, that `save` would return."""
-        return self.state.unsaved(self.durability.given) if self.is_unsaved else []
+        return self.state.unsaved(self.durability.submitted_index) if self.is_unsaved else []
 
     def save(self) -> SavedBucket | None:
         """Return the changes since the durable state, unless all of them are being written. The caller writes
@@ -290,15 +290,15 @@ class GroupMember(Generic[Values]):
 
     def recalled(self, disk: SavedBucket | None) -> None:
         """Record the data read from the disk, and keep them if they are more recent than memory."""
-        is_more = disk is not None and disk.recency > self.recency and self.state.fits(disk)
+        is_more = disk is not None and disk.recency > self.recency and self.state.can_load(disk)
         self.durability.set_found(disk if is_more else None)
 
-    def save_again(self) -> bool:
+    def mark_dirty(self) -> bool:
         """Invalidate the disk's data; False if there is nothing to write."""
         self.durability.clear()
         self.durability.mark_dirty()
         self.history += 1
-        return self.role is not Role.OUTSIDE
+        return self.role is not ReplicaRole.OUTSIDE
 
     def _install_to(self, index: int) -> None:
         """Apply the prepared changes up to an index."""

@@ -18,26 +18,26 @@ DRIFT = 0.05
 class Lease:
     """The lease of one server."""
 
-    until: float = float("-inf")
-    _asked: dict[int, float] = field(default_factory=dict)
+    end: float = float("-inf")
+    _requests: dict[int, float] = field(default_factory=dict)
     """Request times by number, of requests without a reply."""
     _newest: int = 0
 
     def holds(self, now: float) -> bool:
         """True if the server may act."""
-        return now < self.until
+        return now < self.end
 
-    def ask(self, now: float) -> int:
+    def request(self, now: float) -> int:
         """Record a request at this time and return its number."""
         self._newest += 1
-        self._asked[self._newest] = now
-        self._asked.pop(self._newest - 64, None)
+        self._requests[self._newest] = now
+        self._requests.pop(self._newest - 64, None)
         return self._newest
 
-    def given(self, number: int, seconds: float) -> None:
+    def grant(self, number: int, seconds: float) -> None:
         """Record a granted lease of this number and duration."""
-        asked = self._asked.get(number)
+        asked = self._requests.get(number)
         if asked is None:
             return
-        self._asked = {each: when for each, when in self._asked.items() if each > number}
-        self.until = max(self.until, asked + seconds * (1 - DRIFT))
+        self._requests = {each: when for each, when in self._requests.items() if each > number}
+        self.end = max(self.end, asked + seconds * (1 - DRIFT))

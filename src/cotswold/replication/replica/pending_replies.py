@@ -43,12 +43,12 @@ class PendingReplies:
         self._of.update(new)
         return list(new)
 
-    def keep(self, keys: Iterable[object], kept: Callable[[Send], Send]) -> None:
-        """Replace those of these replies that still wait by a copy from `kept`."""
+    def hold(self, keys: Iterable[object], wrap: Callable[[Send], Send]) -> None:
+        """Replace those of these replies that still wait by a copy from `wrap`."""
         for key in keys:
             if key in self._of:
                 index, send = self._of[key]
-                self._of[key] = index, kept(send)
+                self._of[key] = index, wrap(send)
 
     def committed(self, index: int) -> list[Send]:
         """Remove and return the replies that may be sent now."""
@@ -67,24 +67,24 @@ class CoordinatorReplies:
     everywhere."""
 
     def __init__(self) -> None:
-        self._since: deque[tuple[int, int]] = deque()
+        self._by_index: deque[tuple[int, int]] = deque()
         """(index, number) of the replies that may not be durable everywhere."""
-        self._everywhere = 0
+        self._on_all = 0
         """Number of the newest reply that is durable on all disks."""
 
     def answer(
-        self, ordered: CoordinatorStateAck, life: int, index: int, least: int | None
+        self, ack: CoordinatorStateAck, incarnation: int, index: int, committed: int | None
     ) -> CoordinatorStateAck:
         """Return the reply with the incarnation, and with the newest number that is durable everywhere.
-        All disks have everything up to ``least``; None if nothing is saved."""
+        All disks have everything up to ``committed``; None if nothing is saved."""
         saved = None
-        if least is not None:
-            while self._since and self._since[0][0] <= least:
-                self._everywhere = self._since.popleft()[1]
-            saved = self._everywhere
-            self._since.append((index, ordered.number))
-        return replace(ordered, life=life, saved=saved)
+        if committed is not None:
+            while self._by_index and self._by_index[0][0] <= committed:
+                self._on_all = self._by_index.popleft()[1]
+            saved = self._on_all
+            self._by_index.append((index, ack.number))
+        return replace(ack, incarnation=incarnation, durable_state=saved)
 
     def clear(self) -> None:
         """Discard all numbers: another replica leads."""
-        self._since.clear()
+        self._by_index.clear()

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cotswold.wire import Change
+from cotswold.wire import BucketChange
 
 _RESTORED = ".restored"
-ASIDE = "-damaged-"
+DAMAGED_SUFFIX = "-damaged-"
 """Suffix of the name of a disk that was moved aside; the time follows."""
 
 
@@ -29,7 +29,7 @@ class SavedBucket:
     term: int
     """Term in which it was saved."""
     index: int
-    change: Change
+    change: BucketChange
     """Everything except numbers and a frozen state."""
     vectors: tuple[str, ...]
     numbers: Mapping[tuple[str, int], object]

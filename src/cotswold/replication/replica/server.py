@@ -28,9 +28,9 @@ from typing import Generic, cast
 
 from cotswold.replication.replica.bucket_replica import BucketReplica
 from cotswold.replication.replica.bucket_state import BucketState
-from cotswold.replication.replica.claims import SentClaims
+from cotswold.replication.replica.claims import ClaimsSender
 from cotswold.replication.replica.follower_progress import PeerActivity
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.lease import Lease
 from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.settings import ReplicationSettings
@@ -80,17 +80,17 @@ class ReplicaServer(Generic[Values]):
         self.name, self.host, self.address, self.settings = name, host, address, copying
         self.peer_address = peer_address
         self.lease = Lease()
-        self._claims = SentClaims()
+        self._claims = ClaimsSender()
         self.copies: dict[str, BucketReplica[Values]] = {}
         self._make = make
-        self._neighbours = PeerActivity()
+        self._activity = PeerActivity()
         self._epoch = 0
         self._busy: dict[str, None] = {}
         """Buckets that may have updates that wait."""
-        self._said = now - copying.beat_seconds
+        self._heartbeat_at = now - copying.beat_seconds
         self._answered = 0
         """The newest heartbeat with a reply."""
-        self._recalls: dict[str, None] = {}
+        self._to_read: dict[str, None] = {}
         """Buckets to be read from the disk."""
         self._saves: dict[int, tuple[BucketReplica[Values], int, int, int]] = {}
         """Writes in flight, by number: the replica, its history, the index and the term."""
@@ -98,7 +98,7 @@ class ReplicaServer(Generic[Values]):
         """Number of the newest write, and the bucket to begin with next time."""
         self.cluster = ""
         """Name of the cluster that granted its lease, or to which its disk belongs."""
-        self._on_disk: dict[str, None] = {}
+        self._disk_buckets: dict[str, None] = {}
         """Buckets that may be on the disk."""
         self._forgotten: dict[str, None] = {}
         """Buckets to be deleted from the disk."""
@@ -109,7 +109,7 @@ class ReplicaServer(Generic[Values]):
         return tuple(
             (name, copy.group.term)
             for name, copy in self.copies.items()
-            if copy.role is Role.PRIMARY and copy.fence <= copy.group.term
+            if copy.role is ReplicaRole.PRIMARY and copy.fence <= copy.group.term
         )
 
     @property
@@ -120,28 +120,30 @@ class ReplicaServer(Generic[Values]):
             (name, copy.fence)
             for name, copy in self.copies.items()
             if copy.fence > copy.group.term
-            and (copy.role in (Role.PRIMARY, Role.SECONDARY) or copy.group.primary == self.name)
+            and (copy.role in (ReplicaRole.PRIMARY, ReplicaRole.SECONDARY) or copy.group.primary == self.name)
         )
 
-    def short(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
+    def under_replicated(self, belongs: Callable[[str], bool] = lambda bucket: True) -> tuple[int, int]:
         """Return the number of buckets led here (and selected by ``belongs``) that wait for members, and
         the smallest number of members among them."""
         if self.settings.min_members == 1:
             return 0, 0
         found = [
-            len(copy.group.members) for name, copy in self.copies.items() if copy.is_short and belongs(name)
+            len(copy.group.members)
+            for name, copy in self.copies.items()
+            if copy.is_under_replicated and belongs(name)
         ]
         return len(found), min(found, default=0)
 
     @property
     def runs(self) -> tuple[str, ...]:
         """Runs with data in memory or on the disk."""
-        return tuple(sorted({run_of(name) for name in (*self.copies, *self._on_disk)} - {""}))
+        return tuple(sorted({run_of(name) for name in (*self.copies, *self._disk_buckets)} - {""}))
 
     @property
-    def belongs_to(self) -> str:
+    def cluster_name(self) -> str:
         """Cluster that owns its data; empty if it has none and may join any."""
-        return self.cluster if self.copies or self._on_disk else ""
+        return self.cluster if self.copies or self._disk_buckets else ""
 
     def receive(self, sender: str, message: ToReplicaServer, now: float) -> list[Send]:
         """Process a message; the caller passes controllers' messages only if one of them sent it."""
@@ -156,10 +158,10 @@ class ReplicaServer(Generic[Values]):
                 return [] if copy is None else self._enclosed(copy, copy.prepared(sender, message, now))
             case LeaseGrant():
                 is_for_this = message.server == self.name and self._is_current(message.epoch)
-                if is_for_this and message.cluster == (self.belongs_to or message.cluster):
+                if is_for_this and message.cluster == (self.cluster_name or message.cluster):
                     self._answered = max(self._answered, message.number)
                     self.cluster = message.cluster
-                    self.lease.given(message.number, message.seconds)
+                    self.lease.grant(message.number, message.seconds)
                     self._claims.leased(message.number, message.seconds)
                 return []
             case Fence():
@@ -167,7 +169,7 @@ class ReplicaServer(Generic[Values]):
                     return []
                 return [Send(sender, self._copy(message.bucket).fenced(message))]
             case DeleteRun():
-                if self._is_current(message.epoch) and message.cluster == self.belongs_to:
+                if self._is_current(message.epoch) and message.cluster == self.cluster_name:
                     self._forget(message.run)
                 return []
             case DiskStateRequest():
@@ -188,14 +190,14 @@ class ReplicaServer(Generic[Values]):
     def tick(self, now: float) -> list[Send]:
         """Process the passing of time; call it a few times per heartbeat interval."""
         sends: list[Send] = []
-        if now - self._said >= self.settings.beat_seconds:
-            self._said = now
-            number = self.lease.ask(now)
-            leads = self._claims.say(self.leads, number)
+        if now - self._heartbeat_at >= self.settings.beat_seconds:
+            self._heartbeat_at = now
+            number = self.lease.request(now)
+            leads = self._claims.claims_to_send(self.leads, number)
             own = self.name, self.host, self.address, number, leads, self.fenced, self.peer_address
-            more = self.runs, self._claims.number, self.belongs_to, self._answered
+            more = self.runs, self._claims.number, self.cluster_name, self._answered
             sends.append(Send(CONTROLLERS, Heartbeat(*own, *more)))
-            self._neighbours.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
+            self._activity.forget(now - max(self.settings.silent_seconds, self.settings.beat_seconds))
         for copy in self.copies.values():
             sends += self._enclosed(copy, copy.tick(now))
         return sends
@@ -224,7 +226,7 @@ class ReplicaServer(Generic[Values]):
         assert each is not None, "it is dirty"
         self._save += 1
         self._saves[self._save] = copy, copy.history, each.index, each.term
-        self._on_disk[bucket] = None
+        self._disk_buckets[bucket] = None
         return self._save, each
 
     def saves(self) -> Iterator[tuple[int, SavedBucket]]:
@@ -240,12 +242,12 @@ class ReplicaServer(Generic[Values]):
     def damaged(self, bucket: str) -> bool:
         """Write a bucket again whose data on the disk are damaged; False if there is nothing to write."""
         copy = self.copies.get(bucket)
-        return copy is not None and copy.save_again()
+        return copy is not None and copy.mark_dirty()
 
     def found_on_disk(self, buckets: Iterable[str], cluster: str = "") -> None:
         """Record the buckets and the cluster of the disk, found when the process started."""
         self.cluster = cluster
-        self._on_disk.update(dict.fromkeys(buckets))
+        self._disk_buckets.update(dict.fromkeys(buckets))
 
     def take_forgotten(self) -> list[str]:
         """Return the buckets to delete from the disk."""
@@ -254,13 +256,13 @@ class ReplicaServer(Generic[Values]):
 
     def _forget(self, run: str) -> None:
         """Drop everything of a run."""
-        for bucket in [name for name in self._on_disk if run_of(name) == run]:
-            del self._on_disk[bucket]
+        for bucket in [name for name in self._disk_buckets if run_of(name) == run]:
+            del self._disk_buckets[bucket]
             self._forgotten[bucket] = None
         for bucket in [name for name in self.copies if run_of(name) == run]:
             copy = self.copies.pop(bucket)
             self._busy.pop(bucket, None)
-            self._recalls.pop(bucket, None)
+            self._to_read.pop(bucket, None)
             for number in [number for number, (of, *_) in self._saves.items() if of is copy]:
                 del self._saves[number]
 
@@ -282,12 +284,12 @@ class ReplicaServer(Generic[Values]):
         if copy.history == history:
             copy.unsaved()
 
-    def take_recalls(self) -> list[str]:
-        """Return the buckets to read from the disk; call `recalled` for each."""
-        found, self._recalls = list(self._recalls), {}
+    def take_reads(self) -> list[str]:
+        """Return the buckets to read from the disk; call `on_read` for each."""
+        found, self._to_read = list(self._to_read), {}
         return found
 
-    def recalled(self, bucket: str, saved: SavedBucket | None) -> None:
+    def on_read(self, bucket: str, saved: SavedBucket | None) -> None:
         """Record the sound data that the disk has of a bucket; None if it has none."""
         copy = self.copies.get(bucket)
         if copy is not None:
@@ -296,7 +298,7 @@ class ReplicaServer(Generic[Values]):
     def _find_saved(self, sender: str, message: DiskStateRequest) -> list[Send]:
         copy = self._copy(message.bucket)
         if self.settings.saves and not copy.durability.is_read:
-            self._recalls[message.bucket] = None  # the controller asks again
+            self._to_read[message.bucket] = None  # the controller asks again
             return []
         rank, members = copy.best_recency
         return [Send(sender, DiskStateReply(message.bucket, self.name, *rank, members))]
@@ -310,13 +312,13 @@ class ReplicaServer(Generic[Values]):
         copy = self.copies.get(bucket)
         if copy is None or sender not in copy.group.all_servers:
             return None
-        self._neighbours.last_received[sender] = now
+        self._activity.last_received[sender] = now
         return copy
 
     def _copy(self, bucket: str) -> BucketReplica[Values]:
         if bucket not in self.copies:
             self.copies[bucket] = BucketReplica(
-                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._neighbours
+                bucket, self.name, lambda: self._make(bucket), self.settings, self.lease, self._activity
             )
         return self.copies[bucket]
 
@@ -324,7 +326,7 @@ class ReplicaServer(Generic[Values]):
         copy = self.copies.get(message.bucket)
         if copy is None:
             return [Send(sender, NotPrimary(message.bucket, 0, ""))]
-        if copy.role is not Role.PRIMARY:
+        if copy.role is not ReplicaRole.PRIMARY:
             return [Send(sender, copy.not_primary())]
         if message.term < copy.group.incarnation:
             return [Send(sender, NotPrimary(message.bucket, copy.group.term, self.name))]

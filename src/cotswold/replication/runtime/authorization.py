@@ -30,7 +30,7 @@ import hmac
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-from cotswold.replication.controller.bucket_map import DESCRIPTION_LETTERS
+from cotswold.replication.controller.bucket_map import MAX_DESCRIPTION_CHARS
 from cotswold.replication.controller.messages import SUPERVISOR_PREFIX, FromServers
 from cotswold.replication.metadata.interface import (
     KEY_BYTES_MAX,
@@ -55,13 +55,13 @@ from cotswold.wire import (
 from cotswold.wire.names import is_run, run_of
 
 _SERVER = "server-"
-_TEXT_LETTERS = 1024
+_MAX_TEXT_CHARS = 1024
 """Maximum length of any text except a description: names, addresses and reasons."""
 _BUCKETS = 1 << 17
 """Maximum number of buckets of a run."""
-_AROUND_BYTES = 16
+_OVERHEAD_BYTES = 16
 """Bytes of a key around a name: `replication.controller.bucket_map`."""
-_NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _AROUND_BYTES
+_NAME_BYTES = KEY_BYTES_MAX - PREFIX_BYTES_MAX - _OVERHEAD_BYTES
 """Maximum bytes of the names of runs and buckets, which are parts of keys."""
 _DESCRIPTION_BYTES = TRANSACTION_BYTES_MAX - 2 * (OPERATIONS_MAX + 1) * KEY_BYTES_MAX
 """Maximum bytes of the values of one transaction, which names each key twice and compares the leader."""
@@ -78,11 +78,11 @@ _NAMES = 1 << 12
 class Authorization:
     """Decides which messages one controller accepts; ``now`` is its start.
 
-    ``written`` returns the stored digests of keys (`digest_of`), by server.
+    ``stored_keys`` returns the stored digests of keys (`digest_of`), by server.
     """
 
-    def __init__(self, now: float, written: Callable[[], Mapping[str, str]] = dict) -> None:
-        self._began, self._written = now, written
+    def __init__(self, now: float, stored_keys: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._started_at, self._stored_keys = now, stored_keys
         self._speaking: dict[str, str] = {}
         """Digests of the keys that servers have sent on their current connections."""
         self._keys: OrderedDict[str, tuple[str, float]] = OrderedDict()
@@ -109,13 +109,13 @@ class Authorization:
                 | PrimaryUnreachable()
             ):
                 said = self._speaking.get(sender)
-                return "" if said is not None and self._written().get(sender, said) == said else "early"
+                return "" if said is not None and self._stored_keys().get(sender, said) == said else "early"
             case ServerExited(server, key=key) if sender != COORDINATOR:
-                return self._wrong_end(server, key, now)
+                return self._exit_rejection(server, key, now)
             case _:
                 return ""
 
-    def lost(self, peer: str) -> None:
+    def on_lost(self, peer: str) -> None:
         """Record the end of a connection: the next process with this name must send the key first."""
         self._speaking.pop(peer, None)
 
@@ -129,20 +129,20 @@ class Authorization:
         _, heard = self._keys.get(server, ("", float("-inf")))
         return now - heard >= _SILENT_SECONDS
 
-    def is_impostor(self, here: Heartbeat) -> bool:
+    def is_impostor(self, heartbeat: Heartbeat) -> bool:
         """True if a process uses the name of a server with a stored key, but has another key."""
-        return self._is_written(here.server, here.key) is False
+        return self._is_written(heartbeat.server, heartbeat.key) is False
 
     def _is_written(self, server: str, key: str) -> bool | None:
         """True if the key matches the stored one; None if none is stored."""
-        digest = self._written().get(server)
-        return None if digest is None else _is_same(digest, digest_of(key))
+        digest = self._stored_keys().get(server)
+        return None if digest is None else _is_equal(digest, digest_of(key))
 
     def _binds(self, server: str, key: str, now: float) -> bool:
         bound, heard = self._keys.get(server, (key, now))
         is_written = self._is_written(server, key)
         is_known = now - heard < _SILENT_SECONDS
-        if is_written is False or (is_written is None and is_known and not _is_same(bound, key)):
+        if is_written is False or (is_written is None and is_known and not _is_equal(bound, key)):
             return False
         self._keys[server] = key, now
         self._keys.move_to_end(server)
@@ -150,13 +150,13 @@ class Authorization:
             self._keys.popitem(last=False)
         return True
 
-    def _wrong_end(self, server: str, key: str, now: float) -> str:
+    def _exit_rejection(self, server: str, key: str, now: float) -> str:
         if (is_written := self._is_written(server, key)) is not None:
             return "" if is_written else "strangers"
         if server not in self._keys:
-            return "early" if now - self._began < _FIRST_SECONDS else ""
+            return "early" if now - self._started_at < _FIRST_SECONDS else ""
         bound, _ = self._keys[server]
-        return "" if bound and _is_same(bound, key) else "strangers"
+        return "" if bound and _is_equal(bound, key) else "strangers"
 
 
 def digest_of(key: str) -> str:
@@ -164,7 +164,7 @@ def digest_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _is_same(one: str, other: str) -> bool:
+def _is_equal(one: str, other: str) -> bool:
     """Compare two keys in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
@@ -174,18 +174,18 @@ def rejection_reason(sender: str, message: FromServers) -> str:
     texts = [
         value for name, value in vars(message).items() if isinstance(value, str) and name != "description"
     ]
-    if any(len(each) > _TEXT_LETTERS for each in texts):
+    if any(len(each) > _MAX_TEXT_CHARS for each in texts):
         return "oversized"
     match message:
         case Heartbeat(server, _, address, peer_address=peer_address):
             if sender != server or not sender.startswith(_SERVER):
                 return "strangers"
-            are_reached = all(map(Address.is_reached, (address, peer_address or address)))
+            are_reached = all(map(Address.is_reachable, (address, peer_address or address)))
             return "" if are_reached else "malformed"
         case ServerExited(server):
             return "" if _supervises(sender, server) else "strangers"
         case Create():
-            return _wrong_run(message)
+            return _invalid_run(message)
         case _:
             return ""
 
@@ -200,8 +200,8 @@ def _supervises(sender: str, server: str) -> bool:
     return sender.startswith(SUPERVISOR_PREFIX) and bool(host) and server.startswith(f"{_SERVER}{host}-")
 
 
-def _wrong_run(wanted: Create) -> str:
-    if len(wanted.description) > DESCRIPTION_LETTERS or len(wanted.buckets) > _BUCKETS:
+def _invalid_run(wanted: Create) -> str:
+    if len(wanted.description) > MAX_DESCRIPTION_CHARS or len(wanted.buckets) > _BUCKETS:
         return "oversized"
     try:
         names = (wanted.run, *wanted.buckets)

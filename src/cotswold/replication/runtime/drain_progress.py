@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotswold.wire import (
-    Draining,
+    DrainStatus,
 )
 
 
@@ -17,18 +17,18 @@ from cotswold.wire import (
 class DrainProgress:
     """Progress of other servers in taking over the replicas of a host."""
 
-    left: int
+    remaining: int
     """Number of replicas left."""
     unknown: tuple[str, ...] = ()
     """Servers about which no controller has replied."""
 
     @classmethod
-    def of(cls, heard: Mapping[str, Draining | None]) -> DrainProgress:
+    def of(cls, replies: Mapping[str, DrainStatus | None]) -> DrainProgress:
         """Return the progress from the last reply about each server."""
-        unknown = tuple(name for name, said in heard.items() if said is None)
-        return cls(sum(said.left for said in heard.values() if said is not None), unknown)
+        unknown = tuple(name for name, said in replies.items() if said is None)
+        return cls(sum(said.left for said in replies.values() if said is not None), unknown)
 
     @property
-    def is_more(self) -> bool:
+    def is_incomplete(self) -> bool:
         """True if replicas are left, or may be."""
-        return self.left > 0 or bool(self.unknown)
+        return self.remaining > 0 or bool(self.unknown)

@@ -20,7 +20,7 @@ from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.settings import ReplicationSettings
 from cotswold.replication.runtime.server_names import ServerNames
 
-_NO_WORD = re.compile(r"[^A-Za-z0-9_-]")
+_NON_NAME = re.compile(r"[^A-Za-z0-9_-]")
 METADATA_FILE = "state.sqlite"
 DISKS_FOLDER = "servers"
 """Names in a host's folder: the controllers' metadata, if in a file, and the servers' disks."""
@@ -41,7 +41,7 @@ class HostSettings:
     """Location of the controllers' metadata [a file in the folder]."""
     name: str = ""
     """Name of this host in the names of its servers [``at``]."""
-    roads: Mapping[str, str] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
     """Addresses of this host by network (`replication.runtime.networks`)."""
     control: ControllerSettings = ControllerSettings()  # noqa: RUF009  # it is frozen
     copying: ReplicationSettings = ReplicationSettings()  # noqa: RUF009
@@ -54,21 +54,21 @@ class HostSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "at", _without_brackets(self.at))
-        roads = {road: _without_brackets(address) for road, address in self.roads.items()}
-        object.__setattr__(self, "roads", roads)
-        if self.servers < 0 or (self.servers == 0 and self.own_controller is None):
+        networks = {network: _without_brackets(address) for network, address in self.networks.items()}
+        object.__setattr__(self, "networks", networks)
+        if self.servers < 0 or (self.servers == 0 and self.controller is None):
             raise UserError(f"servers={self.servers} and no controller runs on {self.at}: nothing to do")
         self._check_addresses()
         if self.flush_seconds is not None and not self.flush_seconds > 0:
             raise UserError(f"flush_seconds must be more than 0, got {self.flush_seconds}")
-        if self.place is None and len(self.controllers) > 1 and self.own_controller is not None:
+        if self.place is None and len(self.controllers) > 1 and self.controller is not None:
             raise UserError(
                 f"{len(self.controllers)} controllers need shared metadata; name an etcd: "
                 "--etcd HOST:PORT,HOST:PORT,HOST:PORT"
             )
 
     def _check_addresses(self) -> None:
-        for address in (self.at, *self.roads.values()):
+        for address in (self.at, *self.networks.values()):
             if _is_every(address):
                 raise UserError(
                     f"{address} is not an address of this host for others; name one that it has on their "
@@ -83,27 +83,27 @@ class HostSettings:
             )
 
     @property
-    def own_controller(self) -> tuple[str, int] | None:
+    def controller(self) -> tuple[str, int] | None:
         """Host and port of this host's controller."""
         if not self.has_controller:
             return None
         return next((each for each in map(parse_controller, self.controllers) if each[0] == self.at), None)
 
     @property
-    def owns_state(self) -> bool:
+    def has_metadata(self) -> bool:
         """True if the metadata are in this host's folder."""
-        return self.place is None and self.own_controller is not None
+        return self.place is None and self.controller is not None
 
     @property
     def prefix(self) -> str:
         """Prefix of the names of this host's servers."""
-        return f"server-{self.name or _NO_WORD.sub('-', self.at)}"
+        return f"server-{self.name or _NON_NAME.sub('-', self.at)}"
 
 
 def recover_metadata(settings: HostSettings) -> str:
     """Rebuild lost metadata, and return what was done, in words; empty if nothing was."""
     disks = settings.folder / DISKS_FOLDER
-    if not settings.owns_state or settings.flush_seconds is None or not disks.is_dir():
+    if not settings.has_metadata or settings.flush_seconds is None or not disks.is_dir():
         return ""
     from cotswold.replication.metadata_recovery import recover_alone
 
@@ -116,7 +116,7 @@ def recover_metadata(settings: HostSettings) -> str:
 def require_metadata(settings: HostSettings) -> None:
     """Raise MachineError if the metadata were lost while in use: the next controller would begin another
     cluster."""
-    if not settings.owns_state or settings.flush_seconds is None:
+    if not settings.has_metadata or settings.flush_seconds is None:
         return
     from cotswold.replication.metadata_recovery import is_sound
 
@@ -137,7 +137,7 @@ def refuse_foreign_disks(settings: HostSettings, names: ServerNames) -> None:
     folder = settings.folder / DISKS_FOLDER
     if settings.flush_seconds is None or not folder.is_dir():
         return
-    if strange := names.strange(each.name for each in folder.iterdir() if each.is_dir()):
+    if strange := names.foreign(each.name for each in folder.iterdir() if each.is_dir()):
         raise UserError(
             f"{folder} has {', '.join(strange)}, which is the disk of no {settings.prefix}-NUMBER: "
             "give the --listen and --name of the host that had these disks, or another --folder"

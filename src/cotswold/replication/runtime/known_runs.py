@@ -12,7 +12,7 @@ from typing import Any
 from cotswold.replication.run_description import Description
 from cotswold.wire.names import run_of
 
-_SAY_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 """Minimum interval between two reports of a malformed description."""
 
 
@@ -40,7 +40,7 @@ class KnownRuns:
             found = Description.of(description)
             if found.run != run:
                 raise ValueError(f"it is one of {found.run!r:.80}")
-            found.rehearse()
+            found.check()
             found.contents(found.buckets[0])
         except Exception as error:  # a client's malformed description must not harm other runs
             self._report_malformed(run, f"{type(error).__name__}: {error}")
@@ -48,7 +48,7 @@ class KnownRuns:
         self._of[run] = found
         return True
 
-    def keep(self, runs: Iterable[str]) -> list[str]:
+    def keep_only(self, runs: Iterable[str]) -> list[str]:
         """Forget and return all other runs: they are described again if they return."""
         forgotten = [*(self._of.keys() - {*runs})]
         for run in forgotten:
@@ -66,6 +66,6 @@ class KnownRuns:
     def _report_malformed(self, run: str, why: str) -> None:
         """Report a run that gets no replicas here; it is described again and again."""
         now = time.monotonic()
-        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _SAY_SECONDS:
+        if self._malformed is None or self._malformed[0] != run or now - self._malformed[1] > _REPORT_SECONDS:
             self._malformed = run, now
             self._report(run, why)

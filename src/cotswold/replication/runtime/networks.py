@@ -29,7 +29,7 @@ class NetworkEndpoints:
     updates: Endpoint
 
     @property
-    def each(self) -> tuple[Endpoint, ...]:
+    def endpoints(self) -> tuple[Endpoint, ...]:
         """Each distinct endpoint once."""
         return tuple(dict.fromkeys((self.administration, self.replication, self.updates)))
 
@@ -45,19 +45,22 @@ class NetworkEndpoints:
 
 def open_networks(
     name: str,
-    reach: EndpointSettings,
-    roads: Mapping[str, str],
+    endpoint_settings: EndpointSettings,
+    networks: Mapping[str, str],
     held: ExitStack,
     token: Token | Keyring | None = None,
 ) -> NetworkEndpoints:
-    """Open the endpoints of a process; they close with ``held``. ``roads``: addresses of this machine for
-    `REPLICATION` and `UPDATES`, if different from that of ``reach``. Raises as `open_endpoint`."""
+    """Open the endpoints of a process; they close with ``held``. ``networks``: addresses of this machine for
+    `REPLICATION` and `UPDATES`, if different from that of ``endpoint_settings``. Raises as
+    `open_endpoint`."""
     endpoints: dict[str | None, Endpoint] = {}
 
-    def at(road: str) -> Endpoint:
-        where = roads.get(road, reach.at)
+    def at(network: str) -> Endpoint:
+        where = networks.get(network, endpoint_settings.at)
         if where not in endpoints:
-            endpoints[where] = held.enter_context(open_endpoint(name, replace(reach, at=where), token))
+            endpoints[where] = held.enter_context(
+                open_endpoint(name, replace(endpoint_settings, at=where), token)
+            )
         return endpoints[where]
 
     return NetworkEndpoints(at(ADMINISTRATION), at(REPLICATION), at(UPDATES))

@@ -44,19 +44,24 @@ class RunCluster:
     def __init__(
         self,
         settings: ReplicatedClusterSettings,
-        staff: ProcessGroup,
-        post: RoutedMessenger,
+        process_group: ProcessGroup,
+        messenger: RoutedMessenger,
         call: CallFactory,
         held: ExitStack,
     ) -> None:
         """``held``: closed at the end of the run."""
-        self._settings, self._staff, self.post, self._call = settings, staff, post, call
+        self._settings, self._process_group, self.messenger, self._call = (
+            settings,
+            process_group,
+            messenger,
+            call,
+        )
         self._folder = Path(held.enter_context(TemporaryDirectory(prefix="cotswold-controller-")))
         self._addresses: dict[str, str] = {}
         self._number = 0
-        self._lives: dict[str, RestartBackoff] = {}
+        self._backoffs: dict[str, RestartBackoff] = {}
         """Backoff by the name of the disk, or of the controller."""
-        self._due: dict[str, str] = {}
+        self._restarting: dict[str, str] = {}
         """Name of the next process for each of these that is not running."""
         if settings.disks is not None:  # of a run that was killed: the metadata that belong to them are lost
             shutil.rmtree(settings.disks, ignore_errors=True)
@@ -65,10 +70,12 @@ class RunCluster:
     @property
     def servers(self) -> list[str]:
         """Names of the running servers."""
-        return [name for name in self._addresses if name != CONTROLLER and self._staff.is_watched(name)]
+        return [
+            name for name in self._addresses if name != CONTROLLER and self._process_group.is_watched(name)
+        ]
 
     @property
-    def counting(self) -> CountersRequest:
+    def counters_request(self) -> CountersRequest:
         """The request for their metrics."""
         return CountersRequest()
 
@@ -85,11 +92,11 @@ class RunCluster:
     unknown = ""
     """Always empty: the run's own controller knows the run."""
 
-    def unheard(self, now: float) -> str:
+    def silence_text(self, now: float) -> str:
         """Return an empty text: the controller is a process that is restarted."""
         return ""
 
-    def is_one(self, name: str) -> bool:
+    def is_server(self, name: str) -> bool:
         """True if a process of this name is, or was, one of these."""
         return name == CONTROLLER or name.startswith("server-")
 
@@ -102,25 +109,25 @@ class RunCluster:
         self._number += 1
         self._begin(f"server-{self._number - 1}", now)
 
-    def start_due(self, now: float) -> list[tuple[str, str]]:
+    def restart_due(self, now: float) -> list[tuple[str, str]]:
         """Restart the processes that are due; return those that failed to start, with a sentence."""
         failed = []
-        for life, name in list(self._due.items()):
-            if not self._lives[life].is_due(now):
+        for life, name in list(self._restarting.items()):
+            if not self._backoffs[life].is_restart_due(now):
                 continue
             try:
                 self._start(name)
             except CotswoldError as error:
                 failed.append((name, f"{name} cannot be started: {error}"))
-                self._lives[life].failed(now)
+                self._backoffs[life].failed(now)
             else:
-                del self._due[life]
-                self._lives[life].started(now)
+                del self._restarting[life]
+                self._backoffs[life].record_start(now)
         return failed
 
     def _begin(self, name: str, now: float) -> None:
         self._start(name)
-        self._lives[disk_of(name)] = RestartBackoff(now)
+        self._backoffs[disk_of(name)] = RestartBackoff(now)
 
     def _start(self, name: str) -> None:
         if name == CONTROLLER:
@@ -136,7 +143,7 @@ class RunCluster:
             replication_factor_min=settings.copying.min_members,
         )
         told = {"state": asdict(state), "control": asdict(control)}
-        self._staff.start(self._call(CONTROLLER, "controller", told))
+        self._process_group.start(self._call(CONTROLLER, "controller", told))
 
     def _start_server(self, name: str) -> None:
         settings = self._settings
@@ -148,25 +155,25 @@ class RunCluster:
         if settings.disks is not None:
             disk = Path(settings.disks).absolute() / disk_of(name)
             told |= {"disk": str(disk), "flush_seconds": settings.flush_seconds}
-        self._staff.start(
+        self._process_group.start(
             self._call(name, "keeper", {**told, "host": "here"}), spread=settings.spread_servers
         )
 
-    def heard(self, serving: ServerReady, clients: Iterable[str]) -> None:
+    def on_ready(self, ready: ServerReady, clients: Iterable[str]) -> None:
         """Record that a process serves; ``clients``: processes that need the controller's address."""
-        self._addresses[serving.name] = serving.address
-        if serving.name == CONTROLLER:
-            self.post.find(self.controllers)
+        self._addresses[ready.name] = ready.address
+        if ready.name == CONTROLLER:
+            self.messenger.find(self.controllers)
             for name in clients:
-                self.tell(name)
+                self.send_addresses(name)
         else:  # the controller may have been restarted before this server could receive its address
-            self.tell(serving.name)
+            self.send_addresses(ready.name)
 
-    def tell(self, client: str) -> None:
+    def send_addresses(self, client: str) -> None:
         """Send the controllers' addresses to a server or a client."""
-        self.post.send(client, ControllerAddresses(tuple(self.controllers.items())))
+        self.messenger.send(client, ControllerAddresses(tuple(self.controllers.items())))
 
-    def ended(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
+    def on_exit(self, name: str, why: str, now: float, *, is_seen: bool = True) -> None:
         """Replace a process when that is due.
 
         Controllers are told that a server has exited only if its exit ``is_seen``. A server that is merely
@@ -174,12 +181,12 @@ class RunCluster:
         """
         self._addresses.pop(name, None)
         if name != CONTROLLER and is_seen:
-            self.post.send(CONTROLLERS, ServerExited(name, why))
+            self.messenger.send(CONTROLLERS, ServerExited(name, why))
         life = disk_of(name)
-        self._due[life] = name if name == CONTROLLER else next_server_name(name)
-        self._lives[life].ended(now)
+        self._restarting[life] = name if name == CONTROLLER else next_server_name(name)
+        self._backoffs[life].record_exit(now)
 
-    def create(self, wanted: Create) -> None:
+    def create(self, request: Create) -> None:
         """Have the controller create buckets; repeat it until `RoutedMessenger.unknown` is empty."""
-        self.post.send(CONTROLLERS, wanted)
-        self.post.seek()
+        self.messenger.send(CONTROLLERS, request)
+        self.messenger.find_primaries()

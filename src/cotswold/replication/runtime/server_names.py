@@ -29,11 +29,11 @@ from pathlib import Path
 
 from cotswold.files import replace_file
 from cotswold.files.untrusted_json import MalformedError, parse_object, read_object
-from cotswold.replication.replica.saved_bucket import ASIDE, disk_of, next_server_name
+from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, disk_of, next_server_name
 
 FILE, DRAINED_FILE = "names.json", "drained.json"
 """Files in a folder: the newest server name of each disk, and the disks that an operator drained."""
-_GIVEN_SECONDS = 60.0
+_RECENT_SECONDS = 60.0
 """Seconds after which controllers know every server with a new name."""
 _BYTES = 1 << 16
 
@@ -56,11 +56,11 @@ class ServerNames:
         with suppress(FileNotFoundError, MalformedError):
             self.drained = frozenset(map(str, read_object(self._drained_path))) & {*self.disks}
         if is_new:
-            self._take(self._disk(str(number)) for number in range(servers))
+            self._reserve(self._disk(str(number)) for number in range(servers))
 
-    def strange(self, disks: Iterable[str]) -> list[str]:
+    def foreign(self, disks: Iterable[str]) -> list[str]:
         """Return the names of disks, or of disks moved aside, that belong to no server of this host."""
-        own = re.compile(rf"{re.escape(self._prefix)}-[0-9]+({re.escape(ASIDE)}[0-9]+)?")
+        own = re.compile(rf"{re.escape(self._prefix)}-[0-9]+({re.escape(DAMAGED_SUFFIX)}[0-9]+)?")
         return sorted(each for each in disks if own.fullmatch(each) is None)
 
     @property
@@ -73,11 +73,13 @@ class ServerNames:
         know."""
         before, taken = self.disks, {disk_of(each) for each in known}
         with _RecentNames(self._prefix) as given:
-            self._take(each for each in map(self._disk, map(str, count())) if each not in taken | given.disks)
-            given.give(self.disks[len(before) :])
+            self._reserve(
+                each for each in map(self._disk, map(str, count())) if each not in taken | given.disks
+            )
+            given.add(self.disks[len(before) :])
         return self.disks[len(before) :]
 
-    def next_of(self, disk: str) -> str:
+    def next_name(self, disk: str) -> str:
         """Return the name of the next server with this disk; names are never reused. Raises OSError if it
         cannot be recorded."""
         found = next_server_name(self._last[disk]) if disk in self._last else disk
@@ -93,7 +95,7 @@ class ServerNames:
             replace_file(self._drained_path, written.encode())
             self.drained = frozenset(disks)
 
-    def _take(self, free: Iterable[str]) -> None:
+    def _reserve(self, free: Iterable[str]) -> None:
         found = list(self.disks)
         for each in free:
             if len(found) == self._servers:
@@ -116,14 +118,14 @@ class _RecentNames:
     def __init__(self, prefix: str) -> None:
         self._path = Path(tempfile.gettempdir()) / f"cotswold-names-{os.getuid()}-{prefix}"
         self._file = -1
-        self._when: dict[str, float] = {}
+        self._used_at: dict[str, float] = {}
 
     def __enter__(self) -> _RecentNames:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         with suppress(MalformedError):
             found = parse_object(os.pread(self._file, _BYTES, 0))
-            self._when = {name: when for name, when in found.items() if isinstance(when, float)}
+            self._used_at = {name: when for name, when in found.items() if isinstance(when, float)}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,11 +134,11 @@ class _RecentNames:
     @property
     def disks(self) -> set[str]:
         now = time.time()
-        return {name for name, when in self._when.items() if abs(now - when) < _GIVEN_SECONDS}
+        return {name for name, when in self._used_at.items() if abs(now - when) < _RECENT_SECONDS}
 
-    def give(self, disks: Collection[str]) -> None:
-        self._when = {name: when for name, when in self._when.items() if name in self.disks}
-        self._when |= dict.fromkeys(disks, time.time())
+    def add(self, disks: Collection[str]) -> None:
+        self._used_at = {name: when for name, when in self._used_at.items() if name in self.disks}
+        self._used_at |= dict.fromkeys(disks, time.time())
         with suppress(OSError):  # a full disk: controllers soon know the names
             os.ftruncate(self._file, 0)
-            os.pwrite(self._file, json.dumps(self._when).encode(), 0)
+            os.pwrite(self._file, json.dumps(self._used_at).encode(), 0)

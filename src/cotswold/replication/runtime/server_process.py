@@ -64,7 +64,7 @@ from cotswold.wire.lifecycle import (
     PeerAddresses,
     ServerReady,
     ServerReportRequest,
-    Stop,
+    StopProcess,
 )
 from cotswold.wire.messenger import AnyMessage, Messenger, Received, Reconnector
 from cotswold.wire.names import run_of
@@ -74,9 +74,9 @@ _ROOM_SECONDS = STOP_SECONDS / 2
 """Seconds to wait, at the end, for room in the disk's queue."""
 _BATCH = 256
 """Maximum number of messages between two applications of waiting updates."""
-_UNREAD_BYTES = 1 << 24
+_MAX_UNREAD_BYTES = 1 << 24
 """Unread bytes of a client from which on it gets no further reply to a pull."""
-_HEARD = get_args(ToReplicaServer)
+_RECEIVED = get_args(ToReplicaServer)
 _OFTEN = (BucketEnvelope, Prepare, Prepared)
 
 
@@ -86,41 +86,45 @@ def main(
     host: str,
     coordinator: str,
     controllers: Mapping[str, str],
-    reach: Mapping[str, Any],
+    endpoint_settings: Mapping[str, Any],
     copying: Mapping[str, Any],
     disk: str | None = None,
     flush_seconds: float = 1.0,
-    roads: Mapping[str, str] | None = None,
+    networks: Mapping[str, str] | None = None,
     tokens: str | None = None,
     key: str = "",
 ) -> int:
     """Run the server ``name`` on ``host``, whose coordinator is at the address ``coordinator``.
 
-    ``controllers``: address by name; ``reach`` has the fields of `EndpointSettings`, ``copying`` those of
-    `ReplicationSettings`. The folder ``disk``, if any, has the state of ``flush_seconds`` ago. ``roads``:
-    addresses of this machine for `REPLICATION` and `UPDATES`, if different from that of ``reach``. The tokens
-    are in the file ``tokens``, or the token is in the environment. ``key`` proves this server's name to
-    controllers and other servers. Raises MachineError if the coordinator exits first, and the errors of the
-    disk.
+    ``controllers``: address by name; ``endpoint_settings`` has the fields of `EndpointSettings`, ``copying``
+    those of `ReplicationSettings`. The folder ``disk``, if any, has the state of ``flush_seconds`` ago.
+    ``networks``: addresses of this machine for `REPLICATION` and `UPDATES`, if different from that of
+    ``endpoint_settings``. The tokens are in the file ``tokens``, or the token is in the environment. ``key``
+    proves this server's name to controllers and other servers. Raises MachineError if the coordinator exits
+    first, and the errors of the disk.
     """
     keep_freed_bytes()  # of messages: the next ones reuse the same pages
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the coordinator stops it after the processes that need it
     with ExitStack() as held:
         ring = TokenRotation.of_file(tokens)
         ways = open_networks(
-            name, EndpointSettings(**reach), roads or {}, held, None if ring is None else ring.ring
+            name,
+            EndpointSettings(**endpoint_settings),
+            networks or {},
+            held,
+            None if ring is None else ring.ring,
         )
         ways.administration.connect(COORDINATOR, coordinator)
-        post = Messenger(ways.all)
-        post.send(COORDINATOR, ServerReady(name, ways.administration.address))
+        messenger = Messenger(ways.all)
+        messenger.send(COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(ReplicationSettings(**copying), saves=disk is not None)
         role = ReplicaServerProcess(
-            name, host, post, controllers, saving, ways, SupervisorLink(coordinator, ring), key
+            name, host, messenger, controllers, saving, ways, SupervisorLink(coordinator, ring), key
         )
         if disk is None:
             role.run()
         else:
-            with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.trouble) as own:
+            with open_disk(Path(disk), flush_seconds, role.saved, role.damaged, role.report) as own:
                 role.save(own, flush_seconds)
                 role.run()
                 role.finish()
@@ -134,190 +138,199 @@ class ReplicaServerProcess:
         self,
         name: str,
         host: str,
-        post: Messenger,
+        messenger: Messenger,
         controllers: Mapping[str, str],
         copying: ReplicationSettings,
-        ways: NetworkEndpoints,
-        bond: SupervisorLink,
+        endpoints: NetworkEndpoints,
+        supervisor_link: SupervisorLink,
         key: str = "",
     ) -> None:
         self._key = key
-        self._name, self._post, self._controllers, self._ways = name, post, dict(controllers), ways
-        self._runs = KnownRuns(self._tell_malformed)
-        self._machine: ReplicaServer[Array] = ReplicaServer(
-            *(name, host, ways.updates.address, self._runs.contents, copying, time.monotonic()),
-            ways.replication.address,
+        self._name, self._messenger, self._controllers, self._endpoints = (
+            name,
+            messenger,
+            dict(controllers),
+            endpoints,
         )
-        self._bond = bond
-        for way in ways.each:
+        self._runs = KnownRuns(self._report_malformed)
+        self._machine: ReplicaServer[Array] = ReplicaServer(
+            *(name, host, endpoints.updates.address, self._runs.contents, copying, time.monotonic()),
+            endpoints.replication.address,
+        )
+        self._supervisor_link = supervisor_link
+        for way in endpoints.endpoints:
             way.key = key
-            way.keep(COORDINATOR)
-        self._keep_answers(controllers)
-        self._calling = Reconnector(lambda address: ways.administration)
+            way.reserve_name(COORDINATOR)
+        self._accept_only_answers(controllers)
+        self._controller_reconnector = Reconnector(lambda address: endpoints.administration)
         self._peers: dict[str, str] = {}
         """Servers of its buckets and their addresses."""
-        self._meeting = Reconnector(lambda address: ways.replication)
+        self._peer_reconnector = Reconnector(lambda address: endpoints.replication)
         self._clients = ClientNames()
         self._work = ServerMetrics()
         self._is_due = False
         """True if a message has arrived since queues were drained: held updates wait for that."""
         self._sends: list[Send] = []
         """Messages to be sent together."""
-        self._spoken: set[str] = set()
+        self._queued_buckets: set[str] = set()
         """Buckets whose numbers, in place in memory, may be part of these."""
-        self._heard = 0
+        self._processed = 0
         """Number of messages processed since these were sent."""
         self._ticked = 0.0
         self._disk: Disk | None = None
-        self._short = 0, 0
+        self._under_replicated = 0, 0
         """Buckets that waited for members at the last event about them."""
-        self._saving: Persistence | None = None
+        self._persistence: Persistence | None = None
 
     def save(self, disk: Disk, flush_seconds: float) -> None:
         """Save changes to a disk within ``flush_seconds``."""
         self._disk = disk
         self._machine.found_on_disk(disk.buckets, disk.cluster)
-        self._saving = Persistence(self._machine, disk, flush_seconds, time.monotonic())
-        self._post.endpoint.watch(disk.fileno())
+        self._persistence = Persistence(self._machine, disk, flush_seconds, time.monotonic())
+        self._messenger.endpoint.watch(disk.fileno())
 
     def run(self) -> None:
         """Serve until the coordinator stops it; raises MachineError if the coordinator is lost."""
-        while self._attend(self._post.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
-            if self._heard >= _BATCH:
-                self._go_on()
+        while self._attend(self._messenger.receive(0.0 if self._is_due or self._sends else _TICK_SECONDS)):
+            if self._processed >= _BATCH:
+                self._flush_and_drain()
             self._tick(time.monotonic())
 
     def finish(self) -> None:
         """Apply the waiting updates, and give the disk all changes, as far as it has room within a while."""
-        self._go_on()
+        self._flush_and_drain()
         deadline = time.monotonic() + _ROOM_SECONDS
-        while self._saving is not None and not self._saving.finish(time.monotonic()):
+        while self._persistence is not None and not self._persistence.finish(time.monotonic()):
             if time.monotonic() > deadline:
-                self.trouble("it stops, and its disk has no room for all changes")
+                self.report("it stops, and its disk has no room for all changes")
                 return
             time.sleep(_TICK_SECONDS)
 
     def _attend(self, event: object) -> bool:
         """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
-            case Received(sender, Stop()) if sender == COORDINATOR:
+            case Received(sender, StopProcess()) if sender == COORDINATOR:
                 return False
             case Received(sender, message):
-                self._hear(sender, message)
+                self._on_message(sender, message)
             case None:
-                self._go_on()
+                self._flush_and_drain()
             case Ready() if self._disk is not None:
-                self._disk.take()
-            case Lost(peer, why) if peer == COORDINATOR and self._bond.lost(time.monotonic()):
-                raise self._bond.over(self._name, why)
+                self._disk.run_callbacks()
+            case Lost(peer, why) if peer == COORDINATOR and self._supervisor_link.on_lost(time.monotonic()):
+                raise self._supervisor_link.closed_error(self._name, why)
             case _:
                 pass
         return True
 
-    def _hear(self, sender: str, message: AnyMessage) -> None:
+    def _on_message(self, sender: str, message: AnyMessage) -> None:
         if isinstance(message, _OFTEN):  # the most frequent ones
-            self._do(sender, message)
+            self._process(sender, message)
             return
         match message:
             case PeerAddresses(addresses, keys) if sender in self._controllers:
                 for name, pair in keys:
-                    for way in self._ways.each:
-                        way.vouch(name, pair)
-                self._meet(dict(addresses))
+                    for way in self._endpoints.endpoints:
+                        way.require_proof(name, pair)
+                self._on_addresses(dict(addresses))
             case ControllerAddresses(addresses) if sender == COORDINATOR:
-                known = [each for each in addresses if not each[1] or Address.is_one(each[1])]
+                known = [each for each in addresses if not each[1] or Address.is_valid(each[1])]
                 self._controllers.update(known)
-                self._keep_answers(name for name, _ in known)
+                self._accept_only_answers(name for name, _ in known)
             case RunDescription(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
             case ServerReportRequest(bucket):
-                self._post.send(sender, server_report(self._machine, self._ways, self._unsaved(), bucket))
+                self._messenger.send(
+                    sender, server_report(self._machine, self._endpoints, self._unsaved(), bucket)
+                )
             case ExportRequest(bucket):
                 whole = bucket_export(self._machine, bucket) or [
-                    server_report(self._machine, self._ways, self._unsaved(), bucket)
+                    server_report(self._machine, self._endpoints, self._unsaved(), bucket)
                 ]
-                self._post.deliver([Send(sender, cast(Message, each)) for each in whole])
+                self._messenger.deliver([Send(sender, cast(Message, each)) for each in whole])
             case CountersRequest(run):
-                refused = self._post.endpoint.refused
+                refused = self._messenger.endpoint.rejections
                 counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
-                self._post.send(sender, counts)
+                self._messenger.send(sender, counts)
             case Assign() | Fence() | DiskStateRequest() | DeleteRun() | LeaseGrant() if (
                 sender not in self._controllers
             ):
-                self._post.endpoint.refused["strangers"] += 1
+                self._messenger.endpoint.rejections["strangers"] += 1
             case Assign() | Fence() | DiskStateRequest() if run_of(_bucket(message)) not in self._runs:
-                self._post.send(
+                self._messenger.send(
                     sender, RunDescriptionRequest(run_of(_bucket(message)))
                 )  # the controller sends it again
             case Assign() | Fence() | DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
-                self._post.endpoint.refused["malformed"] += 1
+                self._messenger.endpoint.rejections["malformed"] += 1
             case DeleteRun():
-                self._do(sender, message)
-                self._let_go()
-            case _ if isinstance(message, _HEARD):
-                self._do(sender, cast(ToReplicaServer, message))
+                self._process(sender, message)
+                self._forget_runs()
+            case _ if isinstance(message, _RECEIVED):
+                self._process(sender, cast(ToReplicaServer, message))
             case _:
                 pass
 
-    def _meet(self, addresses: Mapping[str, str]) -> None:
+    def _on_addresses(self, addresses: Mapping[str, str]) -> None:
         """Update the addresses of servers; those without a common bucket are not called again."""
         groups = (each.group for each in self._machine.copies.values())
         known = {name for group in groups for name in group.all_servers}
         self._peers = {name: address for name, address in self._peers.items() if name in known}
         for name, address in addresses.items():
-            if not Address.is_one(address):
-                self._post.endpoint.refused["malformed"] += 1
+            if not Address.is_valid(address):
+                self._messenger.endpoint.rejections["malformed"] += 1
             elif name != self._name:
                 self._peers[name] = address
-        self._meeting.meet(self._peers)
+        self._peer_reconnector.connect(self._peers)
 
-    def _keep_answers(self, names: Iterable[str]) -> None:
+    def _accept_only_answers(self, names: Iterable[str]) -> None:
         """On every network, accept from controllers only the replies to connections made here."""
         for each in names:
-            for way in self._ways.each:
-                way.keep_answers_of(each)
+            for way in self._endpoints.endpoints:
+                way.accept_only_answers_of(each)
 
     def _learn(self, run: str, description: str) -> None:
         if not self._runs.learn(run, description):
-            self._post.endpoint.refused["malformed"] += 1
+            self._messenger.endpoint.rejections["malformed"] += 1
         elif self._disk is not None:
             self._disk.describe(run, description)
 
-    def _let_go(self) -> None:
+    def _forget_runs(self) -> None:
         """Forget runs without data here."""
-        for run in self._runs.keep(self._machine.runs):
+        for run in self._runs.keep_only(self._machine.runs):
             self._clients.forget(run)
             if self._disk is not None:
                 self._disk.describe(run, "")
 
-    def _tell_malformed(self, run: str, why: str) -> None:
+    def _report_malformed(self, run: str, why: str) -> None:
         sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
-        self._post.send(COORDINATOR, EventReport("malformed_run", self._name, f"{sentence}; remove that run"))
+        self._messenger.send(
+            COORDINATOR, EventReport("malformed_run", self._name, f"{sentence}; remove that run")
+        )
 
-    def _do(self, sender: str, message: ToReplicaServer) -> None:
+    def _process(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
         if isinstance(message, BucketEnvelope):
             self._serve(sender, message)
         else:
             self._deliver(self._machine.receive(sender, message, time.monotonic()))
-        self._heard += 1
+        self._processed += 1
         self._is_due = self._machine.is_busy
 
     def _serve(self, sender: str, message: BucketEnvelope) -> None:
         """Process a client's message."""
-        if message.bucket in self._spoken:
+        if message.bucket in self._queued_buckets:
             self._flush()  # before numbers change that are waiting to be sent
         said = message.message
-        if isinstance(said, PullNewer) and self._post.endpoint.waiting_bytes(sender) > _UNREAD_BYTES:
+        if isinstance(said, PullNewer) and self._messenger.endpoint.unread_bytes(sender) > _MAX_UNREAD_BYTES:
             return  # it has not read its earlier pulls, and asks again
         if run_of(message.bucket) in self._runs:
             sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
         if isinstance(said, Update):
-            self._work.took(sender, said)
+            self._work.count_update(sender, said)
 
-    def _go_on(self) -> None:
+    def _flush_and_drain(self) -> None:
         """Send replies and apply waiting updates: no message is left, or many were processed."""
         self._flush()
         if self._is_due:
@@ -328,32 +341,34 @@ class ReplicaServerProcess:
         self._work.end()
 
     def _flush(self) -> None:
-        sends, self._sends, self._heard = self._sends, [], 0
-        self._spoken.clear()
-        self._post.deliver(sends)
+        sends, self._sends, self._processed = self._sends, [], 0
+        self._queued_buckets.clear()
+        self._messenger.deliver(sends)
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        self._calling.meet({**self._controllers, COORDINATOR: self._bond.to_call})
-        self._meeting.meet(self._peers)
-        for sentence in self._bond.tick(self._ways.each, now):
+        self._controller_reconnector.connect(
+            {**self._controllers, COORDINATOR: self._supervisor_link.reconnect_address}
+        )
+        self._peer_reconnector.connect(self._peers)
+        for sentence in self._supervisor_link.tick(self._endpoints.endpoints, now):
             report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
-            self._post.send(COORDINATOR, report)
-        self._machine.address = self._ways.updates.address
-        self._machine.peer_address = self._ways.replication.address
+            self._messenger.send(COORDINATOR, report)
+        self._machine.address = self._endpoints.updates.address
+        self._machine.peer_address = self._endpoints.replication.address
         self._deliver(self._machine.tick(now))
         self._is_due = self._is_due or self._machine.is_busy
-        self._tell_short()
-        if self._saving is not None:
-            self._saving.tick(now)
+        self._report_under_replicated()
+        if self._persistence is not None:
+            self._persistence.tick(now)
 
     # --- the disk ---
 
     def _unsaved(self, run: str = "") -> FlushBacklog | None:
         """Return the unsaved changes, if there is a disk."""
-        return None if self._saving is None else self._saving.unsaved(run, time.monotonic())
+        return None if self._persistence is None else self._persistence.unsaved(run, time.monotonic())
 
     def saved(self, number: int) -> None:
         """Record that a write is durable."""
@@ -364,9 +379,9 @@ class ReplicaServerProcess:
         if not self._machine.damaged(bucket) and self._disk is not None:
             self._disk.forget(bucket)
 
-    def trouble(self, sentence: str) -> None:
+    def report(self, sentence: str) -> None:
         """Report something about the disk."""
-        self._post.send(COORDINATOR, EventReport("disk", self._name, sentence))
+        self._messenger.send(COORDINATOR, EventReport("disk", self._name, sentence))
 
     def _deliver(self, sends: Sequence[Send]) -> None:
         """Queue messages; those for the controllers go to all of them, so any next leader knows the live
@@ -374,7 +389,7 @@ class ReplicaServerProcess:
         for each in sends:
             message = each.message
             if isinstance(message, BucketEnvelope | Prepare):
-                self._spoken.add(message.bucket)
+                self._queued_buckets.add(message.bucket)
             if isinstance(message, BucketEnvelope | NotPrimary):
                 peer = self._clients.peer(each.to, run_of(message.bucket))
                 self._sends.append(each if peer == each.to else Send(peer, message))
@@ -384,16 +399,16 @@ class ReplicaServerProcess:
             else:
                 self._sends.append(each)
 
-    def _tell_short(self) -> None:
+    def _report_under_replicated(self) -> None:
         """Report when updates wait for members, and when they no longer do."""
-        short = self._machine.short()
-        if short != self._short:
-            self._short = short
+        short = self._machine.under_replicated()
+        if short != self._under_replicated:
+            self._under_replicated = short
             sentence = (
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
             report = EventReport("under_replicated", self._name, f"{self._name}: {sentence}")
-            self._post.send(COORDINATOR, report)
+            self._messenger.send(COORDINATOR, report)
 
 
 def _bucket(message: Assign | Fence | DiskStateRequest) -> str:

@@ -13,17 +13,17 @@ from dataclasses import replace
 
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.replication.replica.bucket_replica import BucketReplica
-from cotswold.replication.replica.group_member import Role
+from cotswold.replication.replica.group_member import ReplicaRole
 from cotswold.replication.replica.server import ReplicaServer
 from cotswold.replication.runtime.networks import NetworkEndpoints
 from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Endpoint
 from cotswold.wire import DiskStateReply, Prepare
 from cotswold.wire.lifecycle import (
+    BucketReplicaStatus,
     BucketRoles,
     FlushBacklog,
     NetworkTraffic,
-    ReplicaStatus,
     ServerCounters,
     ServerReport,
 )
@@ -32,22 +32,26 @@ from cotswold.wire.names import run_of
 
 
 def server_report(
-    machine: ReplicaServer[Array], ways: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
+    machine: ReplicaServer[Array], endpoints: NetworkEndpoints, unsaved: FlushBacklog | None, bucket: str = ""
 ) -> ServerReport:
     """Return the status of all buckets, or of one; ``unsaved`` is None if there is no disk."""
-    named = {"administration": ways.administration, "replication": ways.replication, "updates": ways.updates}
-    roads: dict[Endpoint, list[str]] = {}  # one entry per distinct network
+    named = {
+        "administration": endpoints.administration,
+        "replication": endpoints.replication,
+        "updates": endpoints.updates,
+    }
+    networks: dict[Endpoint, list[str]] = {}  # one entry per distinct network
     for name, endpoint in named.items():
-        roads.setdefault(endpoint, []).append(name)
-    refused = ways.all.refused
+        networks.setdefault(endpoint, []).append(name)
+    refused = endpoints.all.rejections
     return ServerReport(
         machine.name,
-        tuple(_seen(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
+        tuple(_status(each) for name, each in sorted(machine.copies.items()) if bucket in ("", name)),
         0 if unsaved is None else unsaved.dirty_bytes,
         0.0 if unsaved is None else unsaved.window_seconds,
         unsaved is not None,
         tuple(sorted(refused.items())),
-        tuple(_road(", ".join(names), endpoint) for endpoint, names in roads.items()),
+        tuple(_traffic(", ".join(names), endpoint) for endpoint, names in networks.items()),
         os.getpid(),
     )
 
@@ -61,16 +65,16 @@ def server_counts(
 ) -> ServerCounters:
     """Return the counters of a server; of one run, if named."""
     own = [each for name, each in machine.copies.items() if run in ("", run_of(name))]
-    led = [each for each in own if each.role is Role.PRIMARY]
+    led = [each for each in own if each.role is ReplicaRole.PRIMARY]
     lag = max((behind for each in led for behind in each.lag.values()), default=0)
     counts = work.counts(machine.name, [each.state.updates for each in led], refused)
-    short = machine.short(lambda name: run in ("", run_of(name)))
+    short = machine.under_replicated(lambda name: run in ("", run_of(name)))
     return replace(
         counts,
         short=(*short, machine.settings.min_members),
         unsaved=unsaved,
         restored=tuple(shard for each in led for shard in each.restored),
-        parts=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
+        roles=BucketRoles(len(led), len(own), max((each.group.term for each in own), default=0), lag),
     )
 
 
@@ -78,7 +82,7 @@ def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessag
     """Return the whole of a bucket that this server leads, in the form of a save; empty if it does not
     lead it."""
     copy = machine.copies.get(bucket)
-    if copy is None or copy.role is not Role.PRIMARY or not copy.is_acting(time.monotonic()):
+    if copy is None or copy.role is not ReplicaRole.PRIMARY or not copy.is_acting(time.monotonic()):
         return ()
     change, numbers = copy.state.save(-1)
     group, index, vectors = copy.group, copy.state.index, tuple(copy.state.vectors)
@@ -89,9 +93,9 @@ def bucket_export(machine: ReplicaServer[Array], bucket: str) -> tuple[AnyMessag
     )
 
 
-def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
-    is_primary = copy.role is Role.PRIMARY
-    return ReplicaStatus(
+def _status(copy: BucketReplica[Array]) -> BucketReplicaStatus:
+    is_primary = copy.role is ReplicaRole.PRIMARY
+    return BucketReplicaStatus(
         copy.bucket,
         copy.role.value,
         copy.group.term,
@@ -100,13 +104,13 @@ def _seen(copy: BucketReplica[Array]) -> ReplicaStatus:
         copy.committed,
         copy.durability.index,
         tuple(sorted(copy.lag.items())) if is_primary else (),
-        copy.state.updates.waiting,
+        copy.state.updates.queued_bytes,
         is_primary and copy.is_waiting,
         *copy.last_replies,
     )
 
 
-def _road(name: str, endpoint: Endpoint) -> NetworkTraffic:
+def _traffic(name: str, endpoint: Endpoint) -> NetworkTraffic:
     traffic = endpoint.traffic
     return NetworkTraffic(
         name,

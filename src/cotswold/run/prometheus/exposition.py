@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 @dataclass(frozen=True)
-class Family:
+class MetricFamily:
     """A metric, with a value for each set of labels; raises ValueError for invalid names."""
 
     name: str
@@ -37,17 +37,17 @@ class Family:
                 raise ValueError(f"{name!r} is not a valid name of a label")
 
 
-def gauge(name: str, about: str, values: Values) -> Family:
+def gauge(name: str, about: str, values: Values) -> MetricFamily:
     """Return a Cotswold metric that can grow and shrink."""
-    return Family(f"cotswold_{name}", "gauge", about, values)
+    return MetricFamily(f"cotswold_{name}", "gauge", about, values)
 
 
-def counter(name: str, about: str, values: Values) -> Family:
+def counter(name: str, about: str, values: Values) -> MetricFamily:
     """Return a Cotswold metric that only grows."""
-    return Family(f"cotswold_{name}", "counter", about, values)
+    return MetricFamily(f"cotswold_{name}", "counter", about, values)
 
 
-def exposition(families: Iterable[Family]) -> str:
+def exposition(families: Iterable[MetricFamily]) -> str:
     """Return the text of metrics; those without values are omitted.
 
     >>> print(exposition([Family("cpu_total", "counter", "Seconds.", [({"mode": "user"}, 1.5)])]), end="")

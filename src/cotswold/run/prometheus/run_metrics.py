@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from cotswold.run.prometheus.exposition import Family, Values, counter, gauge
+from cotswold.run.prometheus.exposition import MetricFamily, Values, counter, gauge
 
 Fields = Mapping[str, object]
 _OUTCOMES = ("handed_out", "counted", "torn", "refused", "lost", "left_out")
@@ -63,7 +63,7 @@ _OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
 
 def families(
     newest: Mapping[str, Fields], counts: Mapping[str, int], about: Mapping[str, str]
-) -> list[Family]:
+) -> list[MetricFamily]:
     """Return the metrics of the newest event of each kind.
 
     ``counts``: number of events by kind; ``about``: labels of the run.
@@ -83,7 +83,7 @@ def families(
     ]
 
 
-def _steps(step: Fields) -> Iterator[Family]:
+def _steps(step: Fields) -> Iterator[MetricFamily]:
     for field, name, about in _OF_STEPS:
         yield gauge(name, about, _one(step, field))
     flops: Values = [({}, 1e9 * value) for _, value in _one(step, "gflops")]
@@ -96,7 +96,7 @@ def _steps(step: Fields) -> Iterator[Family]:
     yield counter("training_seconds_total", "Seconds of training, earlier sessions included.", seconds)
 
 
-def _validations(found: Fields) -> Iterator[Family]:
+def _validations(found: Fields) -> Iterator[MetricFamily]:
     yield gauge("validation_loss", "Mean loss on the validation samples.", _one(found, "loss"))
     yield gauge(
         "validation_accuracy_ratio",
@@ -105,7 +105,7 @@ def _validations(found: Fields) -> Iterator[Family]:
     )
 
 
-def _replicas(found: Fields) -> Iterator[Family]:
+def _replicas(found: Fields) -> Iterator[MetricFamily]:
     rows = _rows(found, "replicas")
     samples = found.get("samples")
     account = samples if isinstance(samples, Mapping) else {}
@@ -146,7 +146,7 @@ def _replicas(found: Fields) -> Iterator[Family]:
     )
 
 
-def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
+def _servers(rows: Sequence[Fields]) -> Iterator[MetricFamily]:
     yield counter(
         "server_updates_total",
         "Updates that a server applied, counted per shard.",
@@ -165,7 +165,7 @@ def _servers(rows: Sequence[Fields]) -> Iterator[Family]:
     )
 
 
-def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
+def _evaluators(rows: Sequence[Fields]) -> Iterator[MetricFamily]:
     yield gauge(
         "evaluator_activity",
         "1 for the current activity of an evaluator, 0 for others.",
@@ -179,7 +179,7 @@ def _evaluators(rows: Sequence[Fields]) -> Iterator[Family]:
         yield gauge(name, about, _each(rows, "evaluator", field))
 
 
-def _evaluations(portions: Fields) -> Iterator[Family]:
+def _evaluations(portions: Fields) -> Iterator[MetricFamily]:
     yield gauge("evaluation_portions", "Portions of the current evaluation.", _one(portions, "portions"))
     yield gauge(
         "evaluation_done_portions",

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
 
 from cotswold.errors import UserError
-from cotswold.run.prometheus.exposition import CONTENT_TYPE, Family, exposition
+from cotswold.run.prometheus.exposition import CONTENT_TYPE, MetricFamily, exposition
 from cotswold.run.prometheus.run_metrics import families
 
 PATH = "/metrics"
@@ -26,7 +26,7 @@ _TIMEOUT_SECONDS = 5.0
 class PrometheusServer:
     """An HTTP server in a background thread; it calls ``families`` for each request."""
 
-    def __init__(self, host: str, port: int, families: Callable[[], Iterable[Family]]) -> None:
+    def __init__(self, host: str, port: int, families: Callable[[], Iterable[MetricFamily]]) -> None:
         """Start to listen; port 0 is any free one. Raises UserError if the address cannot be used."""
         self._families = families
         try:

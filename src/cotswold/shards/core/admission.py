@@ -41,11 +41,11 @@ class ReceivedFactors(Generic[Held]):
 
 
 @dataclass(frozen=True, eq=False)
-class ShardPass(Generic[Values]):
+class ShardUpdates(Generic[Values]):
     """One pass over a shard: one or more pushes, in order."""
 
     weights: Values
-    kept: Sequence[Values]
+    state_vectors: Sequence[Values]
     """State vectors of the rule, in its order."""
     pushes: Sequence[tuple[float, Values | ReceivedFactors[Values]]]
     """(η or s, pushed values) of each push."""
@@ -58,7 +58,7 @@ class ShardPass(Generic[Values]):
 class UpdateArithmetic(Protocol[Values]):
     """Arithmetic on a shard's updates, in addition to `Arithmetic`."""
 
-    def apply(self, rule: Rule, passes: Sequence[ShardPass[Values]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardUpdates[Values]]) -> None:
         """Apply the passes of several shards in place."""
         ...
 
@@ -137,7 +137,7 @@ class Admission(Generic[Values]):
                 "kind", f"unknown kind {update.kind!r} of update; use one of {', '.join(KINDS)}"
             )
         if (update.kind == "delta") is not isinstance(self._rule, AddUpdate):
-            raise UpdateRejectedError("kind", _unfit(update.kind, self._rule))
+            raise UpdateRejectedError("kind", _rejection_reason(update.kind, self._rule))
         if update.kind != "delta" and update.rate not in rates:
             raise UpdateRejectedError("rate", f"unknown version {update.rate} of the learning rate")
         for what, number in (("scale", update.scale), ("decay", update.decay)):
@@ -174,9 +174,9 @@ class Admission(Generic[Values]):
     def _size(self, number: int, examples: int, decay: float) -> int:
         shard = self._shards[number]
         size, columns = shard.stop - shard.start, self._columns[shard.tensor]
-        return examples * (size // columns + columns) if self._stays(shard, examples, decay) else size
+        return examples * (size // columns + columns) if self._keeps_factors(shard, examples, decay) else size
 
-    def _stays(self, shard: Shard, examples: int, decay: float) -> bool:
+    def _keeps_factors(self, shard: Shard, examples: int, decay: float) -> bool:
         """True if factors are kept as factors until they are applied."""
         return bool(examples) and not decay and shard.tensor not in self._products
 
@@ -191,7 +191,7 @@ class Admission(Generic[Values]):
         factored = self._tensors(update)
         try:
             activations = {
-                tensor: (self._arithmetic.take(buffer, count * self._seen(tensor, rows)), rows)
+                tensor: (self._arithmetic.borrow(buffer, count * self._activation_count(tensor, rows)), rows)
                 for (tensor, (count, rows)), buffer in zip(
                     factored.items(), update.buffers[len(update.shards) :], strict=True
                 )
@@ -203,7 +203,7 @@ class Admission(Generic[Values]):
                     seen = activations[shard.tensor]
                     found.append(self._factored(update, shard, count, buffer, *seen, weights[number]))
                 else:
-                    found.append(self._arithmetic.take(buffer, shard.stop - shard.start))
+                    found.append(self._arithmetic.borrow(buffer, shard.stop - shard.start))
         except ValueError as error:
             raise UpdateRejectedError("length", str(error)) from error
         place = self._updates.first_not_finite(found)  # nor numbers whose squares overflow in a rule
@@ -226,11 +226,11 @@ class Admission(Generic[Values]):
     ) -> Values | ReceivedFactors[Values]:
         product, (first, stop) = self._products.get(shard.tensor), self._rows(shard)
         if product is not None:
-            errors = self._arithmetic.take(buffer, examples * product.errors(first, stop))
+            errors = self._arithmetic.borrow(buffer, examples * product.errors(first, stop))
             gradient = product.gradient(errors, activations, (first, stop), seen_by)
         else:
             factors = ReceivedFactors(
-                self._arithmetic.take(buffer, examples * (stop - first)), activations, examples
+                self._arithmetic.borrow(buffer, examples * (stop - first)), activations, examples
             )
             if not update.decay:
                 return factors
@@ -239,7 +239,7 @@ class Admission(Generic[Values]):
             gradient = self._arithmetic.combine([(1.0, gradient), (update.decay, weights)], gradient)
         return gradient
 
-    def _seen(self, tensor: str, rows: tuple[int, int]) -> int:
+    def _activation_count(self, tensor: str, rows: tuple[int, int]) -> int:
         """Return the number of activations per example."""
         product = self._products.get(tensor)
         return self._columns[tensor] if product is None else product.activations(*rows)
@@ -268,7 +268,7 @@ class Admission(Generic[Values]):
         return found
 
 
-def _unfit(kind: str, rule: Rule) -> str:
+def _rejection_reason(kind: str, rule: Rule) -> str:
     if isinstance(rule, AddUpdate):
         return f"the rule deltas accepts no {kind}, because it has no learning rate; push deltas"
     if rule.state_names == ("squares",):

@@ -27,7 +27,7 @@ class Member:
     session: int
     name: str
     join: Join
-    heard: float
+    last_heartbeat: float
     """Time of its last message."""
     seconds: float | None = None
     """Seconds per portion, weighted towards recent portions; None before the first."""
@@ -35,11 +35,11 @@ class Member:
     """Time at which it last finished a portion, or received one while idle."""
     grants: int = 0
     """Number of its newest grant."""
-    ready_for: int = 0
+    ready_evaluation: int = 0
     """Newest evaluation whose point it had."""
     attempt: int = 0
     """Newest attempt sent to it in the current evaluation."""
-    told: float = 0.0
+    sent_at: float = 0.0
     """Time at which that attempt was sent."""
     digests: tuple[int, ...] | None = None
     """Digests of its point, until they are compared."""
@@ -54,9 +54,9 @@ class Member:
         if seconds > 0:
             self.seconds = seconds if self.seconds is None else (self.seconds + seconds) / 2
 
-    def entered(self) -> None:
+    def reset_attempt(self) -> None:
         """Reset its state for a new evaluation."""
-        self.attempt, self.told, self.digests = 0, 0.0, None
+        self.attempt, self.sent_at, self.digests = 0, 0.0, None
         self.is_ready = self.is_flushed = False
 
 
@@ -99,7 +99,7 @@ class Members:
         self._attempts[join.name] = join.attempt
         return member
 
-    def void(self, session: int) -> Member:
+    def end(self, session: int) -> Member:
         """End a session permanently."""
         member = self.of.pop(session)
         del self._sessions[member.name]
@@ -110,9 +110,9 @@ class Members:
         if name not in self._sessions:
             self._attempts.pop(name, None)
 
-    def silent(self, since: float) -> list[Member]:
+    def silent_members(self, since: float) -> list[Member]:
         """Return the members without a message after ``since``."""
-        return [member for member in self if member.heard < since]
+        return [member for member in self if member.last_heartbeat < since]
 
     def seconds(self, session: int) -> float:
         """Return a session's seconds per portion: its own speed, else the mean of the known ones, else 1."""

@@ -40,9 +40,9 @@ class Permutation:
         if self.count < 0:
             raise ValueError(f"count must be at least 0, got {self.count}")
 
-    def __getitem__(self, place: int) -> int:
-        """Return the element at ``place``. Raise IndexError outside of the permutation."""
-        return self.stretch(place, place + 1)[0]
+    def __getitem__(self, position: int) -> int:
+        """Return the element at ``position``. Raise IndexError outside of the permutation."""
+        return self.stretch(position, position + 1)[0]
 
     def stretch(self, start: int, stop: int) -> array[int]:
         """Return the elements from ``start`` to before ``stop``."""
@@ -52,14 +52,14 @@ class Permutation:
         keys = [mix_bits(mix_bits(self.seed & _MASK) ^ round) for round in range(ROUNDS)]
         found = array("q")
         for place in range(start, stop):
-            value = _crossed(place, half, keys)
+            value = _feistel(place, half, keys)
             while value >= self.count:  # at most two bits too many: four tries on average
-                value = _crossed(value, half, keys)
+                value = _feistel(value, half, keys)
             found.append(value)
         return found
 
 
-def _crossed(value: int, half: int, keys: Sequence[int]) -> int:
+def _feistel(value: int, half: int, keys: Sequence[int]) -> int:
     mask = (1 << half) - 1
     left, right = value >> half, value & mask
     for key in keys:
@@ -114,7 +114,7 @@ class ChunkPermutation:
         start = portion * self.portion
         return Permutation(self.seed, self.patterns).stretch(start, start + self.samples(portion))
 
-    def drawn(self, cycle: int, fraction: float) -> tuple[int, ...]:
+    def draw(self, cycle: int, fraction: float) -> tuple[int, ...]:
         """Return the portions of a cycle of iterations, chosen at random, ascending: at least ``fraction`` of
         all patterns.
 

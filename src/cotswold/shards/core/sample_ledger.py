@@ -89,7 +89,7 @@ class SampleLedger:
         """Counted positions by session, as long as a server may lose them."""
         self._divided: Ranges = ()
         """Free or open positions that some servers have."""
-        self._seams: set[int] = set()
+        self._boundaries: set[int] = set()
         """Positions at which a server's part of the divided positions may begin or end."""
 
     @property
@@ -156,7 +156,7 @@ class SampleLedger:
         """Positions that are neither free nor open: one range more than these positions form."""
         return difference(((0, self._line[1]),), union(self._free, *self._open.values()))
 
-    def is_over(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
+    def can_end_epoch(self, fraction: float, of: str, sessions: Sequence[int]) -> bool:
         """True if the current epoch may end.
 
         With ``of`` ``samples``, it may end once ``fraction`` of them are counted, torn or refused. With
@@ -178,20 +178,20 @@ class SampleLedger:
 
     # --- events ---
 
-    def hand_out(self, session: int, most: int, *, only_divided: bool = False) -> tuple[int, int] | None:
-        """Hand out the next free range: at most ``most`` samples of one epoch, all or none of them divided.
-        Return None if nothing is free."""
-        assert most > 0, f"most must be above 0, got {most}"
+    def assign(self, session: int, max_samples: int, *, only_divided: bool = False) -> tuple[int, int] | None:
+        """Hand out the next free range: at most ``max_samples`` samples of one epoch, all or none of them
+        divided. Return None if nothing is free."""
+        assert max_samples > 0, f"most must be above 0, got {max_samples}"
         free = intersection(self._free, self._divided) if only_divided else self._free
         if not free:
             return None
         start, stop = free[0]
-        stop = min(stop, start + most, (start // self.samples + 1) * self.samples)
-        given = (start, self._end_of_hand(start, stop))
-        self.give(session, given)
+        stop = min(stop, start + max_samples, (start // self.samples + 1) * self.samples)
+        given = (start, self._end_of_assignment(start, stop))
+        self.assign_range(session, given)
         return given
 
-    def _end_of_hand(self, start: int, stop: int) -> int:
+    def _end_of_assignment(self, start: int, stop: int) -> int:
         """Return the first position before ``stop`` at which some server's knowledge differs from
         ``start``."""
         divided = clip(self._divided, start, stop)
@@ -200,20 +200,20 @@ class SampleLedger:
         first, last = divided[0]
         if start < first:
             return first
-        return min([last, *(each for each in self._seams if start < each < last)])
+        return min([last, *(each for each in self._boundaries if start < each < last)])
 
-    def is_divided(self, place: int) -> bool:
+    def is_divided(self, position: int) -> bool:
         """True if some servers have the position and others lack it."""
-        return bool(clip(self._divided, place, place + 1))
+        return bool(clip(self._divided, position, position + 1))
 
-    def give(self, session: int, given: tuple[int, int]) -> None:
+    def assign_range(self, session: int, assigned: tuple[int, int]) -> None:
         """Hand out this range, which must be free."""
-        assert not difference((given,), self._free), f"range {given} is not free; free are {self._free}"
-        self._free = difference(self._free, (given,))
-        self._open[session] = add(self.open_of(session), (given,))
-        self.accounts[given[0] // self.samples].handed_out += given[1] - given[0]
+        assert not difference((assigned,), self._free), f"range {assigned} is not free; free are {self._free}"
+        self._free = difference(self._free, (assigned,))
+        self._open[session] = add(self.open_of(session), (assigned,))
+        self.accounts[assigned[0] // self.samples].handed_out += assigned[1] - assigned[0]
 
-    def said(self, session: int, servers: Sequence[SampleReport]) -> None:
+    def record_report(self, session: int, servers: Sequence[SampleReport]) -> None:
         """Record the report of each server on a session's samples."""
         servers = [*dict.fromkeys(servers)]  # most servers report the same
         known = reduce(intersection, (union(*each) for each in servers))
@@ -223,19 +223,19 @@ class SampleLedger:
         self._settle(session, intersection(known, somewhere), "torn")
         self._settle(session, known, "refused")
 
-    def ended(self, session: int, servers: Sequence[SampleReport], back: Ranges = ()) -> Ranges:
-        """Record the last reports of all servers on a session that ended. ``back``: positions that are free
+    def end_session(self, session: int, servers: Sequence[SampleReport], freed: Ranges = ()) -> Ranges:
+        """Record the last reports of all servers on a session that ended. ``freed``: positions that are free
         again in any epoch. Return the lost positions: open, and not on all servers."""
-        self.said(session, servers)
+        self.record_report(session, servers)
         lost = self._settle(session, self.open_of(session), "lost")
         parts = [intersection(applied, lost) for applied, _ in servers]
         self._divide(union(*parts), parts)
-        back = intersection(lost, union(self._divided, back))
-        self._go_back(back)
-        self._free_again(difference(lost, back))
+        freed = intersection(lost, union(self._divided, freed))
+        self._free_in_any_epoch(freed)
+        self._free_in_current_epoch(difference(lost, freed))
         return lost
 
-    def revoked(self, has: Mapping[int, Ranges]) -> Ranges:
+    def revoke(self, has: Mapping[int, Ranges]) -> Ranges:
         """Record that a server lost its memory and has only these positions of each session; return the
         positions that count no more, although other servers have them."""
         found: list[Ranges] = []
@@ -248,15 +248,15 @@ class SampleLedger:
             found.append(lost)
         lost = union(*found)
         self._divide(lost, [lost, union(*has.values())])
-        self._go_back(lost)
+        self._free_in_any_epoch(lost)
         return lost
 
     def _divide(self, places: Ranges, parts: Sequence[Ranges]) -> None:
         """Divide these positions; ``parts`` are those of each server."""
         self._divided = union(self._divided, places)
-        self._seams.update(place for ranges in parts for each in ranges for place in each)
+        self._boundaries.update(place for ranges in parts for each in ranges for place in each)
         if not self._divided:
-            self._seams.clear()
+            self._boundaries.clear()
 
     def tear(self) -> Ranges:
         """Tear the free divided positions instead of handing them out again; return them."""
@@ -272,16 +272,16 @@ class SampleLedger:
         left = {session: difference(ranges, places) for session, ranges in self._counted.items()}
         self._counted = {session: ranges for session, ranges in left.items() if ranges}
 
-    def recalled(self, session: int, ranges: Ranges) -> None:
+    def recall(self, session: int, ranges: Ranges) -> None:
         """Free positions that a session has given up and that no server has or will have."""
-        self._free_again(self._settle(session, ranges, "lost"))
+        self._free_in_current_epoch(self._settle(session, ranges, "lost"))
 
-    def _go_back(self, lost: Ranges) -> None:
+    def _free_in_any_epoch(self, lost: Ranges) -> None:
         """Free lost positions of any epoch."""
         self._free = union(self._free, lost)
         self.is_stopped = self.is_stopped and not lost
 
-    def _free_again(self, lost: Ranges) -> None:
+    def _free_in_current_epoch(self, lost: Ranges) -> None:
         again = () if self.is_stopped else (self._line,)
         self._free = union(self._free, intersection(lost, again))
         self._leave_out(difference(lost, again))

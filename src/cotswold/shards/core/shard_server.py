@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
-from cotswold.shards.core.sum_tree import SumTree, covered
+from cotswold.shards.core.sum_tree import SumTree, leaves_of
 from cotswold.wire import (
     COORDINATOR,
     AcceptSums,
@@ -56,7 +56,7 @@ class Arithmetic(Protocol[Values]):
         """Return a copy of a received buffer. Raise ValueError if it does not hold ``size`` numbers."""
         ...
 
-    def take(self, buffer: object, size: int) -> Values:
+    def borrow(self, buffer: object, size: int) -> Values:
         """Return a received buffer, read-only; it may stay in the message's memory and keep it alive.
 
         Raise ValueError if it does not hold ``size`` numbers.
@@ -75,7 +75,7 @@ class Arithmetic(Protocol[Values]):
         """Return a buffer for a message; later changes of ``values`` must not change it."""
         ...
 
-    def together(self, values: Sequence[Values]) -> list[Values]:
+    def contiguous(self, values: Sequence[Values]) -> list[Values]:
         """Return the numbers of several shards, contiguous in memory if that helps `write_all`."""
         ...
 
@@ -87,8 +87,8 @@ class Arithmetic(Protocol[Values]):
         """Read the next buffers of `write_all` for shards of these sizes, as `read` does."""
         ...
 
-    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
-        """Read the same buffers as `take` does."""
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
+        """Read the same buffers as `read` does."""
         ...
 
     def combine(self, terms: Sequence[tuple[float, Values]], out: Values | None) -> Values:
@@ -151,7 +151,7 @@ class ShardServer(Generic[Values]):
         self._sums: _Sums[Values] | None = None
         self._newest = 0
         """Newest evaluation that was opened."""
-        self._waiting: dict[tuple[str, str], Pull] = {}
+        self._waiting_pulls: dict[tuple[str, str], Pull] = {}
         """Pulls of an evaluation that is not open yet, by (client, vector)."""
         self._tree: SumTree[list[Values]] = SumTree(self._add)
 
@@ -183,7 +183,7 @@ class ShardServer(Generic[Values]):
             case Push():
                 return [Send(sender, self._push(message))]
             case Round() if sender == COORDINATOR:
-                return self._round(message)
+                return self._on_round(message)
             case AcceptSums() if sender == COORDINATOR:
                 self._accept(message)
             case Write() if sender == COORDINATOR:
@@ -196,8 +196,8 @@ class ShardServer(Generic[Values]):
 
     def _pull(self, sender: str, pull: Pull) -> list[Send]:
         if pull.evaluation > self._newest:
-            if len(self._waiting) < PENDING * PENDING:
-                self._waiting[sender, pull.name] = pull
+            if len(self._waiting_pulls) < PENDING * PENDING:
+                self._waiting_pulls[sender, pull.name] = pull
             return []
         error = None
         if pull.evaluation and (self._sums is None or self._sums.open.evaluation != pull.evaluation):
@@ -241,29 +241,29 @@ class ShardServer(Generic[Values]):
         name, sums = SumName(push.session, push.number), self._sums
         kept = PushAck(push.session, push.evaluation, push.number, self.name)
         if sums is None or sums.open.evaluation != push.evaluation:
-            return self._refused(push, f"evaluation {push.evaluation} is not open")
+            return self._rejection(push, f"evaluation {push.evaluation} is not open")
         if name in sums.pending or name in sums.log:
             return kept
         if push.session in sums.ended:
-            return self._refused(push, f"session {push.session} is over")
+            return self._rejection(push, f"session {push.session} is over")
         if not sums.open.gradient:
-            return self._refused(push, f"evaluation {push.evaluation} has no gradient")
+            return self._rejection(push, f"evaluation {push.evaluation} has no gradient")
         if sums.open.tree is (push.node is None):
-            return self._refused(
+            return self._rejection(
                 push, "a sum must be a node" if sums.open.tree else "a sum must not be a node"
             )
-        if push.node is not None and tuple(covered(push.node)) != push.portions:
-            return self._refused(push, f"{push.node} is not made of portions {list(push.portions)}")
+        if push.node is not None and tuple(leaves_of(push.node)) != push.portions:
+            return self._rejection(push, f"{push.node} is not made of portions {list(push.portions)}")
         if sum(each.session == push.session for each in sums.pending) >= PENDING:
-            return self._refused(push, f"{PENDING} sums of session {push.session} are pending")
+            return self._rejection(push, f"{PENDING} sums of session {push.session} are pending")
         try:
             values = self._read(push.shards, push.buffers)
         except ValueError as error:
-            return self._refused(push, str(error))
+            return self._rejection(push, str(error))
         sums.pending[name] = _Pending(push.node, values)
         return kept
 
-    def _refused(self, push: Push, reason: str) -> PushRejected:
+    def _rejection(self, push: Push, reason: str) -> PushRejected:
         return PushRejected(push.session, push.evaluation, push.number, self.name, reason)
 
     def _accept(self, accept: AcceptSums) -> None:
@@ -271,7 +271,7 @@ class ShardServer(Generic[Values]):
         if sums is None or sums.open.evaluation != accept.evaluation or accept.start > len(sums.log):
             return  # the log has a gap; the whole log arrives when the evaluation closes
         self._extend(sums, accept.log[len(sums.log) - accept.start :])
-        sums.ended |= set(accept.ended)
+        sums.ended |= set(accept.ended_sessions)
         for name in [each for each in sums.pending if each.session in sums.ended]:
             del sums.pending[name]
 
@@ -282,7 +282,7 @@ class ShardServer(Generic[Values]):
             if sums.open.gradient:
                 pending = sums.pending.pop(name)  # a sum is accepted only after every shard has it
                 if pending.node is not None:
-                    self._tree.put(pending.node, pending.values)
+                    self._tree.insert(pending.node, pending.values)
                 else:
                     sums.total = (
                         pending.values if sums.total is None else self._add(sums.total, pending.values)
@@ -294,7 +294,7 @@ class ShardServer(Generic[Values]):
 
     # --- rounds ---
 
-    def _round(self, round: Round) -> list[Send]:
+    def _on_round(self, round: Round) -> list[Send]:
         done = 0 if self._answer is None else self._answer.number
         if round.number == done and self._answer is not None:
             return [Send(COORDINATOR, self._answer)]
@@ -310,7 +310,7 @@ class ShardServer(Generic[Values]):
             for command in round.commands:
                 self._command(command, dots)
             if round.open is not None:
-                woken = self._opened(round.open)
+                woken = self._open_evaluation(round.open)
             if round.digest is not None:
                 digests = tuple(self._arithmetic.digest(each) for each in self._vectors[round.digest])
         self._answer = RoundReply(
@@ -366,11 +366,11 @@ class ShardServer(Generic[Values]):
                     for place in range(len(self.shards))
                 ]
 
-    def _opened(self, open: Open) -> list[Send]:
+    def _open_evaluation(self, open: Open) -> list[Send]:
         assert open.evaluation > self._newest, f"evaluation {open.evaluation} is opened after {self._newest}"
         self._newest = open.evaluation
         self._sums, self._tree.nodes = _Sums(open), {}
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting_pulls = self._waiting_pulls, {}
         return [each for (sender, _), pull in waiting.items() for each in self._pull(sender, pull)]
 
     def _close(self, close: Close) -> None:
@@ -384,6 +384,6 @@ class ShardServer(Generic[Values]):
                 total = [self._arithmetic.zeros(shard.stop - shard.start) for shard in self.shards]
             self._vectors[close.gradient] = [self._arithmetic.scale(each, close.scale) for each in total]
         self._sums = None
-        self._waiting = {
-            key: pull for key, pull in self._waiting.items() if pull.evaluation > close.evaluation
+        self._waiting_pulls = {
+            key: pull for key, pull in self._waiting_pulls.items() if pull.evaluation > close.evaluation
         }

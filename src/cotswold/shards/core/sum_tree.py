@@ -27,7 +27,7 @@ def sibling(node: Node) -> Node:
     return Node(node.level, node.index ^ 1)
 
 
-def covered(node: Node) -> range:
+def leaves_of(node: Node) -> range:
     """Return the portions of a node."""
     return range(node.index << node.level, (node.index + 1) << node.level)
 
@@ -40,7 +40,7 @@ class SumTree(Generic[Values]):
     """Returns the sum of the left and the right half; may use the memory of either."""
     nodes: dict[Node, Values] = field(default_factory=dict)
 
-    def put(self, node: Node, values: Values) -> Node:
+    def insert(self, node: Node, values: Values) -> Node:
         """Add the sum of a complete node; return the node that now contains it."""
         assert node not in self.nodes, f"{node} was added twice"
         while (other := self.nodes.pop(sibling(node), None)) is not None:

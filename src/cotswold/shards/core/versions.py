@@ -9,14 +9,14 @@ versions never decrease.
 
 from __future__ import annotations
 
-_LIFE = 1 << 40
+_INCARNATION = 1 << 40
 MAX_INCARNATIONS = 1 << 23
 """Maximum number of incarnations; all versions fit into messages."""
 
 
-def version_after_restarts(version: int, lives: int) -> int:
-    """Return the version with the same number of updates, ``lives`` incarnations later."""
-    return version + lives * _LIFE
+def version_after_restarts(version: int, incarnations: int) -> int:
+    """Return the version with the same number of updates, ``incarnations`` incarnations later."""
+    return version + incarnations * _INCARNATION
 
 
 def is_version(number: int) -> bool:
@@ -30,7 +30,7 @@ def update_count(version: int) -> int:
     >>> update_count(version_after_restarts(7, 2))
     7
     """
-    return version % _LIFE
+    return version % _INCARNATION
 
 
 def incarnation_of(version: int) -> int:
@@ -39,11 +39,11 @@ def incarnation_of(version: int) -> int:
     >>> incarnation_of(version_after_restarts(7, 2))
     2
     """
-    return version // _LIFE
+    return version // _INCARNATION
 
 
-def updates_between(now: int, then: int) -> int:
-    """Return the number of updates from ``then`` to ``now``; across incarnations, the difference of their
+def updates_between(newer: int, older: int) -> int:
+    """Return the number of updates from ``older`` to ``newer``; across incarnations, the difference of their
     numbers of updates.
 
     >>> updates_between(7, 5)
@@ -51,4 +51,4 @@ def updates_between(now: int, then: int) -> int:
     >>> updates_between(version_after_restarts(7, 2), 5), updates_between(version_after_restarts(3, 2), 5)
     (2, 0)
     """
-    return max(0, update_count(now) - update_count(then))
+    return max(0, update_count(newer) - update_count(older))

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from cotswold.files.checksum import crc32
-from cotswold.ops.updates import FactorPush, Kind, Queue, Update, apply_factors, apply_queues
+from cotswold.ops.updates import FactorPush, Kind, Queue, UpdateRule, apply_factors, apply_queues
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.optim.vectors import deterministic_blas
-from cotswold.shards.core.admission import ReceivedFactors, ShardPass
+from cotswold.shards.core.admission import ReceivedFactors, ShardUpdates
 
 _LINE_BYTES = 64
 """Cache line size: shards that are part of an array must begin at a multiple of it."""
@@ -47,7 +47,7 @@ class NumpyArithmetic:
             )
         return np.frombuffer(buffer, self._dtype).copy()
 
-    def take(self, buffer: object, size: int) -> Array:
+    def borrow(self, buffer: object, size: int) -> Array:
         """Return a received buffer, read-only, in the message's memory if its alignment allows.
 
         Raise ValueError if it is not a vector of this size.
@@ -77,7 +77,7 @@ class NumpyArithmetic:
         """Return a view for a message, which must be sent before the values change."""
         return raw(values)
 
-    def together(self, values: Sequence[Array]) -> list[Array]:
+    def contiguous(self, values: Sequence[Array]) -> list[Array]:
         """Return parts of one array if each begins at a cache line."""
         aligned = all(each.nbytes % _LINE_BYTES == 0 for each in values)
         if not aligned or len(values) < 2 or _whole(values) is not None:
@@ -93,9 +93,9 @@ class NumpyArithmetic:
         """Return copies; raise ValueError if the buffers have other sizes."""
         return self._each(self.read, buffers, sizes)
 
-    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
-        """Return the values in the message's memory, as `take`."""
-        return self._each(self.take, buffers, sizes)
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
+        """Return the values in the message's memory, as `read`."""
+        return self._each(self.borrow, buffers, sizes)
 
     def _each(
         self, read: Callable[[object, int], Array], buffers: Iterator[object], sizes: Sequence[int]
@@ -138,7 +138,7 @@ class NumpyArithmetic:
         """Return the checksum of the bytes."""
         return crc32(raw(values))
 
-    def apply(self, rule: Rule, passes: Sequence[ShardPass[Array]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardUpdates[Array]]) -> None:
         """Apply all pushes to all shards in place; each has a rate or scale, and numbers or factors of a
         gradient.
 
@@ -159,8 +159,8 @@ class NumpyArithmetic:
                 plain.append(_queue(update, one, sign, factors, pushed))
         apply_queues(plain)
 
-    def _apply_mixed(self, rule: Rule, sign: float, one: ShardPass[Array]) -> None:
-        beside = torch.from_numpy(one.kept[0]) if one.kept else None
+    def _apply_mixed(self, rule: Rule, sign: float, one: ShardUpdates[Array]) -> None:
+        beside = torch.from_numpy(one.state_vectors[0]) if one.state_vectors else None
         first, (factors, pushed) = 0, zip(*one.pushes, strict=True)
         kinds = [isinstance(each, ReceivedFactors) for each in pushed]
         while first < len(pushed):
@@ -207,9 +207,9 @@ class NumpyArithmetic:
 
 
 def _queue(
-    update: Update, one: ShardPass[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
+    update: UpdateRule, one: ShardUpdates[Array], sign: float, factors: Sequence[float], pushes: Sequence[Any]
 ) -> Queue:
-    kept = one.kept[0] if one.kept else None
+    kept = one.state_vectors[0] if one.state_vectors else None
     return Queue(update, one.weights, kept, [sign * each for each in factors], pushes)
 
 
@@ -232,8 +232,8 @@ def _squares(values: Array) -> float:
 
 
 @lru_cache(maxsize=256)
-def _update(rule: Rule, columns: int, unit_norm: bool) -> Update:
-    return Update(_kind(rule), _constant(rule), columns, unit_norm)
+def _update(rule: Rule, columns: int, unit_norm: bool) -> UpdateRule:
+    return UpdateRule(_kind(rule), _constant(rule), columns, unit_norm)
 
 
 def _kind(rule: Rule) -> Kind:

@@ -40,33 +40,33 @@ def shard_groups(shards: Sequence[m.Shard], item_bytes: int) -> dict[str, list[t
 
 
 class ChunkedRead:
-    """The vector ``name`` of ``size`` numbers; ``whole`` is complete once no server owes a shard."""
+    """The vector ``name`` of ``size`` numbers; ``vector`` is complete once no server owes a shard."""
 
     def __init__(
-        self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, ask: RequestFunction
+        self, shards: Sequence[m.Shard], name: str, dtype: str, size: int, request: RequestFunction
     ) -> None:
-        self.name, self._ask = name, ask
-        self.whole: Array = np.empty(size, dtype)
+        self.name, self._request = name, request
+        self.vector: Array = np.empty(size, dtype)
         self.versions: dict[int, int] = {}
         """Version of each shard, if the replies contain it."""
         self._shards = {one.number: one for one in shards}
-        self._owed = shard_groups(shards, self.whole.itemsize)
+        self._missing = shard_groups(shards, self.vector.itemsize)
 
     @property
     def owing(self) -> list[str]:
         """Servers with missing shards."""
-        return sorted(self._owed)
+        return sorted(self._missing)
 
-    def asking(self) -> list[m.Send]:
+    def requests(self) -> list[m.Send]:
         """Return the current request to each server: the first one, and repetitions."""
-        return [m.Send(server, self._ask(groups[0])) for server, groups in sorted(self._owed.items())]
+        return [m.Send(server, self._request(groups[0])) for server, groups in sorted(self._missing.items())]
 
-    def hear(self, message: object) -> list[m.Send]:
+    def on_message(self, message: object) -> list[m.Send]:
         """Handle a reply and return the next request. Raise MachineError if a server cannot send the
         vector."""
         if not isinstance(message, m.Pulled | m.FrozenPart) or message.name != self.name:
             return []
-        groups = self._owed.get(message.server)
+        groups = self._missing.get(message.server)
         if groups is None:
             return []
         if message.error is not None:
@@ -76,11 +76,11 @@ class ChunkedRead:
         for number, buffer in zip(message.shards, message.buffers, strict=True):
             assert isinstance(buffer, bytes | bytearray | memoryview)
             shard = self._shards[number]
-            self.whole[shard.start : shard.stop] = np.frombuffer(buffer, self.whole.dtype)
+            self.vector[shard.start : shard.stop] = np.frombuffer(buffer, self.vector.dtype)
         if isinstance(message, m.FrozenPart):
             self.versions.update(zip(message.shards, message.versions, strict=True))
         del groups[0]
         if not groups:
-            del self._owed[message.server]
+            del self._missing[message.server]
             return []
-        return [m.Send(message.server, self._ask(groups[0]))]
+        return [m.Send(message.server, self._request(groups[0]))]

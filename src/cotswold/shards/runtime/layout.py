@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.wire import Shard
 
 
 def split_into_shards(
-    layout: Sequence[Slot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
+    layout: Sequence[TensorSlot], item_bytes: int, shard_bytes: int, servers: Sequence[str]
 ) -> tuple[Shard, ...]:
     """Return the tensors in blocks of whole rows, of about ``shard_bytes`` each, distributed to servers in
     contiguous ranges.

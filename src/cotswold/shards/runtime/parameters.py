@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 
 Layout = tuple[tuple[str, int, int], ...]
 """(name, rows, columns) of each tensor."""
@@ -27,7 +27,7 @@ class HasParameters(Protocol):
         ...
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The tensors in the vector, in order."""
         ...
 

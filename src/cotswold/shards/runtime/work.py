@@ -42,7 +42,7 @@ class PortionSum:
 
 
 @dataclass(frozen=True)
-class Slot:
+class TensorSlot:
     """A tensor in the vector of parameters, as rows of numbers."""
 
     name: str
@@ -55,7 +55,7 @@ class Slot:
     """For filters of a locally connected layer: its geometry, encoded by `ops.local.encode`."""
 
     @classmethod
-    def of_shape(cls, name: str, shape: Sequence[int]) -> Slot:
+    def of_shape(cls, name: str, shape: Sequence[int]) -> TensorSlot:
         """Return the slot of a tensor, whose first dimension counts its rows.
 
         Args:
@@ -75,7 +75,7 @@ class ParameterWork(Protocol):
         ...
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The tensors in the vector, in order."""
         ...
 

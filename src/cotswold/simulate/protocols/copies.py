@@ -20,7 +20,7 @@ from cotswold.replication.replica.saved_bucket import SavedBucket
 from cotswold.replication.replica.server import ReplicaServer, ToReplicaServer
 from cotswold.simulate.protocols.disks import SimulatedDisk
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
-from cotswold.simulate.protocols.network import Endpoint, SimulatedNetwork
+from cotswold.simulate.protocols.network import SimulatedNetwork, SimulatedNode
 from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import CONTROLLERS, Message, Send, ServerExited
 
@@ -214,7 +214,7 @@ class SimulatedKeeper(SimulatedProcess):
         """Do nothing further."""
 
     def _save(self, saving: SaveSettings) -> None:
-        for bucket in self.keeper.take_recalls():
+        for bucket in self.keeper.take_reads():
             saving.disk.read(bucket, partial(self._load_saved, bucket))
         if self.clock.now - self._saved >= saving.seconds:
             self._saved = self.clock.now
@@ -222,7 +222,7 @@ class SimulatedKeeper(SimulatedProcess):
                 saving.disk.write(saved, partial(self._finish_write, number))
 
     def _load_saved(self, bucket: str, saved: SavedBucket | None) -> None:
-        self._do(lambda: self.keeper.recalled(bucket, saved))
+        self._do(lambda: self.keeper.on_read(bucket, saved))
 
     def _finish_write(self, number: int, is_there: bool) -> None:
         self._do(lambda: self.keeper.saved(number) if is_there else self.keeper.unsaved(number))
@@ -275,7 +275,7 @@ class _Gate:
         name: str,
         network: SimulatedNetwork,
         router: Router,
-        clients: dict[str, Endpoint],
+        clients: dict[str, SimulatedNode],
     ) -> None:
         self.name, self._network, self._router, self._clients = name, network, router, clients
         network.endpoints[name] = self

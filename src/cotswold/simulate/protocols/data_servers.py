@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import cast
 
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
-from cotswold.dataservice.core.pool import Pool
-from cotswold.dataservice.core.server_queue import Job, RequestQueue
+from cotswold.dataservice.core.pool import PoolState
+from cotswold.dataservice.core.server_queue import BatchJob, RequestQueue
 from cotswold.dataservice.core.trainer import Trainer
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
@@ -46,7 +46,7 @@ class SimulatedHead:
 
     name = POOL
 
-    def __init__(self, network: SimulatedNetwork, pool: Pool) -> None:
+    def __init__(self, network: SimulatedNetwork, pool: PoolState) -> None:
         self.pool, self._network = pool, network
         network.endpoints[POOL] = self
         self._tick()
@@ -58,7 +58,7 @@ class SimulatedHead:
 
     def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a process."""
-        self._network.send(POOL, self.pool.gone(name, self._network.loop.now))
+        self._network.send(POOL, self.pool.on_lost(name, self._network.loop.now))
 
     def _tick(self) -> None:
         self._network.send(POOL, self.pool.tick(self._network.loop.now))
@@ -85,7 +85,7 @@ class SimulatedDataServer(SimulatedProcess):
 
     def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a trainer."""
-        self._do(lambda: self.machine.lost(name))
+        self._do(lambda: self.machine.on_trainer_lost(name))
 
     def _advance(self) -> None:
         if self._is_making:
@@ -95,10 +95,10 @@ class SimulatedDataServer(SimulatedProcess):
             self._is_making = True
             self._network.loop.schedule(self._seconds(), lambda: self._do(lambda: self._finish_batch(job)))
 
-    def _finish_batch(self, job: Job) -> None:
+    def _finish_batch(self, job: BatchJob) -> None:
         self._is_making = False
-        if self.machine.done(job):
-            ask = job.ask
+        if self.machine.finish(job):
+            ask = job.request
             made = BatchReply(self.name, ask.number, (1, 1, 1, ask.samples), (ask.samples,), (ask,))
             self._network.send(self.name, [Send(job.trainer, made)])
 
@@ -158,7 +158,7 @@ class SimulatedDataTrainer(SimulatedProcess):
 
     def handle_disconnect(self, name: str) -> None:
         """Handle the end of a connection to a peer."""
-        self._do(lambda: self._send(self.machine.lost(name, "it ended", self._now)))
+        self._do(lambda: self._send(self.machine.on_lost(name, "it ended", self._now)))
 
     @property
     def _now(self) -> float:
@@ -173,19 +173,19 @@ class SimulatedDataTrainer(SimulatedProcess):
 
     def _on_tick(self) -> None:
         self._send(self.machine.tick(self._now))
-        trouble = self.machine.trouble(self._now)
+        trouble = self.machine.failure(self._now)
         if trouble and not self.error and not self.is_done:
             self.error, self.error_time = trouble, self._now
 
     def _advance(self) -> None:
-        if self.error or not self.machine.is_here:
+        if self.error or not self.machine.is_joined:
             return
         if self._drawing is None:
             while self._asks and self.machine.requests.room:
-                self._send(self.machine.requests.ask(self._asks.pop(0), self._now))
+                self._send(self.machine.requests.submit(self._asks.pop(0), self._now))
         if self._is_busy:
             return
-        found = self.machine.requests.take() if self._drawing is None else self._next()
+        found = self.machine.requests.take_next() if self._drawing is None else self._next()
         if found is not None:
             self._outstanding -= 1
             self._on_answer(self.name, found)
@@ -203,16 +203,16 @@ class SimulatedDataTrainer(SimulatedProcess):
         if not self._is_in_epoch:
             if not self._epochs:
                 return None
-            self._send(self.machine.draw(self._drawing, self._epochs[0], self._now))
+            self._send(self.machine.start_pass(self._drawing, self._epochs[0], self._now))
             self._is_in_epoch, self._has_started = True, False
-        on = self.machine.on
+        on = self.machine.active_pass
         assert on is not None, "a pass is in progress"
         if not self._has_started and on.epoch >= 0:
             self._has_started = True
             self._send(self.machine.begin(self._request, self._now))
         found, sends = self.machine.next(self._now)
         self._send(sends)
-        if found is None and on.is_over:
+        if found is None and on.is_finished:
             self._leave()
             self._network.loop.schedule(0.0, lambda: self._do(lambda: None))
         return found

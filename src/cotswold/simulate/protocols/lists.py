@@ -13,7 +13,7 @@ from math import fsum, isfinite, sqrt
 from typing import cast
 
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
-from cotswold.shards.core.admission import ReceivedFactors, ShardPass
+from cotswold.shards.core.admission import ReceivedFactors, ShardUpdates
 from cotswold.wire import Shard
 
 
@@ -37,7 +37,7 @@ class ListArithmetic:
             raise ValueError(f"not {size} numbers")
         return list(cast(tuple[float, ...], buffer))
 
-    def take(self, buffer: object, size: int) -> list[float]:
+    def borrow(self, buffer: object, size: int) -> list[float]:
         """Return the vector in a message, read-only."""
         return ReadOnlyList(self.read(buffer, size))
 
@@ -49,7 +49,7 @@ class ListArithmetic:
         """Return the buffer for a message."""
         return tuple(values)
 
-    def together(self, values: Sequence[list[float]]) -> list[list[float]]:
+    def contiguous(self, values: Sequence[list[float]]) -> list[list[float]]:
         """Return the vectors unchanged."""
         return list(values)
 
@@ -75,7 +75,7 @@ class ListArithmetic:
         whole = self.read(first, sum(sizes))
         return [whole[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
 
-    def take_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
+    def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[list[float]]:
         """Return the vectors in one buffer for all, or in one each, read-only."""
         return [ReadOnlyList(each) for each in self.read_all(buffers, sizes)]
 
@@ -114,14 +114,14 @@ class ListArithmetic:
 class ListUpdates:
     """Updates of a shard (`cotswold.shards.core.admission.UpdateArithmetic`)."""
 
-    def apply(self, rule: Rule, passes: Sequence[ShardPass[list[float]]]) -> None:
+    def apply(self, rule: Rule, passes: Sequence[ShardUpdates[list[float]]]) -> None:
         """Apply the pushes in order, value by value; then normalise each row if required."""
         for one in passes:
             for factor, pushed in one.pushes:
                 for place, each in enumerate(
                     _product(pushed) if isinstance(pushed, ReceivedFactors) else pushed
                 ):
-                    _apply(rule, one.weights, one.kept, place, factor, each)
+                    _apply(rule, one.weights, one.state_vectors, place, factor, each)
             if one.unit_norm:
                 _scale_rows(one.weights, one.columns)
 
@@ -200,7 +200,7 @@ class ListSums:
         """Add to the left vector in place."""
         return ListArithmetic().add(left, right)
 
-    def parts(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
+    def by_shard(self, values: list[float], server: str) -> tuple[tuple[int, ...], tuple[object, ...]]:
         """Return the numbers and values of a server's shards."""
         own = [shard for shard in self._shards if shard.server == server]
         return tuple(shard.number for shard in own), tuple(

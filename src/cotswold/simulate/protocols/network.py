@@ -14,7 +14,7 @@ from cotswold.simulate.protocols.loop import VirtualTimeLoop
 from cotswold.wire import Message, Send
 
 
-class Endpoint(Protocol):
+class SimulatedNode(Protocol):
     """A node of the network."""
 
     name: str
@@ -53,7 +53,7 @@ class SimulatedNetwork:
     ) -> None:
         self.loop, self.random, self.faults = loop, random, faults or Faults()
         self.latency_seconds, self.bytes_per_second, self.size = latency_seconds, bytes_per_second, size
-        self.endpoints: dict[str, Endpoint] = {}
+        self.endpoints: dict[str, SimulatedNode] = {}
         self.messages = 0
         self.bytes: dict[str, int] = {}
         """Bytes sent by each node."""

@@ -13,7 +13,7 @@ from typing import cast
 
 from cotswold.batch.core.coordinator import Coordinator
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
-from cotswold.batch.core.rounds import RoundResult
+from cotswold.batch.core.rounds import RoundOutcome
 from cotswold.batch.core.worker import BatchWorker, FetchTask, PortionTask, ReduceTask, WorkerState
 from cotswold.optim.vectors.base import Combine, Command, Drop
 from cotswold.shards.core.shard_server import ShardServer
@@ -25,10 +25,10 @@ from cotswold.wire import (
     FromServer,
     FromWorker,
     Message,
-    Plan,
     PortionResult,
     Pull,
     Pulled,
+    ReductionSchedule,
     Send,
     Shard,
     ToServer,
@@ -69,7 +69,7 @@ class SimulatedCoordinator:
 
     def handle_end(self, name: str, why: str) -> None:
         """Handle the end of a process."""
-        self._network.send(self.name, self.coordinator.ended(name, why, self._network.loop.now))
+        self._network.send(self.name, self.coordinator.on_exit(name, why, self._network.loop.now))
 
     def run(self, commands: Sequence[Command], digest: str | None = None) -> None:
         """Begin a round."""
@@ -80,7 +80,7 @@ class SimulatedCoordinator:
         self._network.send(self.name, self.coordinator.evaluate(request, self._network.loop.now))
 
     @property
-    def outcome(self) -> RoundResult | EvaluationResult | None:
+    def outcome(self) -> RoundOutcome | EvaluationResult | None:
         """Outcome of the last request; None while it is in progress."""
         return None if self.coordinator.is_busy else self.coordinator.outcome
 
@@ -105,7 +105,12 @@ class Collectives:
     _leave_callbacks: dict[object, Callable[[str], None]] = field(default_factory=dict)
 
     def enter(
-        self, key: object, plan: Plan, name: str, values: list[float] | None, done: Callable[[object], None]
+        self,
+        key: object,
+        plan: ReductionSchedule,
+        name: str,
+        values: list[float] | None,
+        done: Callable[[object], None],
     ) -> None:
         """Enter a collective with this member's values.
 
@@ -187,10 +192,10 @@ class SimulatedWorker(SimulatedProcess):
         self._send(self.worker.receive(sender, cast(ToWorker, message), self._network.loop.now))
         if self._fetch is not None and self.worker.is_outdated:
             self._fetch = None
-            self._send(self.worker.broke_off("", self._network.loop.now))
+            self._send(self.worker.on_disconnect("", self._network.loop.now))
         if self._reduction is not None and self.worker.is_reduction_outdated:
             self._reduction = None
-            self._send(self.worker.broke_off("", self._network.loop.now))
+            self._send(self.worker.on_disconnect("", self._network.loop.now))
 
     # --- tasks ---
 
@@ -230,9 +235,9 @@ class SimulatedWorker(SimulatedProcess):
         except ValueError as error:
             self._send(self.worker.computed_not(str(error), now))
             return
-        if task.into is not None:
+        if task.total is not None:
             for place, each in enumerate(gradient):
-                task.into[place] += each
+                task.total[place] += each
         self._send(self.worker.computed(result, now))
 
     def _end_reduction(self, task: ReduceTask[list[float]], brought: object) -> None:
@@ -241,7 +246,7 @@ class SimulatedWorker(SimulatedProcess):
         self._reduction = None
         now = self._network.loop.now
         if brought is None:
-            self._send(self.worker.broke_off("", now))
+            self._send(self.worker.on_disconnect("", now))
             return
         total: list[float] | None = None
         if task.reduce.plan.members[0] == self.name:
@@ -302,7 +307,7 @@ class _Fetch:
         if pulled.name != self._remaining[0].name or len(self._parts) == len(self._worker._shards):
             return
         if pulled.error is not None:
-            self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
+            self._stop(self._worker.worker.on_disconnect("", self._worker._network.loop.now))
             return
         for number, buffer in zip(pulled.shards, pulled.buffers, strict=True):
             self._parts[number] = list(cast(Sequence[float], buffer))
@@ -330,7 +335,7 @@ class _Fetch:
         if self._worker._fetch is not self:
             return
         if brought is None:
-            self._stop(self._worker.worker.broke_off("", self._worker._network.loop.now))
+            self._stop(self._worker.worker.on_disconnect("", self._worker._network.loop.now))
             return
         plan = self._remaining[0].plan
         assert plan is not None, "a broadcast has a plan"

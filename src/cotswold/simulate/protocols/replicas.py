@@ -55,7 +55,7 @@ class SimulatedUpdateServer:
     def receive(self, sender: str, message: Message) -> None:
         """Receive a message."""
         self._network.send(self.name, self.updates.receive(sender, cast(ToUpdates, message)))
-        self.max_queued_bytes = max(self.max_queued_bytes, self.updates.waiting)
+        self.max_queued_bytes = max(self.max_queued_bytes, self.updates.queued_bytes)
 
     def _drain(self) -> None:
         self._network.send(self.name, self.updates.drain())
@@ -96,7 +96,7 @@ class SimulatedRank:
 
     def closed(self, closing: int, numbers: Mapping[int, object]) -> None:
         """Store the values of a closed accumulation."""
-        self._network.send(self.name, self.rank.closed(closing, numbers))
+        self._network.send(self.name, self.rank.close_accumulation(closing, numbers))
 
 
 class SimulatedReplica(SimulatedProcess):
@@ -195,7 +195,7 @@ class SimulatedReplica(SimulatedProcess):
                 else:
                     newest[number] = buffer
         for rank, own in versions.items():
-            newest.update(self._others[rank].rank.take(task.pull[0], own))
+            newest.update(self._others[rank].rank.take_newer(task.pull[0], own))
         for number, buffer in newest.items():
             self._weights[of[number].start : of[number].stop] = cast(Sequence[float], buffer)
         return list(self._weights)
@@ -206,8 +206,8 @@ class SimulatedReplica(SimulatedProcess):
         for place, each in enumerate(self._gradient(task.samples, weights)):
             self._sum[place] += each
         self._send(
-            self.replica.stepped(
-                self._parts() if task.closes and not self.replica.stretches else None, self._network.loop.now
+            self.replica.finish_step(
+                self._parts() if task.closes and not self.replica.can_extend else None, self._network.loop.now
             )
         )
 

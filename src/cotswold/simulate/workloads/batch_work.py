@@ -52,7 +52,7 @@ class BatchWork:
     def counted(self) -> tuple[int, ...]:
         """Samples of every evaluated portion, the largest first."""
         dealing = ChunkPermutation(0, self.patterns, self.portion)
-        portions = dealing.drawn(0, self.sample_fraction)
+        portions = dealing.draw(0, self.sample_fraction)
         return tuple(sorted(map(dealing.samples, portions), reverse=True))
 
     @property

@@ -20,7 +20,7 @@ from torch import nn
 
 from cotswold.errors import CotswoldError, MachineError, UserError, describe_exception
 from cotswold.host import Call, Process, inherited
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.training.async_sgd.replica_task import FIRST
 from cotswold.training.data.indexed import IndexedSamples
 from cotswold.training.losses import IS_SUM, Loss, is_sum
@@ -40,7 +40,7 @@ def try_in_fork(module: nn.Module, loss: Loss, samples: IndexedSamples) -> None:
     """
     with (
         tempfile.TemporaryFile() as raised,
-        closing(live_processes({_TRIAL: (module, loss, samples, raised)})) as forks,
+        closing(fork_server_of_work({_TRIAL: (module, loss, samples, raised)})) as forks,
     ):
         process = forks.start(Call("the fork check of the module", f"{__name__}:inherited_trial"))
         _await(process)

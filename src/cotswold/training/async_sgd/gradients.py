@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from cotswold.errors import UserError
 from cotswold.ops.local import encode
-from cotswold.shards.runtime.work import Slot
+from cotswold.shards.runtime.work import TensorSlot
 from cotswold.training.async_sgd.capture import Captured, capture_factors, layers_of
 from cotswold.training.async_sgd.factors import Factors, LinearFactors, LocalFactors, agree, concatenate
 from cotswold.training.flat_parameters import FlatParameters
@@ -73,7 +73,7 @@ class ModuleUpdates:
         """The factors of the latest batch."""
 
     @property
-    def layout(self) -> list[Slot]:
+    def layout(self) -> list[TensorSlot]:
         """The tensors in the vector."""
         shapes = zip(self.flat.names, self.flat.shapes, strict=True)
         return [self._slot(name, shape) for name, shape in shapes]
@@ -186,12 +186,12 @@ class ModuleUpdates:
     def _weights(self, name: str) -> str:
         return f"{name}.weight" if name else "weight"
 
-    def _slot(self, name: str, shape: Sequence[int]) -> Slot:
+    def _slot(self, name: str, shape: Sequence[int]) -> TensorSlot:
         layer, _, kind = name.rpartition(".")
         found = self._layers.get(layer) if kind == "weight" else None
         own = () if found is None or isinstance(found, nn.Linear) else encode(found.geometry)
-        slot = Slot.of_shape(name, shape)
-        return Slot(slot.name, slot.rows, slot.columns, own)
+        slot = TensorSlot.of_shape(name, shape)
+        return TensorSlot(slot.name, slot.rows, slot.columns, own)
 
 
 def _factors_of_single_use(name: str, captured: Captured) -> LinearFactors | LocalFactors | None:

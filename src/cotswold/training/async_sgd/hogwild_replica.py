@@ -30,21 +30,21 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import MachineError, UserError
 from cotswold.host import (
-    Block,
     Call,
     ForkServer,
+    MemoryBlock,
     Process,
     claimed_cores,
     inherited,
     keep_freed_bytes,
-    stay_on,
-    staying_on,
+    pin_to,
+    pinned_to,
 )
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.work import ReplicaWork
 from cotswold.shards.runtime.arithmetic import is_finite
-from cotswold.shards.runtime.work import PortionSum, Slot, VaryingWork
+from cotswold.shards.runtime.work import PortionSum, TensorSlot, VaryingWork
 from cotswold.training.async_sgd.replica_task import ReplicaTask, build_replica_task
 from cotswold.training.async_sgd.shared_memory import ALIGNED_BYTES
 from cotswold.training.data.remote import WorkerSamples
@@ -95,7 +95,7 @@ class Shared:
         handed = torch.int64.itemsize * samples * targets + torch.float32.itemsize * samples * inputs
         size = (1 + processes) * row + (processes + samples) * torch.int64.itemsize + handed
         try:
-            block, descriptor = Block.new(0, size)
+            block, descriptor = MemoryBlock.new(0, size)
         except (AttributeError, OSError) as error:
             raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
         os.close(descriptor)
@@ -118,7 +118,7 @@ class SharedBatches:
 
     is_augmented = False
 
-    def __init__(self, block: Block, offset: int, samples: int, served: RemoteBatches) -> None:
+    def __init__(self, block: MemoryBlock, offset: int, samples: int, served: RemoteBatches) -> None:
         """``samples`` is the capacity; the memory starts ``offset`` bytes into the block."""
         self._shape, self._samples = served.shape, samples
         kind, width = (torch.float32, served.targets) if served.targets else (torch.int64, 1)
@@ -207,7 +207,7 @@ class HogwildReplica:
         return self._work.parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The tensors in the vector."""
         return self._work.layout
 
@@ -288,7 +288,7 @@ def start_hogwild(
     """
     with ExitStack() as held:
         cores = held.enter_context(claimed_cores(processes))
-        with staying_on(cores):
+        with pinned_to(cores):
             shared = Shared(work.parameters, processes, samples, served)
             work.bind_parameters(shared.parameters)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -334,7 +334,7 @@ def round_of(recipe: Recipe) -> int:
 
 def _run_process(number: int, core: int | None) -> None:
     """Run a computing process."""
-    stay_on([core])
+    pin_to([core])
     keep_freed_bytes()
     torch.set_num_threads(1)
     torch.seed()  # dropout differs between processes

@@ -18,7 +18,7 @@ from torch import nn
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import UserError
 from cotswold.host import inherited
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.replicas.evaluator import EvaluatorTask
@@ -106,7 +106,7 @@ def build(
         settings_of(recipe, run),
         f"{__name__}:{'build_inherited_hogwild' if processes > 1 else 'inherited_task'}",
         {},
-        lambda: (cluster_starter(recipe, (), open_things, lambda: live_processes(things)), {}),
+        lambda: (cluster_starter(recipe, (), open_things, lambda: fork_server_of_work(things)), {}),
         run / "logs",
         recorder,
         judging,

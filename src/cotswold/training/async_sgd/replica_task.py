@@ -19,7 +19,7 @@ from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.shards.runtime.work import LEFT_OUT, PortionSum, Slot
+from cotswold.shards.runtime.work import LEFT_OUT, PortionSum, TensorSlot
 from cotswold.training.async_sgd.factors import Factors
 from cotswold.training.async_sgd.gradients import Cost, ModuleUpdates, PushFormat
 from cotswold.training.async_sgd.push_format import push_formats, scale_to_norm_1
@@ -86,7 +86,7 @@ class ReplicaTask:
         self._samples = DeviceSamples(self._samples, device)
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The parameters' positions in the vector."""
         return self._updates.layout
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from cotswold.errors import MachineError, UserError
-from cotswold.host import Block
+from cotswold.host import MemoryBlock
 
 ALIGNED_BYTES = 64
 """The alignment of each tensor, one cache line."""
@@ -50,7 +50,7 @@ class SharedParameters:
         """
         size = _size(module) + extra_bytes
         try:
-            block, self._descriptor = Block.new(0, max(size, 1))
+            block, self._descriptor = MemoryBlock.new(0, max(size, 1))
         except (AttributeError, OSError) as error:
             raise MachineError(f"{size} bytes of shared memory are not available: {error}") from error
         self.location = SharedMemoryLocation(
@@ -75,7 +75,7 @@ class SharedParameters:
             raise MachineError(f"the shared parameters are lost ({error.strerror}); start again") from error
         joined = cls.__new__(cls)
         joined._descriptor, joined.location = descriptor, place
-        block = Block.map(0, descriptor, place.size)
+        block = MemoryBlock.map(0, descriptor, place.size)
         joined.close()
         joined._lay(module, block, place.size - _size(module), keep=False)
         return joined
@@ -86,7 +86,7 @@ class SharedParameters:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _lay(self, module: nn.Module, block: Block, extra_bytes: int, *, keep: bool) -> None:
+    def _lay(self, module: nn.Module, block: MemoryBlock, extra_bytes: int, *, keep: bool) -> None:
         self.module = module
         start = 0
         with torch.no_grad():

@@ -22,7 +22,7 @@ from cotswold.recipe.schema.cluster import port_range
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.evaluator import EvaluatorTask
 from cotswold.replicas.replicas import PRELOADED, Replicas, open_replicas
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import DISKS_FOLDER
@@ -220,7 +220,7 @@ class ProcessStarter:
     recorder: Recorder
     evaluator: EvaluatorTask | None = None
 
-    def __call__(self, snapshot: Snapshot | None) -> Replicas:
+    def __call__(self, snapshot: ParameterSnapshot | None) -> Replicas:
         """Open the replicas, from a snapshot if given."""
         self.logs.mkdir(parents=True, exist_ok=True)
         start, more = self.start()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from cotswold.data import Augmentation, Store
-from cotswold.data.loading.batching import BatchRequest
+from cotswold.data.loading.batching import BatchRows
 from cotswold.data.loading.order import Rows
 from cotswold.data.service.store import DatasetView, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
@@ -87,8 +87,8 @@ class PoolLocation:
             store=store,
             host=host_seen,
             encrypt=self.encrypt,
-            asking=asking,
-            where=self.name,
+            request_settings=asking,
+            pool_text=self.name,
         )
 
 
@@ -161,7 +161,7 @@ class RemoteSamples:
         requests = self._asked.pop(key)
         self._is_starved = True
         try:
-            found = [self._connected.have(each) for each in requests]
+            found = [self._connected.result(each) for each in requests]
         finally:
             self._is_starved = False
         if len(found) == 1:
@@ -176,9 +176,9 @@ class RemoteSamples:
         self._is_starved = True  # the first request waits for the servers
         try:
             for wanted in _by_epoch(np.asarray(numbers, np.int64), self._count):
-                number = self._connected.ask(self._view, wanted, self._sample_bytes)
+                number = self._connected.submit(self._view, wanted, self._sample_bytes)
                 if number is None:
-                    self._connected.drop(asked)
+                    self._connected.cancel(asked)
                     return False
                 asked.append(number)
         finally:
@@ -187,7 +187,7 @@ class RemoteSamples:
         return True
 
     def _drop(self, key: bytes) -> None:
-        self._connected.drop(self._asked.pop(key))
+        self._connected.cancel(self._asked.pop(key))
 
     @property
     def _connected(self) -> DataClient:
@@ -289,9 +289,9 @@ def _key(numbers: Sequence[int]) -> bytes:
     return np.asarray(numbers, np.int64).tobytes()
 
 
-def _by_epoch(numbers: Rows, count: int) -> list[BatchRequest]:
+def _by_epoch(numbers: Rows, count: int) -> list[BatchRows]:
     """Return batches of one epoch each, for indices e · n + i."""
     epochs, rows = np.divmod(numbers, count)
     ends = np.flatnonzero(np.diff(epochs)) + 1
     parts = zip(np.split(epochs, ends), np.split(rows, ends), strict=True)
-    return [BatchRequest(int(epoch[0]), own) for epoch, own in parts]
+    return [BatchRows(int(epoch[0]), own) for epoch, own in parts]

@@ -28,7 +28,7 @@ from cotswold.recipe.schema.fields import byte_count
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.remote import WINDOW, PoolLocation, missing_token_error
 from cotswold.training.strategies.registry import TrainContext
-from cotswold.transport.socket_folder import remove_left_folders
+from cotswold.transport.socket_folder import remove_stale_folders
 
 WORK = "cotswold.training.data.service:build_served_store"
 _START_SECONDS = 60.0
@@ -203,13 +203,13 @@ def _start_servers(context: TrainContext, servers: int, cache_bytes: int, varyin
     asking = request_settings(WINDOW, _asking(context.recipe))
     logs = _logs_of(context)
     client = things.enter_context(
-        DataClient(token, store=store.identity, asking=asking, where=_server_log_note(logs))
+        DataClient(token, store=store.identity, request_settings=asking, pool_text=_server_log_note(logs))
     )
     opened, _ = head(
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.heartbeat_timeout),
         arguments_of(store, cache_bytes, varying),
         token,
-        {client.name: client.own_address},
+        {client.name: client.address},
         logs,
     )
     things.enter_context(opened)
@@ -233,7 +233,7 @@ def head(
         processes = ForkServer(
             (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.service")
         )
-        opened.callback(remove_left_folders)  # the head is killed, so it cannot clean up
+        opened.callback(remove_stale_folders)  # the head is killed, so it cannot clean up
         opened.callback(processes.close)
         told = {
             "trainers": trainers,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from cotswold.batch.runtime.cluster import Cluster
+from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import PRELOADED, open_cluster
 from cotswold.batch.runtime.pattern_sets import ALL
 from cotswold.batch.runtime.status import ClusterStatus
@@ -40,7 +40,7 @@ ROWS = "rows"
 class ClusterBackend:
     """The full batch on a cluster: its vectors, its objective, the backend of the trainer."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
+    def __init__(self, cluster: BatchCluster, recorder: Recorder, recorded: Sequence[str] = ()) -> None:
         """``recorded`` lists the sets of samples to draw first in the run."""
         self.cluster = cluster
         cluster.replay(recorded)
@@ -138,7 +138,7 @@ class ClusterBackend:
         return self.cluster.part(patterns, fraction)
 
     def _drawn(self, name: str) -> Subset:
-        return Subset(self.cluster.draws, name, format_ranges(self.cluster.counted(name)))
+        return Subset(self.cluster.draw_count, name, format_ranges(self.cluster.counted(name)))
 
     def _tell(self, now: ClusterStatus) -> None:
         self._look(

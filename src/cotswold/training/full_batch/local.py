@@ -119,8 +119,8 @@ class FullBatchObjective:
 
     def _draw(self) -> Sequence[int]:
         """Return the portions of a new set."""
-        recorded = self.sets.next_recorded()
-        return self._dealing.drawn(self.sets.draws, self._fraction) if recorded is None else recorded
+        recorded = self.sets.next_replayed()
+        return self._dealing.draw(self.sets.draws, self._fraction) if recorded is None else recorded
 
     def _evaluated(
         self,
@@ -148,7 +148,7 @@ class FullBatchObjective:
             into.mul_(1.0 / total.samples)
         drawn = None
         if name is None:
-            name = self.sets.drawn(chosen)
+            name = self.sets.add_drawn(chosen)
             drawn = Subset(self.sets.draws, name, format_ranges(chosen))
         progress.finish(drawn)
         dots = tuple(self.vectors.run(after))
@@ -156,7 +156,7 @@ class FullBatchObjective:
 
     def part(self, patterns: str, fraction: float) -> str:
         """Return the name of a fraction of a set, the same each time."""
-        return self.sets.part(patterns, fraction)
+        return self.sets.subset(patterns, fraction)
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None, progress: _Progress) -> PortionSum:
         if into is not None:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import UserError
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
@@ -137,7 +137,7 @@ def build(
             arguments,
             recorder,
             open_things,
-            lambda: live_processes({INHERITED_OBJECTIVE: work}),
+            lambda: fork_server_of_work({INHERITED_OBJECTIVE: work}),
         )
     else:
         where, arguments = "cotswold.training.jobs.factories:build_objective", _arguments(factory, training)

@@ -24,7 +24,7 @@ from cotswold.nn import DenseNetwork
 from cotswold.ops.dense import DenseActivation, DenseLoss, DenseOutput
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import BatchTraining, Linear, LossObjective
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.data.batches import is_same
 from cotswold.training.data.indexed import IndexedSamples, StoreSamples
 from cotswold.training.data.remote import CachedSamples, PoolLocation, RemoteSamples, WorkerSamples
@@ -71,9 +71,9 @@ class ModuleObjective:
         return self.flat.vector
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The parameters' positions in the vector."""
-        return [Slot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
+        return [TensorSlot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
 
     @property
     def patterns(self) -> int:

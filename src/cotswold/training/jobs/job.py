@@ -20,7 +20,7 @@ from cotswold.data import Store
 from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, describe_exception
 from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
-from cotswold.host.stack_dump import dump_stacks_into
+from cotswold.host.stack_dump import stack_dumps_to
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
@@ -145,7 +145,7 @@ class Job(ABC):
                     self.run.check_known()
                     self.run.set_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
-                        open_things.enter_context(dump_stacks_into(self.run.main_log))
+                        open_things.enter_context(stack_dumps_to(self.run.main_log))
                 identity = self.run.identity
             log = self._log(watch, open_things) if rank_context.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)

@@ -31,7 +31,7 @@ from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import LeaderGroup, Membership, follow, lead
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.full_batch.objective import (
     INHERITED_OBJECTIVE,
     ModuleObjective,
@@ -178,7 +178,7 @@ class ModelParallelWorker:
         return self._rank.objective.parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The parameters' positions in the vector, as in a single process."""
         return self._rank.objective.layout
 

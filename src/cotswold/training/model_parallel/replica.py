@@ -32,8 +32,8 @@ from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankProcess
-from cotswold.replicas.work import Meeting
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.replicas.work import ReplicaEndpoint
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import IndexedSamples
@@ -76,7 +76,7 @@ class ModelParallelReplica:
         return self._rank.objective.parameters
 
     @property
-    def layout(self) -> Sequence[Slot]:
+    def layout(self) -> Sequence[TensorSlot]:
         """The parameters' positions in the vector, as in a single process."""
         return self._rank.objective.layout
 
@@ -129,10 +129,10 @@ class ModelParallelReplica:
         """The number of ranks."""
         return self._rank.size
 
-    def meet(self, meeting: Meeting) -> ModelParallelSteps:
+    def meet(self, meeting: ReplicaEndpoint) -> ModelParallelSteps:
         """Send the followers their replica's address, and return the common steps."""
         self._followers.ranks.gather(asdict(meeting))
-        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
+        own = cast(OwnSteps, meeting.local_steps)  # the meeting was made from these steps
         return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
@@ -195,7 +195,7 @@ class ModelParallelSteps:
             opens,
             task.closes,
             task.pull,
-            task.behind,
+            task.missing_accumulations,
             tuple(map(tuple, self._gang.next_samples)),
         )
         with self._gang.concurrent_step(said):
@@ -233,7 +233,7 @@ def _receive_step(rank: Rank) -> StepMessage | None:
 def follower_loop(rank: Rank, steps: RankSteps, role: RankProcess) -> None:
     """Main loop of a follower: execute the leader's steps until the end."""
     while (said := _receive_step(rank)) is not None:
-        steps.step_as_follower(said, role.take, role.closed)
+        steps.step_as_follower(said, role.take_newer, role.close_accumulation)
 
 
 @contextmanager
@@ -263,10 +263,10 @@ def follow_replica(recipe: str, store: str, rows: str, pool: str | None, place: 
     with follow(place) as ranks:
         whole = _learning(recipe, store, rows, pool, token)
         rank = Rank(whole, Grid.parse(str(mesh.grid)), ranks, mesh.microbatches)
-        meeting = Meeting(**ranks.gather(None)[0])
-        own = cast(OwnSteps, meeting.own)  # the meeting was made from these steps
+        meeting = ReplicaEndpoint(**ranks.gather(None)[0])
+        own = cast(OwnSteps, meeting.local_steps)  # the meeting was made from these steps
         steps = RankSteps(rank, training.weight_decay, own, meeting.push_samples)
-        reach = EndpointSettings(**cast(Mapping[str, Any], meeting.reach))
+        reach = EndpointSettings(**cast(Mapping[str, Any], meeting.endpoint_settings))
         with open_endpoint(rank_name(meeting.name, rank.number), reach, token) as endpoint:
             role = RankProcess(Messenger(endpoint), meeting)
             role.run(lambda: follower_loop(rank, steps, role))

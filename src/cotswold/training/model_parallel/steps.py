@@ -22,10 +22,10 @@ from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.paramserver.core.rank_fanout import RemoteBuffers
 from cotswold.paramserver.core.replica_session import StepTask
 from cotswold.paramserver.core.update_sequence import ServerUpdate
-from cotswold.replicas.accumulation import Accumulation, OwnSteps, Pushed
+from cotswold.replicas.accumulation import Accumulation, OwnSteps, PushedBytes
 from cotswold.replicas.vectors import HostVectors
 from cotswold.shards.runtime.arithmetic import Array
-from cotswold.shards.runtime.work import PortionSum, Slot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.model_parallel.full_batch_worker import Rank
 from cotswold.training.model_parallel.shard_exchange import ShardExchange
 from cotswold.training.model_parallel.shards import ShardParts, parts_of_shards
@@ -43,7 +43,7 @@ class RankWork:
         self.rank, self._decay = rank, decay
         with torch.no_grad():
             self.parameters = torch.cat([each.detach().reshape(-1) for each in rank.parts])
-        self.layout: Sequence[Slot] = rank.objective.layout
+        self.layout: Sequence[TensorSlot] = rank.objective.layout
         """The layout of the whole vector."""
 
     @property
@@ -118,7 +118,7 @@ class RankAccumulation(Accumulation, HostVectors):
         self.parts = parts_of_shards(self._rank.shapes, self._rank.every_box, shards)
         self._exchange = ShardExchange(self.parts, self._rank.number, self._rank.wire)
 
-    def close(self) -> tuple[Mapping[str, ServerUpdate], Pushed]:
+    def close(self) -> tuple[Mapping[str, ServerUpdate], PushedBytes]:
         """Return the push to each server; shards that other ranks push are `RemoteBuffers`."""
         assert self._exchange is not None, "settle() comes before a step"
         self.closings += 1
@@ -213,6 +213,6 @@ class RankSteps:
             self._accumulation.settle([Shard(*each) for each in message.shards])  # type: ignore[arg-type]  # as JSON says it
 
 
-PushResult = tuple[Mapping[str, ServerUpdate], Pushed]
+PushResult = tuple[Mapping[str, ServerUpdate], PushedBytes]
 Take = Callable[[int, Mapping[int, int]], Mapping[int, object]]
 Closed = Callable[[int, Mapping[int, object]], None]

@@ -57,9 +57,9 @@ class ShardedParameters:
         """Set the momenta of these stacks to zero, and free the others."""
         for index, stack in enumerate(self.network.stacks):
             if index in stacks:
-                stack.rest()
+                stack.zero_momentum()
             else:
-                stack.let_go()
+                stack.discard_momentum()
 
     def step(
         self,
@@ -84,5 +84,5 @@ class ShardedParameters:
                 whole = box == Box.whole(())
                 values[f"network.stacks.{index}.{name}"] = tensor if whole else TensorPart(tensor, box, shape)
         for name, index in momenta.items():
-            values[name] = TensorPart(*self.network.stacks[index].moving())
+            values[name] = TensorPart(*self.network.stacks[index].momentum_part())
         return values

@@ -26,9 +26,9 @@ from cotswold.checkpoint import Checkpoint
 from cotswold.errors import CheckpointError
 from cotswold.optim.schedule import SampleSchedule
 from cotswold.recipe.schema import DownpourTraining
-from cotswold.replicas.evaluator import Evaluator, EvaluatorError
+from cotswold.replicas.evaluator import EvaluatorError, EvaluatorHandle
 from cotswold.replicas.replicas import Replicas
-from cotswold.replicas.snapshot import Snapshot
+from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.run import Metrics, Recorder
 from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
@@ -48,7 +48,7 @@ _POINT = "x"
 _WHY = "cluster_disk in events.jsonl"
 _WHY_OF_CLUSTER = "events.jsonl in the folder of the servers' host"
 """The place where events explain a late disk."""
-Open = Callable[[Snapshot | None], AbstractContextManager[Replicas]]
+Open = Callable[[ParameterSnapshot | None], AbstractContextManager[Replicas]]
 """Start the processes; the argument is the snapshot to resume from, or None."""
 
 
@@ -70,7 +70,7 @@ class AsyncTrainer:
         self._open, self._flat, self._samples = open_replicas, flat, samples
         self._training, self._recorder, self._describe = training, recorder, describe
         self._ledger: SampleLedger | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: ParameterSnapshot | None = None
         self._is_finished = False
         self._complete_reason: str | None = None
         """The reason why a resumed run has nothing to train."""
@@ -118,7 +118,7 @@ class AsyncTrainer:
         for name in map(str, kept["vectors"]):
             vectors[name] = torch.empty_like(self._flat.vector)
             checkpoint.read_into(f"{VECTOR}{name}", vectors[name])
-        snapshot = Snapshot.of(kept, self._samples, vectors)
+        snapshot = ParameterSnapshot.of(kept, self._samples, vectors)
         ledger = snapshot.ledger
         self._validations.load(kept)
         self._pushes.load(kept.get("pushed"))
@@ -210,7 +210,7 @@ class AsyncTrainer:
             if recorder.is_means_due:
                 self._record_means(replicas)
             if evaluator is not None:
-                self._validations.record(evaluator.take(), evaluator, self._saving)
+                self._validations.record(evaluator.take_result(), evaluator, self._saving)
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
@@ -237,11 +237,13 @@ class AsyncTrainer:
         self._record_means(replicas)
         return True
 
-    def _evaluate_last(self, evaluator: Evaluator, *, is_over: bool) -> None:
+    def _evaluate_last(self, evaluator: EvaluatorHandle, *, is_over: bool) -> None:
         """At the end of a run, collect pending evaluations and evaluate the final parameters; a stop does
         not wait.
         """
-        self._validations.record(evaluator.wait() if is_over else evaluator.take(), evaluator, self._saving)
+        self._validations.record(
+            evaluator.wait() if is_over else evaluator.take_result(), evaluator, self._saving
+        )
         if is_over:
             evaluator.begin(self.number)
             self._validations.record(evaluator.wait(), evaluator, self._saving)
@@ -331,12 +333,12 @@ class AsyncTrainer:
         elif self._recorder.is_save_due and self.number != self._saved:
             replicas.begin_checkpoint()
 
-    def _save(self, snapshot: Snapshot, *, is_finished: bool) -> None:
+    def _save(self, snapshot: ParameterSnapshot, *, is_finished: bool) -> None:
         """Begin to write a checkpoint."""
         number = self._recorder.usage.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
-                **snapshot.said(),
+                **snapshot.to_json(),
                 **self._validations.state(),
                 "is_finished": is_finished,
                 "epochs": self._training.epochs,

@@ -31,7 +31,7 @@ class StatusReporter:
         self._replicas, self._recorder, self._epochs = replicas, recorder, epochs
         self._activity: str | None = None
         self._shown = self._reported_at = float("-inf")
-        replicas.watch(self._update)
+        replicas.call_on_tick(self._update)
 
     @contextmanager
     def activity(self, activity: str) -> Iterator[None]:
@@ -55,7 +55,7 @@ class StatusReporter:
         if (
             not is_asked
             or now - self._reported_at < _TELL_SECONDS
-            or not (unheard := self._replicas.unheard())
+            or not (unheard := self._replicas.silence_text())
         ):
             return
         self._reported_at = now
@@ -63,7 +63,7 @@ class StatusReporter:
         more = "again" if stop.signal is not None else "twice, a moment apart"
         sentence = (
             f"the stop waits until the servers have saved: {unheard}; the run ends without saving after "
-            f"{self._replicas.servers_patience:g} s, or at once on Ctrl-C or SIGTERM {more}; then "
+            f"{self._replicas.server_timeout:g} s, or at once on Ctrl-C or SIGTERM {more}; then "
             "--resume continues from the last checkpoint"
         )
         self._recorder.event("cluster_waiting", name="stop", sentence=sentence)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf
 
-from cotswold.replicas.evaluator import Evaluator
+from cotswold.replicas.evaluator import EvaluatorHandle
 from cotswold.run import Recorder
 from cotswold.training.trainers.async_checkpoint import AsyncCheckpointWriter
 from cotswold.wire.lifecycle import EvaluateReply
@@ -29,7 +29,7 @@ class EarlyStopping:
         return self.patience is not None and self.evaluations_without_gain >= self.patience
 
     def record(
-        self, reply: EvaluateReply | None, evaluator: Evaluator | None, writer: AsyncCheckpointWriter
+        self, reply: EvaluateReply | None, evaluator: EvaluatorHandle | None, writer: AsyncCheckpointWriter
     ) -> None:
         """Write the event of an evaluation; if the result is the best, save its parameters."""
         if reply is None or evaluator is None:

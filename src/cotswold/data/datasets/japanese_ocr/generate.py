@@ -23,7 +23,7 @@ from cotswold.data.datasets.japanese_ocr import MANIFEST, families, frequencies,
 from cotswold.data.datasets.japanese_ocr.characters import classes
 from cotswold.data.datasets.japanese_ocr.families import Family
 from cotswold.data.datasets.japanese_ocr.japanese_set import FORMAT, JapaneseSet, array_file
-from cotswold.data.datasets.japanese_ocr.plan import PARTS, Plan, Request, make_plan
+from cotswold.data.datasets.japanese_ocr.plan import PARTS, DatasetPlan, Request, make_plan
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, Degradation, print_scan
 from cotswold.data.datasets.japanese_ocr.typefaces import Design, Face
 from cotswold.data.store.manifest import chunk_of, disk_full_named
@@ -143,7 +143,7 @@ class Task:
     kinds: tuple[Degradation, ...]
 
 
-def _tasks(path: Path, plan: Plan, origin: str) -> list[Task]:
+def _tasks(path: Path, plan: DatasetPlan, origin: str) -> list[Task]:
     """Return all tasks; file names contain a digest, so that files of another request are not reused."""
     return [
         Task(
@@ -186,7 +186,7 @@ def save(file: Path, array: np.typing.NDArray[Any]) -> None:
         stream.write(np.ascontiguousarray(array).data)
 
 
-def _join(path: Path, plan: Plan, tasks: list[Task]) -> None:
+def _join(path: Path, plan: DatasetPlan, tasks: list[Task]) -> None:
     """Write one file for each array of each part."""
     for number, part in enumerate(plan.parts):
         scans = np.concatenate([np.load(task.file) for task in tasks if task.part == number])
@@ -252,7 +252,7 @@ def _notes(
     found: Sequence[Family],
     held: Sequence[str],
     missing: Sequence[Design],
-    plan: Plan,
+    plan: DatasetPlan,
     ranking: frequencies.Ranking,
 ) -> list[str]:
     """Return notes for users, one sentence each."""

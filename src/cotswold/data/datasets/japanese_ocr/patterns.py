@@ -46,7 +46,7 @@ _NOISE_MOST = 24
 
 
 @dataclass(frozen=True)
-class Draws:
+class RandomDraws:
     """Random decisions for each sample, (sample,) each, from the hash of (seed, i)."""
 
     weight: Words
@@ -121,13 +121,13 @@ def _distinct_indices(indices: Numbers, words: int) -> Words:
     return places
 
 
-def _draw(indices: Numbers, seed: int) -> Draws:
+def _draw(indices: Numbers, seed: int) -> RandomDraws:
     word = _hash(indices.astype(np.uint64), seed, 0)
     fields = [(word >> np.uint64(8 * at)) & np.uint64(255) for at in range(6)]
     scaled = [
         field * np.uint64(n) >> np.uint64(8) for field, n in zip(fields, (8, 17, 17, 4, 4, 4), strict=True)
     ]
-    return Draws(*scaled)
+    return RandomDraws(*scaled)
 
 
 def _weighted(bits: Bits, weight: Words) -> Bits:

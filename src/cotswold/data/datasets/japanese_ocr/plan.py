@@ -88,7 +88,7 @@ class PartPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class DatasetPlan:
     """All parts, and the classes that cannot be printed."""
 
     parts: tuple[PartPlan, ...]
@@ -100,7 +100,7 @@ class Plan:
 
 def make_plan(
     request: Request, families: Sequence[Family], held: Sequence[str], ranking: frequencies.Ranking
-) -> Plan:
+) -> DatasetPlan:
     """Return the samples of every part."""
     training = _chances(families, [each.name not in held for each in families])
     testing = _chances(families, [each.name in held for each in families])
@@ -120,7 +120,7 @@ def make_plan(
         random = np.random.default_rng([request.seed, number])
         parts.append(_part(part, drawn, chances, UNSEEN if part == "degradations" else _KINDS[:1], random))
     named = np.array(classes())
-    return Plan(
+    return DatasetPlan(
         tuple(parts),
         tuple(named[training.sum(1) == 0].tolist()),
         tuple(named[testing.sum(1) == 0].tolist()),
