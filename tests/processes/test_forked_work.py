@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a program is fo
 PROGRAM = """
 import select, sys
 import torch
-from cotswold.processes.forked_work import live_processes
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.host import Call, inherited
 
 class Squares(torch.utils.data.Dataset):
@@ -41,7 +41,7 @@ for _ in range(3):  # so that this process has threads of torch's
     module(torch.ones(500, 300)).sum().backward()
     torch.mm(torch.ones(700, 700), torch.ones(700, 700))
 module.zero_grad()
-server = live_processes({"module": module, "data": Squares()})
+server = fork_server_of_work({"module": module, "data": Squares()})
 calls = [Call(f"learner {n}", "__main__:learn", {"path": f"{sys.argv[1]}/{n}"}) for n in range(2)]
 processes = [server.start(call) for call in calls]
 for process in processes:

@@ -31,8 +31,8 @@ class Talk:
         self.endpoint = SimpleNamespace(
             address="here",
             message_bytes=1 << 30,
-            most_waiting_bytes=1 << 30,
-            waiting_bytes=lambda peer: self.waiting,
+            max_unread_bytes=1 << 30,
+            unread_bytes=lambda peer: self.waiting,
             watch=self._watch,
         )
 

@@ -29,7 +29,7 @@ class Remote:
 
 class Agent:
     def __init__(self) -> None:
-        self.ended, self.end, self.send = Remote(), Remote(), Remote()
+        self.wait_exit, self.end, self.send = Remote(), Remote(), Remote()
 
 
 class ActorUnavailableError(Exception):
@@ -51,7 +51,7 @@ def test_lost_contact_is_no_death(errors: list[Exception]) -> None:
     process, agent, machine = started()
     for error in errors:
         assert process.code() is None
-        agent.ended.calls[-1].set_exception(error)
+        agent.wait_exit.calls[-1].set_exception(error)
     assert select.select([process], [], [], 0)[0], "whoever waits for it hears of it"
     assert (process.code(), machine.is_lost) == (LOST, True)
     assert process.why() == "was lost with its machine far (no answer)"
@@ -60,7 +60,7 @@ def test_lost_contact_is_no_death(errors: list[Exception]) -> None:
 
 def test_an_end_that_the_agent_saw_is_an_end() -> None:
     process, agent, machine = started()
-    agent.ended.calls[-1].set_result((-9, "was killed by SIGKILL"))
+    agent.wait_exit.calls[-1].set_result((-9, "was killed by SIGKILL"))
     assert (process.code(), process.why(), machine.is_lost) == (-9, "was killed by SIGKILL", False)
     process.end()
 

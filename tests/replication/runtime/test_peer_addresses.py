@@ -14,7 +14,7 @@ from cotswold.wire.lifecycle import PeerAddresses
 class Sent:
     def __init__(self) -> None:
         self.sent: list[tuple[str, object]] = []
-        self.endpoint = SimpleNamespace(refused=Counter[str]())
+        self.endpoint = SimpleNamespace(rejections=Counter[str]())
 
     def send(self, to: str, message: object) -> bool:
         self.sent.append((to, message))
@@ -24,7 +24,7 @@ class Sent:
 def test_addresses_of_servers_that_are_forgotten_are_not_kept_and_news_of_others_are_told() -> None:
     role = ControllerProcess.__new__(ControllerProcess)
     known = {name: SimpleNamespace(name=name) for name in ("server-a-0", "server-b-0")}
-    servers = SimpleNamespace(of=known, living=known.values())
+    servers = SimpleNamespace(of=known, live=known.values())
     role._machine = cast(object, SimpleNamespace(servers=servers))  # type: ignore[assignment]  # a stand-in
     role._messenger = cast(object, Sent())  # type: ignore[assignment]  # a stand-in
     role._peer_addresses = {}

@@ -25,7 +25,7 @@ class Desk:
         monkeypatch.setattr(StatusReporter, "_show", lambda self: None)
         recorder = SimpleNamespace(stop=self.stop, event=self._event)
         replicas = SimpleNamespace(
-            watch=lambda tick: None, unheard=lambda: self.unheard, servers_patience=300.0
+            call_on_tick=lambda tick: None, silence_text=lambda: self.unheard, server_timeout=300.0
         )
         self.showing = StatusReporter(cast(Replicas, replicas), cast(Recorder, recorder), 3)
 
