@@ -44,7 +44,7 @@ class RankContext:
         device = f"cuda:{self.local_rank % max(torch.cuda.device_count(), 1)}"
         return recipe.model_copy(update={"training": recipe.training.model_copy(update={"device": device})})
 
-    def take_count(self) -> int:
+    def pop_bytes_sent(self) -> int:
         """Return the bytes that the ranks sent each other since the last call."""
         return 0 if self.mesh is None else self.mesh.take_bytes_sent()
 

@@ -213,7 +213,7 @@ class Job(ABC):
             checkpoint_seconds=60 * training.checkpoint_minutes,
             metadata={**metadata(self.recipe), **self.metadata()},
             remedy=remedy,
-            sent_bytes=self.rank_context.take_count,
+            sent_bytes=self.rank_context.pop_bytes_sent,
             run_clock=(lambda: log.seconds) if isinstance(log, EventLog) else None,
             seconds_max=self.recipe.price.seconds_max,
         )
