@@ -155,6 +155,8 @@ def _program() -> int:
     assert cotswold.__file__ is not None, "the package has files"
     root, here, number = Path(cotswold.__file__).parent, Path(__file__).parent, 0
     own = [path for path in here.glob("*.py") if not path.name.startswith("test_")]
-    for path in sorted([*(root / "server").rglob("*.py"), *(root / "simulate").rglob("*.py"), *own]):
+    folders = [root / name for name in ("shards", "paramserver", "replication", "wire", "simulate")]
+    assert all(folder.is_dir() for folder in folders), "the packages of the machines"
+    for path in sorted([*(path for folder in folders for path in folder.rglob("*.py")), *own]):
         number = zlib.crc32(path.read_bytes(), number)
     return number

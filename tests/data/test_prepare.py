@@ -165,7 +165,7 @@ def test_a_full_disk_is_named_and_the_preparation_goes_on_afterwards(
 
 LIMITED = """
 import resource, sys
-from cotswold.data import Preparation, of_images, open_source, prepare
+from cotswold.data import Preparation, as_image_transform, open_source, prepare
 from cotswold.errors import DiskFullError
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -45,8 +45,8 @@ def test_what_rank_0_says_is_found_in_its_log_as_well(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     body = """
-    from cotswold.ui.terminal import say
-    say("the data\\nare gone")
+    from cotswold.ui.terminal import write_message
+    write_message("the data\\nare gone")
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run" / "recipe.toml").touch()
     """
@@ -79,7 +79,7 @@ def test_another_process_under_the_same_number_of_a_file_writes_to_no_log(
     import subprocess
     file = int(os.environ["COTSWOLD_LOG"].split()[0])
     os.dup2(os.open(folder / "other", os.O_WRONLY | os.O_CREAT), file)
-    words = [sys.executable, "-c", "from cotswold.ui.terminal import say; say('hello')"]
+    words = [sys.executable, "-c", "from cotswold.ui.terminal import write_message; write_message('hello')"]
     subprocess.run(words, pass_fds=[file], check=True)
     """
     assert run(tmp_path, body, ranks=1) == 0

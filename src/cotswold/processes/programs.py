@@ -11,7 +11,6 @@ PROGRAMS = {
     "data_server": "cotswold.dataservice.runtime.server_process:main",
     "evaluator": "cotswold.replicas.evaluator_process:main",
     "keeper": "cotswold.replication.runtime.server_process:main",
-    "rank": "cotswold.replicas.rank_process:main",
     "replica": "cotswold.replicas.replica_process:main",
     "server": "cotswold.paramserver.runtime.server_process:main",
     "worker": "cotswold.batch.runtime.worker_process:main",
