@@ -33,7 +33,7 @@ def assign_cores(
 
 @contextmanager
 def claimed_cores(processes: int) -> Iterator[list[int | None]]:
-    """Assign cores as `dealt_cores`, without those that other processes on this host have claimed.
+    """Assign cores as `assign_cores`, without those that other processes on this host have claimed.
 
     The claims last until the block ends, or until this process and its forks end. Linux only.
     """
@@ -72,7 +72,7 @@ def pin_to(cores: Iterable[int | None]) -> None:
 
 @contextmanager
 def pinned_to(cores: Iterable[int | None]) -> Iterator[None]:
-    """Pin this thread as `stay_on` within the block; memory first written there is local to these cores."""
+    """Pin this thread as `pin_to` within the block; memory first written there is local to these cores."""
     before = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {None}
     pin_to(cores)
     try:
