@@ -33,7 +33,7 @@ def child(name, listens):
     made.stdout.readline()
     return made
 
-with stack_dump.dump_stacks_into(logs / "main.log"):
+with stack_dump.stack_dumps_to(logs / "main.log"):
     children = [child("good", True), child("deaf", False), child("still", True)]
     print(*[each.pid for each in children], flush=True)
     waiting_for_godot()

@@ -17,11 +17,11 @@ _HEALTHY_SECONDS = 10.0
 class RestartBackoff:
     """Restart backoff of a process, independent of its changing name.
 
-    >>> life = RestartBackoff(0.0)
+    >>> backoff = RestartBackoff(0.0)
     >>> for now in (1.0, 2.0, 3.0, 30.0):
-    ...     life.ended(now)
-    ...     print(life.due)
-    ...     life.started(now)
+    ...     backoff.record_exit(now)
+    ...     print(backoff.restart_at)
+    ...     backoff.record_start(now)
     1.0
     2.2
     3.4

@@ -79,7 +79,7 @@ def controller_name(host: str, port: int) -> str:
 def addresses_by_name(addresses: Sequence[str]) -> dict[str, str]:
     """Return HOST:PORT of controllers by name; raises UserError for a malformed address.
 
-    >>> places_by_name(["10.0.0.1"])
+    >>> addresses_by_name(["10.0.0.1"])
     {'controller-10.0.0.1-7400': '10.0.0.1:7400'}
     """
     found = [parse_controller(each) for each in addresses]

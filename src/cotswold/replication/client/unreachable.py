@@ -54,9 +54,9 @@ def unreachable_text(addresses: Mapping[str, str], lost: Mapping[str, Lost]) -> 
     """Return why controllers are unreachable. ``addresses``: HOST:PORT by name; ``lost``: end of the last
     connection.
 
-    >>> why_unreached({"a": "10.0.0.1:7400"}, {})
+    >>> unreachable_text({"a": "10.0.0.1:7400"}, {})
     'from 10.0.0.1:7400 no reply arrives: the process there is stopped, or the network blocks it'
-    >>> why_unreached({"a": "10.0.0.1:7400"}, {"a": Lost("a", "it dropped this process")})
+    >>> unreachable_text({"a": "10.0.0.1:7400"}, {"a": Lost("a", "it dropped this process")})
     'the connection to 10.0.0.1:7400 has ended: it dropped this process'
     """
     found: dict[str, list[str]] = {each: [] for each in _CAUSE_TEXT.values()}
@@ -73,7 +73,7 @@ def other_controllers_text(
     """Return the same about the controllers that have not replied, as the end of a sentence; empty if there
     are none.
 
-    >>> why_others({"a": "10.0.0.1:7400"}, {}, ["a"])
+    >>> other_controllers_text({"a": "10.0.0.1:7400"}, {}, ["a"])
     ''
     """
     others = {name: place for name, place in addresses.items() if name not in followers}
@@ -83,7 +83,7 @@ def other_controllers_text(
 def no_leader_text(addresses: Mapping[str, str], lost: Mapping[str, Lost], followers: Collection[str]) -> str:
     """Return the same if the controllers ``followers`` have replied and do not lead.
 
-    >>> why_none_leads({"a": "10.0.0.1:7400"}, {}, ["a"]).partition(":")[0]
+    >>> no_leader_text({"a": "10.0.0.1:7400"}, {}, ["a"]).partition(":")[0]
     'a answered, and does not lead'
     """
     if len(addresses) == 1:

@@ -21,8 +21,8 @@ def split_into_shards(
     A shard is named by its tensor and block. The size of a block depends only on the tensor. So the number of
     servers changes no bit, and each block keeps its name on other servers.
 
-    >>> from cotswold.shards.runtime.work import Slot
-    >>> layout = [Slot("weight", 300, 400), Slot("bias", 300, 1)]
+    >>> from cotswold.shards.runtime.work import TensorSlot
+    >>> layout = [TensorSlot("weight", 300, 400), TensorSlot("bias", 300, 1)]
     >>> for one in split_into_shards(layout, 4, 1 << 18, ["a", "b"]):
     ...     print(one.server, one.tensor, one.block, one.start, one.stop)
     a weight 0 0 60000
