@@ -32,8 +32,6 @@ from lib.simulated_replicas import Learning, Machines
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}
 """Fields of `[data]` that change no value of a sample; the store's identity names the samples."""
-_RECORDED_TYPES = {"images": "pictures"}
-"""Values of `[data] type` as digests of recorded cells have them, by today's values."""
 SYNCHRONOUS = 1
 """Number of replicas of ordinary SGD: one, without overlap."""
 _TRIED_AT = 4
@@ -124,8 +122,6 @@ class Trained:
         """Digest of the settings that must be equal for cells to be comparable: the recipe without paths
         (cells name their store separately), and the epochs."""
         told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": _NO_MATTER})
-        kind = told["data"]["type"]
-        told["data"]["type"] = _RECORDED_TYPES.get(kind, kind)
         text = json.dumps([_said(told), self.epochs], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
