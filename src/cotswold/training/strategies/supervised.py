@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import inf, isfinite
+from math import isfinite
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
 from cotswold.training.data.batches import weighted
+from cotswold.training.early_stopping import EarlyStopping
 from cotswold.training.losses import Loss
 from cotswold.training.models import network_tensors
 from cotswold.training.nonfinite_loss import check_finite, describe_nonfinite_sample, remedy_of_scale
@@ -63,9 +64,8 @@ class Supervised:
         for parameter in self.optimiser.param_groups[0]["params"]:
             self._momenta.append(torch.zeros_like(parameter))
             self.optimiser.state[parameter]["momentum_buffer"] = self._momenta[-1]
-        self.best_loss = inf
         self.is_best = False
-        self._epochs_without = 0
+        self._stopping = EarlyStopping(training.patience)
         self._device = torch.device(training.device)
         torch.manual_seed(training.seed)
         self.enter(0, 0)
@@ -103,7 +103,7 @@ class Supervised:
     def begin(self, batches: Iterator[Batch]) -> None:
         """Reset the patience counter if the phase extends the run; momentum and the best loss stay."""
         if self.phase.extension:
-            self._epochs_without = 0
+            self._stopping.restart()
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """Return the network's outputs."""
@@ -154,25 +154,20 @@ class Supervised:
         if means is None:
             return None
         loss = means.pop("loss")
-        self.is_best = loss < self.best_loss
-        self._epochs_without = 0 if self.is_best else self._epochs_without + 1
-        self.best_loss = min(loss, self.best_loss)
+        self.is_best = self._stopping.update(loss)
         return Metrics(loss, scores.samples, means)
 
     @property
     def should_stop(self) -> bool:
         """True if patience has run out."""
-        patience = self.training.patience
-        return patience is not None and self._epochs_without >= patience
+        return self._stopping.is_exhausted
 
     def state_dict(self) -> StateDict:
         """Return weights, momenta, random states of dropout and the state of early stopping."""
         state: dict[str, StateValue] = dict(self.tensors())
         if self._device.type == "cuda":
             state[_CUDA] = OptionalTensor(torch.cuda.get_rng_state(self._device))
-        state["best_loss"] = None if self.best_loss == inf else self.best_loss
-        state["epochs_without"] = self._epochs_without
-        return state
+        return {**state, **self._stopping.state()}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors of the state, on the network's device."""
@@ -193,9 +188,7 @@ class Supervised:
             generator = torch.Generator().set_state(drawn)
             with torch.cuda.device(self._device):
                 torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
-        best, without = state["best_loss"], state["epochs_without"]
-        self.best_loss = best if isinstance(best, float) else inf
-        self._epochs_without = without if isinstance(without, int) else 0
+        self._stopping.load(state)
 
 
 def supervised_training(recipe: Recipe) -> SupervisedTraining:

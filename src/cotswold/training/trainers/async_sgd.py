@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 import torch
@@ -32,16 +32,16 @@ from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.run import Metrics, Recorder
 from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
+from cotswold.training.early_stopping import EarlyStopping
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.models import layer_names, network_tensors
 from cotswold.training.trainers.async_checkpoint import VECTOR, AsyncCheckpointWriter
 from cotswold.training.trainers.async_status import StatusReporter
-from cotswold.training.trainers.early_stopping import EarlyStopping
 from cotswold.training.trainers.pushed_bytes import PushedBytes
 from cotswold.training.trainers.rejected_updates import RejectedUpdates, describe_rejections, kinds
 from cotswold.training.trainers.sync import position_from
 from cotswold.training.trainers.unsaved_window import UnsavedWindow
-from cotswold.wire.lifecycle import StepMetrics
+from cotswold.wire.lifecycle import EvaluateReply, StepMetrics
 
 POLL_SECONDS = 0.2
 _POINT = "x"
@@ -78,7 +78,7 @@ class AsyncTrainer:
         """True if the run has more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """The reason for an end before the last epoch."""
-        self._validations = EarlyStopping(recorder, training.patience)
+        self._stopping = EarlyStopping(training.patience)
         self._refusals = RejectedUpdates(training.batch_size)
         self._saved = 0
         self._sent = 0
@@ -120,14 +120,15 @@ class AsyncTrainer:
             checkpoint.read_into(f"{VECTOR}{name}", vectors[name])
         snapshot = ParameterSnapshot.of(kept, self._samples, vectors)
         ledger = snapshot.ledger
-        self._validations.load(kept)
+        self._stopping.load(kept)
         self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
         has_more = self._is_extended = self._training.epochs > int(kept["epochs"])
         is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
         if self._is_finished and (has_more or is_patient):  # more was requested than before
-            self._is_finished, self._validations.evaluations_without_gain = False, 0
+            self._is_finished = False
+            self._stopping.restart()
         self._complete_reason = self._reason_if_complete(ledger.epoch, kept)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
@@ -210,15 +211,15 @@ class AsyncTrainer:
             if recorder.is_means_due:
                 self._record_means(replicas)
             if evaluator is not None:
-                self._validations.record(evaluator.take_result(), evaluator, self._saving)
+                self._record_validation(evaluator.take_result(), evaluator)
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
             if refused := self._refusals.all_of(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.divergence_error(what, f"sample {self.number}")
-            if self._validations.is_exhausted:
-                self._ended = f"no better validation {self._validations.patience} times"
+            if self._stopping.is_exhausted:
+                self._ended = self._stopping.reason
                 with reporter.activity("ending: validation no longer improves"):
                     replicas.pause()
                 break
@@ -241,14 +242,31 @@ class AsyncTrainer:
         """At the end of a run, collect pending evaluations and evaluate the final parameters; a stop does
         not wait.
         """
-        self._validations.record(
-            evaluator.wait() if is_over else evaluator.take_result(), evaluator, self._saving
-        )
+        self._record_validation(evaluator.wait() if is_over else evaluator.take_result(), evaluator)
         if is_over:
             evaluator.begin(self.number)
-            self._validations.record(evaluator.wait(), evaluator, self._saving)
+            self._record_validation(evaluator.wait(), evaluator)
 
     # ---- events
+
+    def _record_validation(self, reply: EvaluateReply | None, evaluator: EvaluatorHandle) -> None:
+        """Write the event of a validation; if the loss is the best, save the parameters."""
+        if reply is None:
+            return
+        number, means = reply.number, dict(reply.means)
+        self._recorder.event(
+            "validation",
+            phase="layers",
+            step=number,
+            phase_step=number,
+            training_seconds=self._recorder.seconds,
+            validation_seconds=reply.seconds,
+            **means,
+        )
+        point = evaluator.parameters() if number and means["loss"] < self._stopping.best_loss else None
+        is_kept = point is not None or not number
+        if self._stopping.update(means["loss"] if is_kept else inf) and point is not None:
+            self._saving.save_best(number, point)
 
     def _count(self, learnt: StepMetrics, flops: int) -> None:
         if not isfinite(learnt.value):  # some servers may reject this push while others accept it
@@ -339,7 +357,7 @@ class AsyncTrainer:
         state: dict[str, object] = {
             "strategy": {
                 **snapshot.to_json(),
-                **self._validations.state(),
+                **self._stopping.state(),
                 "is_finished": is_finished,
                 "epochs": self._training.epochs,
                 "patience": self._training.patience,

@@ -23,6 +23,7 @@ from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Convergence
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
+from cotswold.training.early_stopping import EarlyStopping
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Backend, Method
 from cotswold.training.full_batch.local import EvaluationProgress
@@ -43,7 +44,6 @@ class _StoppedError(Exception):
 class _BestValidation:
     """The best validation so far."""
 
-    loss: float = inf
     number: int = 0
     point: Tensor | None = None
     """The evaluated point, until the next checkpoint writes it."""
@@ -68,7 +68,7 @@ class FullBatchTrainer:
         self._training, self._recorder, self._describe = training, recorder, describe
         self._number = self._evaluations = self._partial_evaluations = 0
         self._best = _BestValidation()
-        self._validations_without_gain = 0  # validations since the best
+        self._stopping = EarlyStopping(training.patience)
         # values over different samples are not comparable
         patience = 0 if training.chooses else training.convergence_patience
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, patience)
@@ -115,9 +115,8 @@ class FullBatchTrainer:
                 self._place.write(name, value)
         self._method.load(_table(kept, "method"))
         self._place.load(_table(kept, "place"))
-        best = kept.get("best_loss")
-        self._best = _BestValidation(best if isinstance(best, float) else inf)
-        self._validations_without_gain = int(kept["without"])
+        self._best = _BestValidation()
+        self._stopping.load(kept)
         self._convergence.load(_table(kept, "convergence"))
         self._number = position.total
         self._evaluations = int(kept["evaluations"])
@@ -139,8 +138,7 @@ class FullBatchTrainer:
                 "method": dict(kept.values),
                 "vectors": list(kept.vectors),
                 "place": dict(self._place.state()),
-                "best_loss": None if self._best.loss == inf else self._best.loss,
-                "without": self._validations_without_gain,
+                **self._stopping.state(),
                 "convergence": dict(self._convergence.state()),
                 "evaluations": self._evaluations,
                 "partial_evaluations": self._partial_evaluations,
@@ -304,11 +302,9 @@ class FullBatchTrainer:
         self._validation_seconds = self._recorder.clock() - began
         if found is None:
             return
-        better = found["loss"] < self._best.loss
-        self._validations_without_gain = 0 if better else self._validations_without_gain + 1
-        if better:
+        if self._stopping.update(found["loss"]):
             point = self._place.read(_POINT).clone() if self._number else None
-            self._best = _BestValidation(found["loss"], self._number, point)
+            self._best = _BestValidation(self._number, point)
         self._recorder.event(
             "validation",
             phase="layers",
@@ -329,8 +325,8 @@ class FullBatchTrainer:
             return _EVALUATIONS
         if training.max_flops is not None and self._recorder.usage.flops >= training.max_flops:
             return _FLOPS
-        if training.patience is not None and self._validations_without_gain >= training.patience:
-            return f"no better validation {training.patience} times"
+        if self._stopping.is_exhausted:
+            return self._stopping.reason
         if self._failure:
             return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
