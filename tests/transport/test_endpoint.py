@@ -29,7 +29,7 @@ from cotswold.transport.address import Address, this_host
 from cotswold.transport.authentication import Keys, call_as, new_nonce
 from cotswold.transport.frames import to_frames
 from cotswold.transport.handshake import Hello
-from cotswold.transport.versions import PROTOCOL
+from cotswold.transport.protocol_versions import PROTOCOL
 
 TOKEN = Token.new()
 VERSION = bytes((PROTOCOL,))

@@ -33,7 +33,7 @@ from cotswold.host import Token
 from cotswold.replicas.client import ParameterClient
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.frames import DATA, head, to_frames
-from cotswold.transport.versions import PROTOCOL
+from cotswold.transport.protocol_versions import PROTOCOL
 from cotswold.wire.codec import encode
 
 SIZE = 8

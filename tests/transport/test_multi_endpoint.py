@@ -14,7 +14,7 @@ import pytest
 from cotswold.host import Token
 from cotswold.transport import Endpoint, Message
 from cotswold.transport.multi_endpoint import MultiEndpoint
-from cotswold.transport.versions import PROTOCOL
+from cotswold.transport.protocol_versions import PROTOCOL
 
 TOKEN = Token.new()
 SECONDS = 5.0

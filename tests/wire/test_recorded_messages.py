@@ -12,7 +12,7 @@ import msgpack
 import pytest
 from tests.support.wire.recording import CLASSES, fields_of, parts_of, sample
 
-from cotswold.transport.versions import OLDEST, PROTOCOL
+from cotswold.transport.protocol_versions import OLDEST, PROTOCOL
 from cotswold.wire.codec import decode, encode
 
 _FILES = sorted((Path(__file__).parent / "recorded").glob("protocol-*.json"))

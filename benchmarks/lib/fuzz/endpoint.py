@@ -22,7 +22,7 @@ from cotswold.transport import Endpoint, Message
 from cotswold.transport.address import Address
 from cotswold.transport.authentication import Keys, call_as, new_nonce
 from cotswold.transport.frames import DATA, GONE, HELLO, MEMORY, REFUSAL, WELCOME
-from cotswold.transport.versions import PROTOCOL
+from cotswold.transport.protocol_versions import PROTOCOL
 from cotswold.wire.messenger import Received
 
 from .messages import EncodedMessage, MessageGenerator

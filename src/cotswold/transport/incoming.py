@@ -23,7 +23,7 @@ from cotswold.transport.listener import EndpointListener, IncomingMessage
 from cotswold.transport.listeners import Listeners
 from cotswold.transport.peer import EndpointTraffic
 from cotswold.transport.peers import OLD_TOKEN_REASON, EndpointState, Peers
-from cotswold.transport.versions import Versions
+from cotswold.transport.protocol_versions import Versions
 
 _BATCH = 64
 """Number of messages read at a time, at most."""

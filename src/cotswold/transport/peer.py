@@ -32,8 +32,8 @@ from cotswold.transport.frames import (
 )
 from cotswold.transport.handshake import Hello
 from cotswold.transport.outgoing import OutgoingCall, OutgoingConnection
+from cotswold.transport.protocol_versions import Versions
 from cotswold.transport.shared_buffers import MIN_BYTES, BufferReceiver, BufferSender
-from cotswold.transport.versions import Versions
 
 LOST_SECONDS = 30.0
 """Seconds until a host that does not acknowledge TCP data counts as lost."""

@@ -53,8 +53,8 @@ from cotswold.transport.listeners import Listeners
 from cotswold.transport.outgoing import DESCRIPTORS, OutgoingConnection
 from cotswold.transport.peer import LocalEndpoint, Peer
 from cotswold.transport.poller import Poller
+from cotswold.transport.protocol_versions import Versions
 from cotswold.transport.shared_buffers import MemoryProbe
-from cotswold.transport.versions import Versions
 
 Event = Message | Lost | Ready
 _MAX_PAIR_KEYS = 1 << 12

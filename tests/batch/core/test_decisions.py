@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cotswold.batch.core.chunk_failures import PortionFailures
-from cotswold.batch.core.chunk_ledger import PortionLedger
-from cotswold.batch.core.chunk_queues import PortionHomes
-from cotswold.batch.core.scheduling import portions_to_leave_out
+from cotswold.batch.core.portion_choice import portions_to_leave_out
+from cotswold.batch.core.portion_ledger import PortionLedger
+from cotswold.batch.core.portion_queues import PortionHomes
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Members
 from cotswold.shards.core.permutation import ChunkPermutation

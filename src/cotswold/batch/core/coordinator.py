@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cotswold.batch.core.chunk_queues import PortionHomes
 from cotswold.batch.core.evaluation import EvaluationRun
 from cotswold.batch.core.evaluation_state import EvaluationState
+from cotswold.batch.core.portion_queues import PortionHomes
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult, Failure, PlanFunction
 from cotswold.batch.core.rounds import RoundManager, RoundOutcome
 from cotswold.batch.core.settings import EvaluationSettings

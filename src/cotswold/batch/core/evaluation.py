@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cotswold.batch.core.chunk_ledger import Claim
 from cotswold.batch.core.evaluation_state import NEXT, EvaluationState
 from cotswold.batch.core.portion_granter import PortionGranter
+from cotswold.batch.core.portion_ledger import Claim
 from cotswold.batch.core.requests import EvaluationResult, Failure
 from cotswold.shards.core.events import Event
 from cotswold.shards.core.membership import Member

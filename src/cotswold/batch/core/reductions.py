@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from cotswold.batch.core.chunk_ledger import Claim, PortionLedger
 from cotswold.batch.core.point_distribution import PointDistribution
+from cotswold.batch.core.portion_choice import Scheduler
+from cotswold.batch.core.portion_ledger import Claim, PortionLedger
 from cotswold.batch.core.requests import PlanFunction
-from cotswold.batch.core.scheduling import Scheduler
 from cotswold.shards.core.membership import Member, Members
 from cotswold.wire import Reduce, Send, SumName
 

@@ -1,7 +1,7 @@
 """Choice of the next portion for a free worker: first portions whose data it has, then others'.
 
 Knows: the home of each portion, the order within an evaluation, the speed of sessions. Does not know: current
-claims (`batch.core.chunk_ledger`), messages.
+claims (`batch.core.portion_ledger`), messages.
 
 The home of a portion is the session that computed it last, so its data stay there. If a session is too slow,
 others take portions from the end of its queue and become their new home. So homes adapt to speeds: after one

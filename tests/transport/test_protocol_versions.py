@@ -11,9 +11,9 @@ from tests.support.transport.endpoints import heard, message, until
 
 from cotswold.host import Token
 from cotswold.transport import Endpoint, Lost
-from cotswold.transport import versions as versions_module
+from cotswold.transport import protocol_versions as versions_module
 from cotswold.transport.frames import DATA, HELLO, head
-from cotswold.transport.versions import OLDEST, PROTOCOL, Versions
+from cotswold.transport.protocol_versions import OLDEST, PROTOCOL, Versions
 
 TOKEN = Token.new()
 

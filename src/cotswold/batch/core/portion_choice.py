@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import inf
 
 from cotswold.batch.core.chunk_failures import PortionFailures
-from cotswold.batch.core.chunk_ledger import Claim, PortionLedger
-from cotswold.batch.core.chunk_queues import PortionQueues
+from cotswold.batch.core.portion_ledger import Claim, PortionLedger
+from cotswold.batch.core.portion_queues import PortionQueues
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Member, Members
 

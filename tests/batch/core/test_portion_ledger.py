@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cotswold.batch.core.chunk_ledger import PortionLedger
+from cotswold.batch.core.portion_ledger import PortionLedger
 from cotswold.wire import SumName
 
 PORTIONS = 6
