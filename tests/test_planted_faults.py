@@ -38,16 +38,16 @@ FAULTS = (
         "shards/core/test_sum_tree.py",
     ),
     PlantedFault(
-        "batch/core/chunk_ledger.py",
+        "batch/core/portion_ledger.py",
         "if claim is None or claim.number == number:",
         "if claim is None:",
-        "batch/core/test_chunk_ledger.py",
+        "batch/core/test_portion_ledger.py",
     ),
     PlantedFault(
-        "batch/core/chunk_ledger.py",
-        "bool(portions) and all(portion in self._wanted",
-        "bool(portions) and any(portion in self._wanted",
-        "batch/core/test_chunk_ledger.py",
+        "batch/core/portion_ledger.py",
+        "bool(portions) and all(portion in self._missing",
+        "bool(portions) and any(portion in self._missing",
+        "batch/core/test_portion_ledger.py",
     ),
     PlantedFault(
         "wire/ranges.py",
@@ -69,7 +69,7 @@ FAULTS = (
     ),
     PlantedFault(
         "paramserver/core/update_sequence.py",
-        "now - self._sent < self.admitted.retry_seconds",
+        "now - self._sent_at < self.admitted.retry_seconds",
         "now - self._sent < 2 * self.admitted.retry_seconds",
         "paramserver/core/test_update_sequence.py",
     ),

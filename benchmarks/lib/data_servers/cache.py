@@ -15,7 +15,7 @@ from cotswold.bench.measure import Document, interleaved, ratios, rounded
 from cotswold.data import Store
 from cotswold.data.loading.order import Buffered, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
-from cotswold.data.service.store import DatasetView, ServedStore
+from cotswold.data.loading.served_store import DatasetView, ServedStore
 
 SMALL_BYTES = 16 << 20
 """Bound of the cache that is filled beyond its bound."""

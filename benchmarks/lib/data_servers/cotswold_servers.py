@@ -18,13 +18,13 @@ import torch
 
 from baselines.common import KERNELS, LoaderSettings, measured
 from cotswold.data import Reader, Store
-from cotswold.data.service.store import DatasetView
+from cotswold.data.loading.served_store import DatasetView
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.host import Token
-from cotswold.training.data.service import head
+from cotswold.training.data.data_servers import head
 
 WINDOW = 8
 """Number of requests in flight, as in a run."""

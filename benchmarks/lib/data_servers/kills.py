@@ -21,7 +21,7 @@ import torch
 import cotswold.data
 from cotswold.bench.measure import Document, rounded
 from cotswold.data import Store
-from cotswold.data.service.store import ServedStore
+from cotswold.data.loading.served_store import ServedStore
 from cotswold.dataservice.runtime.pool import DataPool, PoolSettings, open_pool
 from cotswold.host import Token
 

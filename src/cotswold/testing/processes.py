@@ -17,7 +17,7 @@ import pytest
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host.descriptors import is_readable
 from cotswold.host.processes import Call, Process, Processes
-from cotswold.testing import plays
+from cotswold.testing import process_functions
 from cotswold.testing.signals import is_running, stopped, wait_until
 
 _ENDS_SECONDS = 60
@@ -55,7 +55,7 @@ class ProcessesContract:
         path, words = tmp_path / "said", ["a b", "ü", '"']
         call = Call(
             "teller",
-            play(plays.tell.__name__),
+            play(process_functions.tell.__name__),
             {"path": str(path), "words": words, "variables": ["COTSWOLD_PLAY", "HOME"]},
             {"COTSWOLD_PLAY": "1 2"},
             tmp_path / "output",
@@ -80,7 +80,12 @@ class ProcessesContract:
             ("leave_with", "enough", 1, "ended with exit code 1: enough"),
             ("fail", "of 0", 1, "ended with exit code 1: ZeroDivisionError: of 0"),
             ("refuse", "no such thing", 2, "ended with exit code 2: no such thing"),
-            ("is_not_there", 1, 2, "ended with exit code 2: a process cannot find cotswold.testing.plays:is"),
+            (
+                "is_not_there",
+                1,
+                2,
+                "ended with exit code 2: a process cannot find cotswold.testing.process_functions:is",
+            ),
         ],
     )
     def test_it_is_told_how_a_process_ended_and_why(
@@ -215,8 +220,8 @@ class ProcessesContract:
 
 
 def play(name: str) -> str:
-    """Return the name by which a process finds a function of `plays`."""
-    return f"{plays.__name__}:{name}"
+    """Return the name by which a process finds a function of `process_functions`."""
+    return f"{process_functions.__name__}:{name}"
 
 
 def ended(process: Process) -> int:

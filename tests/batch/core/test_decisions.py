@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cotswold.batch.core.chunk_failures import PortionFailures
 from cotswold.batch.core.portion_choice import portions_to_leave_out
+from cotswold.batch.core.portion_failures import PortionFailures
 from cotswold.batch.core.portion_ledger import PortionLedger
 from cotswold.batch.core.portion_queues import PortionHomes
 from cotswold.batch.core.settings import EvaluationSettings

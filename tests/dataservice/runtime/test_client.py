@@ -14,7 +14,7 @@ from tests.dataservice.runtime.test_pool import ASKING, BATCH, check, expected, 
 
 from cotswold.data import Store
 from cotswold.data.loading.batching import BatchRows, coalesce
-from cotswold.data.service.store import DatasetView
+from cotswold.data.loading.served_store import DatasetView
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime import client as feeding
 from cotswold.dataservice.runtime.batch_tensors import window_bytes

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from cotswold.data import Preparation, Reader, Store, open_source, prepare
-from cotswold.data.service.store import DatasetView, ServedStore
+from cotswold.data.loading.served_store import DatasetView, ServedStore
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.runtime import pool as data_pool
 from cotswold.dataservice.runtime.batch_tensors import window_bytes

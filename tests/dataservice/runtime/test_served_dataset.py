@@ -29,7 +29,7 @@ from cotswold.api.servers.served_dataset import ServedDataset
 from cotswold.data import Store, StoreDataset
 from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import ServedStore
+from cotswold.data.loading.served_store import ServedStore
 from cotswold.dataservice.core.shared_epochs import EpochCounts
 from cotswold.dataservice.runtime.pool import DataPool
 from cotswold.errors import MachineError, UserError

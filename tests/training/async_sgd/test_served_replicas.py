@@ -17,7 +17,7 @@ from tests.support.training.small_recipes import supervised
 from tests.training.data.test_data_servers import children, with_servers
 
 from cotswold.data import Store
-from cotswold.data.service.store import augmentation_to_json
+from cotswold.data.loading.served_store import augmentation_to_json
 from cotswold.dataservice.runtime.pool import PoolSettings
 from cotswold.errors import MachineError, UserError
 from cotswold.host import Call, ForkServer, Process, Token, token_of
@@ -30,7 +30,7 @@ from cotswold.run import RunDirectory, Stop
 from cotswold.testing.processes import ended
 from cotswold.training import Resume, open_job
 from cotswold.training.async_sgd import strategy as downpour
-from cotswold.training.data import service as data_feed
+from cotswold.training.data import data_servers as data_feed
 from cotswold.training.data.augmentation import augmentation_of
 from cotswold.training.data.indexed import write_rows
 from cotswold.training.data.remote import PoolLocation

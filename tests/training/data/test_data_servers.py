@@ -18,7 +18,7 @@ from cotswold.data.loading.reader import stored_bytes
 from cotswold.errors import MachineError, RecipeError
 from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop, recorder
-from cotswold.training.data import service as data_feed
+from cotswold.training.data import data_servers as data_feed
 from cotswold.training.data.stores import warnings
 
 pytestmark = pytest.mark.usefixtures("template")  # they look at the tree of processes

@@ -20,8 +20,8 @@ from cotswold.host import Process
 from cotswold.host.process_info import process_tree
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import open_job
+from cotswold.training.data import data_servers as data_feed
 from cotswold.training.data import remote as served_patterns
-from cotswold.training.data import service as data_feed
 
 LAYERS = """
 [[network.layers]]

@@ -71,7 +71,7 @@ def connect_data(
         UserError: if an argument is invalid.
     """
     from cotswold.api.servers.served_dataset import ServedDataset
-    from cotswold.data.service.store import DatasetView
+    from cotswold.data.loading.served_store import DatasetView
 
     batch_size, seed = as_integer("batch_size", batch_size), as_integer("seed", seed)
     rank, world_size = as_integer("rank", rank), as_integer("world_size", world_size)

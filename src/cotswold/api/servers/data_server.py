@@ -153,7 +153,7 @@ class _Samples:
 
         Raises UserError if the augmentation differs from that of this recipe.
         """
-        from cotswold.data.service.store import DatasetInfo, DatasetView
+        from cotswold.data.loading.served_store import DatasetInfo, DatasetView
 
         theirs = DatasetInfo.parsed(terms).augmentation_json
         if (
@@ -229,7 +229,7 @@ class ServedData(BackgroundService):
         from cotswold.dataservice.runtime.remote_servers import open_remote_servers
         from cotswold.host import ForkServer
         from cotswold.run.prometheus.server import PrometheusServer
-        from cotswold.training.data.service import WORK
+        from cotswold.training.data.data_servers import WORK
 
         module = WORK.partition(":")[0]
         with ExitStack() as opened:
@@ -322,7 +322,7 @@ def _open_samples(
     """Return the samples of a store or recipe, preparing them if necessary."""
     from cotswold import recipe as recipes
     from cotswold.data import Store
-    from cotswold.data.service.store import augmentation_to_json
+    from cotswold.data.loading.served_store import augmentation_to_json
     from cotswold.data.store.manifest import is_store
     from cotswold.training.data.augmentation import augmentation_of
     from cotswold.training.data.stores import open_store

@@ -20,8 +20,8 @@ from cotswold.api.arguments import as_integer
 from cotswold.data.loading.batching import BatchRows
 from cotswold.data.loading.dataset import worker_of_loader
 from cotswold.data.loading.order import Buffered, Rows, Split, part_of_rank, part_of_worker
+from cotswold.data.loading.served_store import DatasetInfo, DatasetView, SplitInfo
 from cotswold.data.loading.shuffle_buffer import Epoch
-from cotswold.data.service.store import DatasetInfo, DatasetView, SplitInfo
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import AHEAD_BYTES, DataClient, open_client, request_settings

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from math import inf
 
-from cotswold.batch.core.chunk_failures import PortionFailures
+from cotswold.batch.core.portion_failures import PortionFailures
 from cotswold.batch.core.portion_ledger import Claim, PortionLedger
 from cotswold.batch.core.portion_queues import PortionQueues
 from cotswold.batch.core.settings import EvaluationSettings

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotswold.batch.core.accounting import Accounting
-from cotswold.batch.core.chunk_failures import PortionFailures
 from cotswold.batch.core.evaluation_state import EvaluationState
 from cotswold.batch.core.point_distribution import PointDistribution
 from cotswold.batch.core.portion_choice import Assignment, Scheduler, portions_to_leave_out
+from cotswold.batch.core.portion_failures import PortionFailures
 from cotswold.batch.core.portion_ledger import Claim, PortionLedger
 from cotswold.batch.core.portion_queues import PortionHomes, PortionQueues
 from cotswold.batch.core.reductions import Reductions

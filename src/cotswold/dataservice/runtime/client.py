@@ -17,7 +17,7 @@ import numpy as np
 from cotswold import wire as m
 from cotswold.data.loading.batching import Batch, BatchRows, coalesce
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import DatasetInfo, DatasetView
+from cotswold.data.loading.served_store import DatasetInfo, DatasetView
 from cotswold.dataservice.core.epoch_pass import EpochPass, SharedEpochSettings
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.trainer import BEATS

@@ -9,8 +9,8 @@ from collections.abc import Generator, Iterator
 
 from cotswold.data.loading.batching import Batch, BatchRows
 from cotswold.data.loading.order import Order
+from cotswold.data.loading.served_store import DatasetView
 from cotswold.data.loading.shuffle_buffer import Epoch
-from cotswold.data.service.store import DatasetView
 from cotswold.dataservice.runtime.client import DataClient
 
 

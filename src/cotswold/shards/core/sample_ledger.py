@@ -30,12 +30,12 @@ server that has it does not apply it again (`paramserver.core.update_server`). A
 or left out as a whole. A *seam* is a position at which a server's samples begin or end. No assignment crosses
 a seam, so each server has all of a divided assignment or nothing of it.
 
-This ledger differs from that of portions (`batch.core.portion_ledger`). That one decides which whole sums count
-before any weight depends on them; so it can refuse a sum, and give a portion to two workers. Here a server
-has applied an update before any other process knows of it, and another server may receive it much later.
-Nothing can be undone. So there are no backup copies, and the ledger only records the servers' reports. There
-may also be a billion samples, of which any range may be lost: so this ledger stores ranges, while portions
-are counted one by one.
+This ledger differs from that of portions (`batch.core.portion_ledger`). That one decides which whole sums
+count before any weight depends on them; so it can refuse a sum, and give a portion to two workers. Here a
+server has applied an update before any other process knows of it, and another server may receive it much
+later. Nothing can be undone. So there are no backup copies, and the ledger only records the servers' reports.
+There may also be a billion samples, of which any range may be lost: so this ledger stores ranges, while
+portions are counted one by one.
 """
 
 from __future__ import annotations

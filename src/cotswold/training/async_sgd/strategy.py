@@ -29,8 +29,8 @@ from cotswold.replication.runtime.run_cluster import DISKS_FOLDER
 from cotswold.run import Recorder
 from cotswold.training.async_sgd.hogwild_replica import round_of
 from cotswold.training.async_sgd.push_format import unit_norm_weights
+from cotswold.training.data.data_servers import pool_argument, pool_of
 from cotswold.training.data.indexed import write_rows
-from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import (
     ClusterStarter,

@@ -21,7 +21,7 @@ import torch
 from cotswold.data import Augmentation, Store
 from cotswold.data.loading.batching import BatchRows
 from cotswold.data.loading.order import Rows
-from cotswold.data.service.store import DatasetView, augmentation_to_json
+from cotswold.data.loading.served_store import DatasetView, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, open_client, request_settings
 from cotswold.errors import UserError

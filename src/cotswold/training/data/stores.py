@@ -252,7 +252,7 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     data = recipe.data
     if not isinstance(data, SourcedData) or not data.servers or isinstance(data.servers, str):
         return []
-    from cotswold.data.service.store import needed_cache_bytes, shards_of
+    from cotswold.data.loading.served_store import needed_cache_bytes, shards_of
 
     if isinstance(recipe.training, SteppedTraining):
         needed, what = needed_cache_bytes(store), "fewer shards than the shuffle buffer draws from"

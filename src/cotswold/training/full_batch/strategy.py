@@ -27,8 +27,8 @@ from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.shards.runtime.work import Work, held_out_portions, validation_means
+from cotswold.training.data.data_servers import pool_argument, pool_of
 from cotswold.training.data.indexed import write_rows
-from cotswold.training.data.service import pool_argument, pool_of
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Method
 from cotswold.training.full_batch.cluster import (

@@ -249,7 +249,7 @@ def _check_cluster(wanted: Recipe) -> None:
 def _check_pool(wanted: Recipe, store: Store | None = None) -> None:
     """Check the data servers of a recipe, if it uses them."""
     if wanted.is_served:
-        from cotswold.training.data.service import check_pool
+        from cotswold.training.data.data_servers import check_pool
 
         check_pool(wanted, store)
 

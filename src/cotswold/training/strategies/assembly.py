@@ -32,8 +32,8 @@ def batches_of(context: TrainContext, box: Box | None = None) -> TrainBatches:
     training, varying = context.recipe.training, augmentation_of(context.recipe, context.store)
     feed = None
     if context.recipe.is_served:
-        from cotswold.data.service.store import augmentation_to_json
-        from cotswold.training.data.service import batch_source_of
+        from cotswold.data.loading.served_store import augmentation_to_json
+        from cotswold.training.data.data_servers import batch_source_of
 
         feed = batch_source_of(context, augmentation_to_json(varying), box)
     return context.exit_stack.enter_context(

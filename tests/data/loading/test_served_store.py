@@ -13,20 +13,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from cotswold.data.service.cache import ShardCache, Shards
 
 from cotswold.data import Reader, Store
 from cotswold.data.augment import Augmentation
 from cotswold.data.loading.batching import Batch
 from cotswold.data.loading.order import Buffered, Rows, Split
-from cotswold.data.loading.shuffle_buffer import Epoch
-from cotswold.data.service.cache import ShardCache, Shards
-from cotswold.data.service.store import (
+from cotswold.data.loading.served_store import (
     DatasetInfo,
     DatasetView,
     ServedStore,
     augmentation_to_json,
     needed_cache_bytes,
 )
+from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.errors import UserError
 from cotswold.geometry import Box
 
@@ -99,7 +99,7 @@ def test_a_batch_that_is_too_long_for_a_message_is_refused_before_it_is_made(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     each = 4 * store.shape.size
-    monkeypatch.setattr("cotswold.data.service.store.BATCH_BYTES", 20 * each)
+    monkeypatch.setattr("cotswold.data.loading.served_store.BATCH_BYTES", 20 * each)
     work = ServedStore(store, 1 << 20)
     assert len(made(work, str(DatasetView("train")), 0, np.arange(20))[0]) == 20
     before = work.cache.misses + work.cache.hits

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from cotswold.data import Store
-from cotswold.data.service.store import DatasetView, ServedStore, augmentation_to_json
+from cotswold.data.loading.served_store import DatasetView, ServedStore, augmentation_to_json
 from cotswold.dataservice.runtime.batch_tensors import window_bytes
 from cotswold.dataservice.runtime.client import DataClient, request_settings
 from cotswold.dataservice.runtime.feed import ServedFeed
@@ -30,7 +30,7 @@ from cotswold.training.data.remote import WINDOW, PoolLocation, missing_token_er
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.transport.socket_folder import remove_stale_folders
 
-WORK = "cotswold.training.data.service:build_served_store"
+WORK = "cotswold.training.data.data_servers:build_served_store"
 _START_SECONDS = 60.0
 """Timeout in seconds until the head of a pool listens."""
 _POLL_SECONDS = 0.01
@@ -231,7 +231,7 @@ def head(
     """
     with ExitStack() as opened:
         processes = ForkServer(
-            (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.service")
+            (*PRELOADED, "cotswold.dataservice.runtime.pool_process", "cotswold.training.data.data_servers")
         )
         opened.callback(remove_stale_folders)  # the head is killed, so it cannot clean up
         opened.callback(processes.close)

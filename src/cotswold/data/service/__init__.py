@@ -1,1 +1,0 @@
-"""Views of a store and a cache of its shards, for data servers."""
