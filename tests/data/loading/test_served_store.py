@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from cotswold.data.service.cache import ShardCache, Shards
 
 from cotswold.data import Reader, Store
 from cotswold.data.augment import Augmentation
@@ -26,6 +25,7 @@ from cotswold.data.loading.served_store import (
     augmentation_to_json,
     needed_cache_bytes,
 )
+from cotswold.data.loading.shard_cache import ShardCache, Shards
 from cotswold.data.loading.shuffle_buffer import Epoch
 from cotswold.errors import UserError
 from cotswold.geometry import Box

@@ -18,7 +18,7 @@ from cotswold.data.augment import CUSTOM, Augmentation
 from cotswold.data.loading.batching import Batch, BatchBuilder, BatchRows
 from cotswold.data.loading.order import Buffered, Rows, Split
 from cotswold.data.loading.reader import shuffle_bytes, stored_bytes
-from cotswold.data.service.cache import ShardCache, Shards
+from cotswold.data.loading.shard_cache import ShardCache, Shards
 from cotswold.data.store.store import Store
 from cotswold.errors import UserError
 from cotswold.files import MalformedError, take
