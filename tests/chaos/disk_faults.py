@@ -81,14 +81,14 @@ def _impatient(right: Callable[..., _Any]) -> Callable[..., _Any]:
 
 
 def _unverified(_: Callable[..., _Any]) -> Callable[..., _Any]:
-    def sound(self: SimulatedDisk, bucket: str) -> SavedBucket | None:
+    def intact_bucket(self: SimulatedDisk, bucket: str) -> SavedBucket | None:
         saved = self.contents.get(bucket)
         if saved is None or bucket not in self.damaged:
             return saved
         key = min(saved.numbers)
         return replace(saved, numbers={**saved.numbers, key: (1.0, 1.0)})
 
-    return sound
+    return intact_bucket
 
 
 def _oldest(right: Callable[..., _Any]) -> Callable[..., _Any]:
@@ -172,7 +172,7 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "taken-for-saved": Fault(
         "what a full disk did not take counts as saved", ReplicaServer, "unsaved", _unnoticed
     ),
-    "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "sound", _unverified),
+    "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "intact_bucket", _unverified),
     "never-saved": Fault("nothing is put on a disk", GroupMember, "is_unsaved", _nothing_to_save),
     "seldom-saved": Fault("a disk is given something every few seconds", ReplicaServer, "saves", _seldom),
     "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_report_lost", _tells_nobody),

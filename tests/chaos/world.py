@@ -20,11 +20,11 @@ class Aim:
     """Faults aimed at a critical moment, not at random times."""
 
     moment: str
-    """Name in `aims.MOMENTS`: the kind of message that marks the moment."""
+    """Name in `fault_targets.MOMENTS`: the kind of message that marks the moment."""
     chance: float
     """Probability of a fault at the moment."""
     faults: tuple[str, ...]
-    """Names in `aims.FATES` to choose from."""
+    """Names in `fault_targets.FATES` to choose from."""
     then: Aim | None = None
     """Aim for the next seconds after this one has hit."""
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from cotswold.host import address_for_peers, address_of_keeper, address_towards, interface_to, listener_at
+from cotswold.host import address_for_peers, address_towards, interface_to, listener_at, server_address
 from cotswold.host import network as interface
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the system does not say")
@@ -40,7 +40,7 @@ def test_what_cannot_be_a_name_is_one_that_nobody_knows(name: str) -> None:
     assert interface_to(name, several_hosts=False) == interface_to(
         "no.such.host.invalid", several_hosts=False
     )
-    assert address_of_keeper(name, several_hosts=True, interface=None) == name
+    assert server_address(name, several_hosts=True, interface=None) == name
     with pytest.raises(OSError, match="its host name cannot be resolved"):
         listener_at(name, 0, interface=None)
 
@@ -85,10 +85,10 @@ def test_a_name_that_leads_to_the_loopback_is_not_told_to_other_hosts(
 ) -> None:
     monkeypatch.setattr(interface, "_addresses", lambda host: ["127.0.1.1"])
     monkeypatch.setattr(interface, "_address_to_others", lambda name: OUTSIDE)
-    assert address_of_keeper("mine", several_hosts=True, interface=None) == OUTSIDE
-    assert address_of_keeper("mine", several_hosts=False, interface=None) == "mine"
+    assert server_address("mine", several_hosts=True, interface=None) == OUTSIDE
+    assert server_address("mine", several_hosts=False, interface=None) == "mine"
     monkeypatch.setattr(interface, "_addresses", lambda host: [OUTSIDE])
-    assert address_of_keeper("mine", several_hosts=True, interface=None) == "mine"
+    assert server_address("mine", several_hosts=True, interface=None) == "mine"
 
 
 def test_a_name_that_leads_to_the_loopback_and_elsewhere_is_for_others(

@@ -14,7 +14,7 @@ import pytest
 from cotswold.errors import UserError
 from cotswold.host import Call, Token
 from cotswold.host.token import CLUSTER_VARIABLE, VARIABLE
-from cotswold.processes.credentials import has_token_option, inherited_credentials, token_fingerprints
+from cotswold.processes.credentials import has_any_token, inherited_credentials, token_fingerprints
 from cotswold.processes.ray.agent import Agent, StartRefusal
 from cotswold.processes.ray.processes import RayProcesses
 from cotswold.testing.processes import play
@@ -91,7 +91,7 @@ def test_a_machine_starts_only_what_knows_the_clusters_token(
 
 
 def test_a_run_with_the_clusters_own_token_needs_no_other() -> None:
-    assert has_token_option(token_fingerprints({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
+    assert has_any_token(token_fingerprints({CLUSTER_VARIABLE: OWN.text}), {VARIABLE: OWN.text})
 
 
 def test_the_file_with_tokens_is_named_for_processes_in_other_folders(

@@ -18,10 +18,10 @@ from .memory import available_bytes as available_bytes
 from .memory import keep_freed_bytes as keep_freed_bytes
 from .memory import require_memory as require_memory
 from .network import address_for_peers as address_for_peers
-from .network import address_of_keeper as address_of_keeper
 from .network import address_towards as address_towards
 from .network import interface_to as interface_to
 from .network import listener_at as listener_at
+from .network import server_address as server_address
 from .processes import Call as Call
 from .processes import Process as Process
 from .processes import Processes as Processes
@@ -53,7 +53,6 @@ __all__ = [
     "TcpListener",
     "Token",
     "address_for_peers",
-    "address_of_keeper",
     "address_towards",
     "assign_cores",
     "available_bytes",
@@ -72,6 +71,7 @@ __all__ = [
     "raise_on_all",
     "read_token",
     "require_memory",
+    "server_address",
     "sign",
     "token_of",
     "wait_settings",

@@ -42,7 +42,7 @@ def claimed_cores(processes: int) -> Iterator[list[int | None]]:
         cores = assign_cores(processes, taken=taken)
         with ExitStack() as claims:
             for core in cores:
-                if core is not None and not _is_claimed_by(claims, core):
+                if core is not None and not _claim_core(claims, core):
                     taken.add(core)
                     break
             else:
@@ -50,7 +50,7 @@ def claimed_cores(processes: int) -> Iterator[list[int | None]]:
                 return
 
 
-def _is_claimed_by(claims: ExitStack, core: int) -> bool:
+def _claim_core(claims: ExitStack, core: int) -> bool:
     """Claim a core by binding a socket name; false if another process has claimed it.
 
     The name vanishes with the processes that have the socket.

@@ -53,7 +53,7 @@ class ForkServer:
         with theirs:
             given = json.dumps([theirs.fileno(), sys.path, list(modules), environ.get(THREADS)])
             words, alone = [sys.executable, "-P", "-c", _PROGRAM, given], {**environ, THREADS: "1"}
-            with _processes(control):
+            with _start_errors(control):
                 self._attach(control, Child.start(words, alone, handed=[theirs.fileno()]))
 
     @classmethod
@@ -73,7 +73,7 @@ class ForkServer:
             )
         server = cls.__new__(cls)
         control, theirs = socket.socketpair()
-        with theirs, _processes(control):
+        with theirs, _start_errors(control):
             server._attach(control, SelfFork(theirs, control, prepare, given))
         return server
 
@@ -136,7 +136,7 @@ class ForkServer:
 
 
 @contextmanager
-def _processes(control: socket.socket) -> Iterator[None]:
+def _start_errors(control: socket.socket) -> Iterator[None]:
     try:
         yield
     except OSError as error:

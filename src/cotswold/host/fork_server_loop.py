@@ -1,4 +1,4 @@
-"""Main loop of the process from which others are child.
+"""Main loop of the process from which others are forked.
 
 Knows: forks, signals, passed descriptors, exit codes. Does not know: the client (`fork_server`), what the
 processes do.

@@ -38,7 +38,7 @@ def interface_to(host: str, *, several_hosts: bool) -> str | None:
     return None
 
 
-def address_of_keeper(host: str, *, several_hosts: bool, interface: str | None) -> str:
+def server_address(host: str, *, several_hosts: bool, interface: str | None) -> str:
     """Address of the server at ``host``: the name itself, unless it resolves to the loopback.
 
     With ``several_hosts`` such a name is this host's own. Other hosts then use the address of ``interface``,

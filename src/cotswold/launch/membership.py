@@ -143,8 +143,7 @@ def join(
             created here time out after 30 times as long.
         arrival_seconds: Seconds that ranks wait for each other at the start.
         stall_seconds: Seconds after which a rank counts as dead if it neither computes nor does I/O while
-        others
-            wait for it in `Membership.gather` or `barrier` (default: 90 times ``timeout_seconds``).
+            others wait for it in `Membership.gather` or `barrier` (default: 90 times ``timeout_seconds``).
         note: Text appended to the sentence that a rank prints when it ends because of another.
 
     Yields:

@@ -20,7 +20,7 @@ from torch.distributed import (  # type: ignore[attr-defined]  # in its document
 )
 
 from cotswold.errors import RankError
-from cotswold.host.network import address_of_keeper, listener_at
+from cotswold.host.network import listener_at, server_address
 from cotswold.launch.startup import StartupDeadline
 from cotswold.launch.world import INTERFACE, World
 
@@ -76,7 +76,7 @@ class AddressConnections:
 
     def _store_address(self) -> str:
         several = self.world.local_size < self.world.size
-        return address_of_keeper(self.world.host, several_hosts=several, interface=_user_interface())
+        return server_address(self.world.host, several_hosts=several, interface=_user_interface())
 
     def _host_store(self) -> TCPStore:
         world = self.world

@@ -115,11 +115,11 @@ class CoordinatorLoop(ABC):
         silent for ``silent_seconds``.
 
         Args:
-            hear: Called with each message.
+            handler: Called with each message.
             owing: Returns the servers that owe an answer.
-            heard: Returns the time of the last answer.
+            last_answer: Returns the time of the last answer.
             silent_seconds: Longest time without an answer.
-            again: Returns the unanswered requests, for servers that may not have received them.
+            unanswered_requests: Returns the unanswered requests, for servers that may not have received them.
         """
 
         def is_silent() -> bool:

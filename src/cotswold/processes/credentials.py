@@ -39,7 +39,7 @@ def token_fingerprints(environ: Mapping[str, str]) -> tuple[str, ...]:
     return _fingerprints(environ) if any(environ.get(name) for name in _OF_CLUSTER) else ()
 
 
-def has_token_option(said: Sequence[str], environ: Mapping[str, str]) -> bool:
+def has_any_token(said: Sequence[str], environ: Mapping[str, str]) -> bool:
     """True if a machine with this environment has one of these tokens. Raises UserError for a file that
     others can read."""
     path = environ.get(FILE_VARIABLE, "").strip()

@@ -42,7 +42,7 @@ def worker_context(
         endpoint_settings: Fields of `EndpointSettings`. The token is in the environment.
         device: Device, as for `select_device`; it becomes this thread's device.
         place: Place of the process, as for `select_device`.
-        make_post: Create the messenger over the endpoint; its endpoint is closed with the block.
+        make_messenger: Create the messenger over the endpoint; its endpoint is closed with the block.
 
     Raises:
         UserError: If there is no such work or no token, or if the work supports the CPU only.

@@ -151,7 +151,7 @@ class ParameterClient:
         """Push a gradient or a delta ``(size,)``, computed from the last pull and ``samples`` samples;
         return once every server has applied it.
 
-        Raises PushRefusedError if a server refuses it, or if the previous push was too stale and nothing was
+        Raises PushRejectedError if a server refuses it, or if the previous push was too stale and nothing was
         pulled since. Raises MachineError if the servers are lost, UserError in a fork of the connected
         process.
         """

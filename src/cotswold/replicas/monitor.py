@@ -28,7 +28,7 @@ class ReplicaStatus:
     machine: str
     pid: int
     activity: str
-    """State as in `Replica.doing`; `starting` before its first message."""
+    """State as in `Replica.activity`; `starting` before its first message."""
     waits_for: tuple[str, ...]
     activity_seconds: float
     """Seconds since its last step began or ended; for a starting replica, since its process started."""

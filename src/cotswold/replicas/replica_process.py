@@ -229,7 +229,7 @@ class ReplicaProcess:
             sends = self._machine.receive(sender, message, time.monotonic())
             is_new = self._machine.session not in (0, before)
         if is_new:
-            assert isinstance(message, m.SessionOpened), "a session begins with Admitted"
+            assert isinstance(message, m.SessionOpened), "a session begins with SessionOpened"
             self._enter(message)
         self._deliver(sends)
         with self._lock:

@@ -39,14 +39,14 @@ class ReplicatedCoordinator(ReplicaCoordinator):
         process_group: ProcessGroup,
         machine: Dispatcher,
         on_event: OnEvent,
-        keepers: RunCluster | StandaloneCluster,
+        cluster: RunCluster | StandaloneCluster,
         patience: float,
     ) -> None:
         """``patience``: seconds that servers of a standalone cluster may be silent, as their supervisors
         restart them."""
-        super().__init__(keepers.messenger, process_group, machine, on_event)
-        self._cluster = keepers
-        self.outlived = isinstance(keepers, StandaloneCluster)
+        super().__init__(cluster.messenger, process_group, machine, on_event)
+        self._cluster = cluster
+        self.outlived = isinstance(cluster, StandaloneCluster)
         self._metrics = RunMetrics()
         self._version_check = VersionCheck(machine.shards)
         self._patience = patience

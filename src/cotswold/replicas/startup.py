@@ -233,18 +233,18 @@ class ReplicaStartup(Startup):
     def _start_servers(self, made: WorkerReady) -> tuple[tuple[m.Shard, ...], tuple[str, ...]]:
         if self._cluster is None:
             return super()._start_servers(made)
-        keepers, description = self._cluster, self._description(made)
+        cluster, description = self._cluster, self._description(made)
         check_description(description)
         vectors = 1 + len(self._learning.rule.state_names)
         check_messages(description, vectors, self._messenger.endpoint.message_bytes)
-        if isinstance(keepers, StandaloneCluster):
-            self._await_controllers(keepers)
+        if isinstance(cluster, StandaloneCluster):
+            self._await_controllers(cluster)
         else:
-            keepers.start_controller(time.monotonic())
-            self._await("the controller", lambda: keepers.has_controller)
+            cluster.start_controller(time.monotonic())
+            self._await("the controller", lambda: cluster.has_controller)
             for _ in range(self._settings.servers):
-                keepers.start_server(time.monotonic())
-            self._await("the parameter servers", lambda: len(keepers.servers) == self._settings.servers)
+                cluster.start_server(time.monotonic())
+            self._await("the parameter servers", lambda: len(cluster.servers) == self._settings.servers)
         self._messenger.connect((bucket, "") for bucket in description.buckets)
         return description.shards, description.buckets
 
@@ -258,7 +258,7 @@ class ReplicaStartup(Startup):
                 self._on_event("waiting", {"name": where, "sentence": f"waiting for a controller at {where}"})
             if now - asked > _REQUEST_SECONDS:
                 asked = now
-                servers.request_groups()
+                servers.send_status_request()
             match self._messenger.receive(_REQUEST_SECONDS):
                 case Received(_, m.StatusReply() as looked):
                     servers.events_of(looked)  # no event of them belongs to the run

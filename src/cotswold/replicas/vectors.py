@@ -41,7 +41,7 @@ class HostVectors:
     """Vectors in this process's memory, which messages use directly."""
 
     def write(self, part: Tensor, buffer: Buffer) -> None:
-        """See `Vectors.put`."""
+        """See `VectorMemory.write`."""
         numbers = part.numpy()
         numbers[:] = np.frombuffer(buffer, numbers.dtype)
 
@@ -51,7 +51,7 @@ class HostVectors:
         return found
 
     def is_finite(self, vector: Tensor) -> bool:
-        """See `Vectors.is_finite`."""
+        """See `VectorMemory.is_finite`."""
         return is_finite(vector.numpy())
 
 
@@ -66,7 +66,7 @@ class DeviceVectors:
         self._dtype = self._buffers[0].numpy().dtype
 
     def write(self, part: Tensor, buffer: Buffer) -> None:
-        """See `Vectors.put`."""
+        """See `VectorMemory.write`."""
         numbers = np.frombuffer(buffer, self._dtype)
         part.copy_(torch.from_numpy(numbers if numbers.flags.writeable else numbers.copy()))
 
@@ -77,7 +77,7 @@ class DeviceVectors:
         return found
 
     def is_finite(self, vector: Tensor) -> bool:
-        """See `Vectors.is_finite`."""
+        """See `VectorMemory.is_finite`."""
         norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
         return norm * norm < float(torch.finfo(vector.dtype).max)
 

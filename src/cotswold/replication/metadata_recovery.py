@@ -32,7 +32,7 @@ from cotswold.phrases import counted
 from cotswold.replication.controller.bucket_map import BUCKETS, RUNS, items_of
 from cotswold.replication.controller.leader_election import CLUSTER, LEADER
 from cotswold.replication.disk import BlockStore, Bucket, DamagedError, Head
-from cotswold.replication.disk.bucket_format import damaged_folders, saved_of
+from cotswold.replication.disk.bucket_format import linked_copy, saved_of
 from cotswold.replication.metadata import MetadataLocation, MetadataStore
 from cotswold.replication.metadata.sqlite import NOTE
 from cotswold.replication.replica.saved_bucket import DAMAGED_SUFFIX, disk_of, restored_on
@@ -190,7 +190,7 @@ def read_disks(disks: Iterable[Path]) -> DiskContents:
 def _heads(disk: Path) -> dict[str, tuple[_Recency, tuple[str, ...]]]:
     """Return the recency and the members of each bucket on a disk, without changing it."""
     try:
-        with damaged_folders(disk) as copy, BlockStore(copy) as store:
+        with linked_copy(disk) as copy, BlockStore(copy) as store:
             heads = store.heads()
     except DamagedError as error:
         heads = error.heads  # other disks may have the rest: that is checked for each run
@@ -219,7 +219,7 @@ def _text(path: Path, most: int) -> str:
 
 
 def is_sound(state: Path) -> bool:
-    """True if the file has readable metadata. Raises errors of `MetadataLocation.opened` except damage."""
+    """True if the file has readable metadata. Raises errors of `MetadataLocation.open` except damage."""
     if not state.exists():
         return False
     try:

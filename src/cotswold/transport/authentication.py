@@ -139,7 +139,7 @@ class Authenticator:
         self._socket = context.socket(zmq.REP)
         self._socket.linger = 0
         self._socket.bind(_ZAP)
-        self._thread = threading.Thread(target=self._answer, name="cotswold-doorkeeper", daemon=True)
+        self._thread = threading.Thread(target=self._answer, name="cotswold-authenticator", daemon=True)
         self._thread.start()
 
     def join(self) -> None:

@@ -114,7 +114,7 @@ def head(kind: bytes, version: int) -> bytes:
 
 
 def split_head(first: bytes | memoryview) -> tuple[bytes, int, memoryview]:
-    """Split the first frame into kind, version and the rest; raise MalformedError."""
+    """Split the first frame into kind, version and the rest; raise MalformedFrameError."""
     if len(first) < 2:
         raise MalformedFrameError("no kind and version")
     view = memoryview(first)
@@ -139,7 +139,7 @@ def _bounded(packed: bytes) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> object:
-    """Decode plain values; raise MalformedError."""
+    """Decode plain values; raise MalformedFrameError."""
     if len(data) > HEADER_BYTES:
         raise MalformedFrameError("the header is too long", oversized=True)
     try:
@@ -189,7 +189,7 @@ def to_frames(buffers: Sequence[memoryview], sizes: Sequence[int]) -> list[bytes
 def decode_buffers(
     packed: bytes | memoryview, frames: Sequence[memoryview], bytes_most: int
 ) -> tuple[Header, list[int], SharedBlock | None]:
-    """Return the header, the sizes of the buffers, and the shared memory block; raise MalformedError."""
+    """Return the header, the sizes of the buffers, and the shared memory block; raise MalformedFrameError."""
     said = unpack(packed)
     if not isinstance(said, list) or len(said) not in (2, 3) or not isinstance(said[0], dict):
         raise MalformedFrameError("no header and sizes")
@@ -210,7 +210,7 @@ def decode_buffers(
 
 
 def join_frames(sizes: Sequence[int], frames: Sequence[memoryview]) -> list[memoryview]:
-    """The buffers that these frames contain; raise MalformedError."""
+    """The buffers that these frames contain; raise MalformedFrameError."""
     buffers: list[memoryview] = []
     at = 0
     for start, stop in frame_runs(sizes):

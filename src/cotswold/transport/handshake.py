@@ -39,7 +39,8 @@ class Hello:
     answers: str = ""
     """The `nonce` of the call that this one answers; empty if it answers none."""
     proof: str = ""
-    """Proof of the name, for a process that has the pair key (`names.proof`); empty without a key."""
+    """Proof of the name, for a process that has the pair key (`transport.names.proof`); empty without a
+    key."""
 
     @property
     def packed(self) -> bytes:
@@ -48,7 +49,7 @@ class Hello:
 
     @classmethod
     def read(cls, data: bytes | memoryview) -> Hello:
-        """Decode a message, ignoring unknown fields; raise MalformedError for anything else."""
+        """Decode a message, ignoring unknown fields; raise MalformedFrameError for anything else."""
         said = unpack(data)
         if not isinstance(said, dict):
             raise MalformedFrameError("no hello")

@@ -89,7 +89,7 @@ class Incoming:
         return True
 
     def _on_message(self, listener: EndpointListener, came: IncomingMessage) -> None:
-        """Handle one incoming message; raise MalformedError."""
+        """Handle one incoming message; raise MalformedFrameError."""
         kind, version, packed = split_head(came.first)
         if kind == HELLO:
             self.peers.on_hello(listener, came, version, packed)
@@ -121,7 +121,7 @@ class Incoming:
 
 
 def _numbers(said: object) -> tuple[list[int], list[int]]:
-    """Block numbers that a peer returns and drops; raise MalformedError."""
+    """Block numbers that a peer returns and drops; raise MalformedFrameError."""
     if isinstance(said, list) and len(said) == 2 and all(isinstance(one, list) for one in said):
         given_back, dropped = said
         if all(isinstance(one, int) for one in (*given_back, *dropped)):

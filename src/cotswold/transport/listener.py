@@ -57,7 +57,8 @@ class IncomingMessage:
 class EndpointListener:
     """Listens at ``where`` for the endpoint called ``name``; must be closed.
 
-    Raises TakenError if another process listens there, MachineError if the machine has no such address.
+    Raises AddressInUseError if another process listens there, MachineError if the machine has no such
+    address.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class Listeners:
         self._on_open, self._on_close = on_open, on_close
 
     def open(self, ring: KeySet) -> None:
-        """Listen. Raises PortsTakenError if other processes listen at all ports, MachineError if this
+        """Listen. Raises PortsInUseError if other processes listen at all ports, MachineError if this
         machine does not have the address."""
         self._listen(self.unix, ring.first, "hmac")
         if self._host is not None:

@@ -190,7 +190,7 @@ class Peer:
         self._send(MEMORY, pack([blocks, []]), (), traffic)
 
     def on_memory_message(self, returned: Sequence[int], dropped: Sequence[int]) -> None:
-        """The peer returned blocks, or dropped blocks that it owns; raise MalformedError."""
+        """The peer returned blocks, or dropped blocks that it owns; raise MalformedFrameError."""
         for number in returned:
             self.buffer_sender.release(number)
         for number in dropped:

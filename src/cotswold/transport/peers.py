@@ -182,7 +182,7 @@ class Peers:
                 self._common.rejections["malformed"] += 1
 
     def _on_answer(self, peer: Peer, said: Sequence[bytes]) -> None:
-        """Handle one answer; raise MalformedError."""
+        """Handle one answer; raise MalformedFrameError."""
         kind, version, rest = split_head(said[0])
         if kind == GONE:
             self.drop(peer.name, "it dropped this process", notify=False)
@@ -222,7 +222,7 @@ class Peers:
     def on_hello(
         self, listener: EndpointListener, message: IncomingMessage, version: int, packed: memoryview
     ) -> None:
-        """Handle the hello of a caller with a valid token; raise MalformedError."""
+        """Handle the hello of a caller with a valid token; raise MalformedFrameError."""
         hello, settled = self._read_hello(version, packed)
         if hello is None or settled is None:
             self._common.rejections["version"] += 1

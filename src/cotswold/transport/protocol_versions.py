@@ -47,7 +47,7 @@ class Versions:
 
     @classmethod
     def read(cls, version: int, rest: bytes | memoryview) -> Versions:
-        """Decode a refusal from its version and the rest of its frame; raise MalformedError."""
+        """Decode a refusal from its version and the rest of its frame; raise MalformedFrameError."""
         return cls.from_hello(version, unpack(rest))
 
     @classmethod

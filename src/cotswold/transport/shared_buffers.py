@@ -49,7 +49,7 @@ class BufferSender:
         return SharedBlock(block.number, self._descriptors[block.number], block.size)
 
     def release(self, number: int) -> None:
-        """The peer is done with a block; raise MalformedError if it has none of this number."""
+        """The peer is done with a block; raise MalformedFrameError if it has none of this number."""
         if self._in_use.pop(number, None) is None:
             raise MalformedFrameError("a block was returned that the peer does not have")
         self._pool.release(number)
@@ -80,7 +80,7 @@ class BufferReceiver:
         self._blocks: dict[int, MemoryBlock] = {}
 
     def views(self, block: SharedBlock, sizes: Sequence[int]) -> list[memoryview]:
-        """The buffers in a block; raise MalformedError if they exceed it."""
+        """The buffers in a block; raise MalformedFrameError if they exceed it."""
         mapped = self._blocks.get(block.number)
         if mapped is None:
             mapped = _mapped(self._process, block)
@@ -129,7 +129,7 @@ class MemoryProbe:
 
 
 def _mapped(process: int, block: SharedBlock) -> MemoryBlock:
-    """Map a block of a process of this host and user; raise MalformedError, or MachineError without
+    """Map a block of a process of this host and user; raise MalformedFrameError, or MachineError without
     memory."""
     try:
         descriptor = os.open(f"/proc/{process}/fd/{block.descriptor}", os.O_RDWR | os.O_CLOEXEC)

@@ -38,7 +38,7 @@ class DeleteRun:
 
 @dataclass(frozen=True)
 class Drain:
-    """Move all replicas off a server; answered by `Draining`, and repeated until none is left."""
+    """Move all replicas off a server; answered by `DrainStatus`, and repeated until none is left."""
 
     server: str
     seconds: float

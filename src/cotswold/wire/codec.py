@@ -99,7 +99,7 @@ def encode(message: AnyMessage) -> tuple[bytes, list[Buffer]]:
 def decode(
     header: Header, buffers: Sequence[Buffer], unknown: Callable[[UnknownError], None] | None = None
 ) -> list[AnyMessage]:
-    """Return the messages; raise MalformedError for anything that `Packing.packed` did not produce.
+    """Return the messages; raise MalformedMessageError for anything that `Packing.packed` did not produce.
 
     ``unknown`` is called with the error for each message of another release; without ``unknown``, the first
     raises UnknownError.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cotswold.wire import Shard
 
 STOP_SECONDS = 10.0
-"""Maximum seconds that a process may take to exit after `Stop`."""
+"""Maximum seconds that a process may take to exit after `StopProcess`."""
 
 
 @dataclass(frozen=True)

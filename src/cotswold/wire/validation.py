@@ -16,7 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 Buffer = bytes | bytearray | memoryview
 Encoded = Any  # what msgpack encodes: numbers, text, lists, maps
 Reader = Callable[[Encoded, Sequence[Buffer]], Any]
-"""Return the value of a field; raise MalformedError for a value of another type."""
+"""Return the value of a field; raise MalformedMessageError for a value of another type."""
 
 
 class MalformedMessageError(ValueError):

@@ -132,7 +132,7 @@ def test_where_every_server_dies_trainers_hear_of_it_in_time(shared: bool) -> No
             server.kill()
         began = trial.loop.now
         bound = ASKING.no_server_seconds + 4 * SILENT_SECONDS
-        assert trial.loop.run(lambda trial=trial: all(each.trouble for each in trial.trainers), bound)  # type: ignore[misc]  # mypy and defaults
+        assert trial.loop.run(lambda trial=trial: all(each.error for each in trial.trainers), bound)  # type: ignore[misc]  # mypy and defaults
         for each in trial.trainers:
             assert "no data server has been connected for 30 s" in each.error
             assert ASKING.no_server_seconds - 1.0 < each.error_time - began <= bound

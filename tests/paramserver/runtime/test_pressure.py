@@ -75,7 +75,7 @@ def test_a_flood_of_updates_takes_a_bounded_part_of_a_servers_memory(
     network: str,
     gradient: Array,
 ) -> None:
-    model = model_of(4, room_bytes=8 * MB)
+    model = model_of(4, queue_bytes=8 * MB)
     with UnreplicatedServers(fork_server, model, NAMES, network) as served:  # type: ignore[arg-type]  # one of them
         (pid,) = served.pids()
         client = client_of(served, 0)

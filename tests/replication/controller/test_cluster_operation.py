@@ -651,7 +651,7 @@ def test_only_groups_of_the_runs_of_a_client_are_found() -> None:
     cluster = Cluster("ab", TWO, buckets=2)
     cluster.found(3, "other")
     (found,) = cluster.asked(LookupRequest((("other/0000", 1), ("other/0001", 0), ("other/0002", 0))))
-    assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]  # `Found`
+    assert sorted(each.bucket for each in found.groups) == ["other/0001", "other/0002"]  # type: ignore[attr-defined]  # a `LookupReply`
 
 
 def test_a_death_that_was_told_to_whoever_led_before_is_no_news() -> None:

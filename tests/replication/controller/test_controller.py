@@ -630,8 +630,8 @@ def test_nothing_is_kept_of_a_server_that_is_forgotten() -> None:
             if "c" in group.all_servers:
                 cluster.tell(group.primary, PeerUnreachable(group.bucket, group.term, group.primary, "c"))
         cluster.live(1.0)
-    reign = cluster.controller._state
-    assert reign._delivery._absent["c"], "it would be told of them if it came back"
+    state = cluster.controller._state
+    assert state._delivery._absent["c"], "it would be told of them if it came back"
     cluster.live(40.0)
     assert "c" not in cluster.controller.servers.of
-    assert not reign._delivery._absent and not reign._deletions._sent_at
+    assert not state._delivery._absent and not state._deletions._sent_at

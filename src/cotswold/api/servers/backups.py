@@ -243,7 +243,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
     copy of the buckets' index.
     """
     from cotswold.checkpoint import CheckpointManager
-    from cotswold.replication.disk.bucket_format import damaged_folders
+    from cotswold.replication.disk.bucket_format import linked_copy
     from cotswold.run.verify import verify_checkpoint
 
     try:
@@ -252,7 +252,7 @@ def verify_backup(backup: Path, tell: Callable[[int, int], None] = lambda done, 
         return [str(error)]
     findings, wanted, seen = [], dict(told["buckets"]), dict[str, list[int]]()
     try:
-        with damaged_folders(backup / _BUCKETS) as buckets:
+        with linked_copy(backup / _BUCKETS) as buckets:
             for saved in _saved_in(buckets, backup):
                 seen[saved.bucket] = [saved.term, saved.incarnation]
                 tell(len(seen), len(wanted))

@@ -124,7 +124,7 @@ class Connection:
             The servers' answer.
 
         Raises:
-            PushRefusedError: if a server rejects the push or requires a pull.
+            PushRejectedError: if a server rejects the push or requires a pull.
             UserError: if there is no gradient, or a number is infinite or NaN; nothing is sent.
             MachineError: if the servers are lost.
         """

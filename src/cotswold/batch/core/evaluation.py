@@ -10,9 +10,9 @@ time), the addition of vectors.
     DRAINING    sums are to be reduced; the plan is sent              REDUCING
     REDUCING    a member is lost, or the reduction was aborted        DRAINING
     any of these but OPENING: all portions count                      CLOSING
-    CLOSING     the servers have closed it                            OVER
+    CLOSING     the servers have closed it                            FINISHED
 
-A grant names one portion. The portion becomes a separate sum (*apart*) if another worker has it too, or if
+A grant names one portion. The portion becomes a separate sum (*isolated*) if another worker has it too, or if
 its worker is slow for the remaining time; so no other portion depends on it. When no portion is free, the
 portions that will finish last are granted a second time, as backup tasks. The first sum that all servers hold
 counts; a sum that names a counted portion is refused whole. If sums stay with the workers, the coordinator

@@ -51,11 +51,6 @@ class PortionFailures:
         """True if a worker died while it was assigned and no worker has computed it since."""
         return portion in self._deaths
 
-    @property
-    def suspects(self) -> list[int]:
-        """Suspects that are not blamed yet, in the order of suspicion."""
-        return [portion for portion in self._deaths if not self._is_deadly(portion)]
-
     def may_try(self, portion: int, session: int) -> bool:
         """True if the session has not failed at the portion, and the portion is not blamed for deaths."""
         return session not in self._errors.get(portion, {}) and not self._is_deadly(portion)

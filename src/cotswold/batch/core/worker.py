@@ -13,7 +13,7 @@ heartbeats.
     FETCHING   fetched                          READY
     READY      Grants, FlushSums, Reduce, ...   READY
     any        a higher attempt                 FETCHING    (everything older is dropped)
-    any        End of this evaluation           IDLE
+    any        EndEvaluation of this one        IDLE
     any        SessionExpired                   OUTSIDE
     any        Shutdown                         GONE
 """
@@ -256,7 +256,7 @@ class BatchWorker(Generic[Values]):
 
     def fetched(self, digests: tuple[int, ...], now: float) -> list[Send]:
         """Record that the worker has the point of the task."""
-        evaluation, _ = self._start_fetch()
+        evaluation, _ = self._take_finished()
         if evaluation is None:
             return []
         self.state, evaluation.is_ready = WorkerState.READY, True
@@ -266,7 +266,7 @@ class BatchWorker(Generic[Values]):
     def on_disconnect(self, peer: str, now: float) -> list[Send]:
         """Record an aborted broadcast or reduction; ``peer`` names the unreachable member, if known."""
         if self._reduction is None:
-            evaluation, task = self._start_fetch()
+            evaluation, task = self._take_finished()
             assert isinstance(task, FetchTask), "no broadcast or reduction was in progress"
             attempt = task.begin.attempt
         else:
@@ -279,7 +279,7 @@ class BatchWorker(Generic[Values]):
 
     def computed(self, result: PortionResult, now: float) -> list[Send]:
         """Record that the portion of the task is in its sum."""
-        evaluation, task = self._start_fetch()
+        evaluation, task = self._take_finished()
         if evaluation is None:
             return []
         assert isinstance(task, PortionTask), "no portion was in progress"
@@ -287,7 +287,7 @@ class BatchWorker(Generic[Values]):
 
     def computed_not(self, error: str, now: float) -> list[Send]:
         """Record that the portion of the task cannot be computed; its whole sum is lost."""
-        evaluation, task = self._start_fetch()
+        evaluation, task = self._take_finished()
         if evaluation is None:
             return []
         assert isinstance(task, PortionTask), "no portion was in progress"
@@ -360,7 +360,7 @@ class BatchWorker(Generic[Values]):
 
     # --- end of a task ---
 
-    def _start_fetch(self) -> tuple[PartialSums[Values] | None, FetchTask | PortionTask[Values]]:
+    def _take_finished(self) -> tuple[PartialSums[Values] | None, FetchTask | PortionTask[Values]]:
         """Return the finished task, and its evaluation unless that is over."""
         assert self._busy is not None, "no task was in progress"
         (evaluation, task), self._busy = self._busy, None

@@ -307,7 +307,7 @@ class BatchCluster:
         """Draw these sets again in the following evaluations.
 
         Args:
-            recorded: Portions of each set, as recorded in events of kind ``counted``.
+            recorded: Portions of each set, as recorded in events of kind ``subset``.
 
         Raises:
             UserError: A set does not fit this run.

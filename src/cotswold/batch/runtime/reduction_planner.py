@@ -47,9 +47,9 @@ class ReductionPlanner:
         plan = _written(members, self._chosen[hosts].steps)
         if all(self._can_connect(members[step[1]], members[step[2]]) for step in plan.steps):
             return plan
-        return self._ring(members) or plan
+        return self._star(members) or plan
 
-    def _ring(self, members: Sequence[str]) -> ReductionSchedule | None:
+    def _star(self, members: Sequence[str]) -> ReductionSchedule | None:
         """Return a plan in which all send to one member that every other reaches, if one exists."""
         for first in members:
             others = [one for one in members if one != first]

@@ -174,7 +174,7 @@ class WorkerProcess:
             self._on_welcome(message)
         self._deliver(sends)
         self._drop_obsolete(message)
-        self._check_hang()
+        self._start_next()
 
     def _drop_obsolete(self, message: m.ToWorker) -> None:
         """Abandon a fetch or reduction that another attempt replaces; a grant shows that the reduction has
@@ -231,7 +231,7 @@ class WorkerProcess:
 
     # --- tasks ---
 
-    def _check_hang(self) -> None:
+    def _start_next(self) -> None:
         """Start the next task if none is running; on the message thread."""
         with self._lock:
             task = self._machine.task() or self._machine.reduction()
@@ -304,7 +304,7 @@ class WorkerProcess:
             with self._lock:
                 sends = self._machine.fetched(digests, time.monotonic())
             self._deliver(sends)
-            self._check_hang()
+            self._start_next()
 
         self._transfer = task
         points.fetch(task.begin, arrived, self._on_disconnect)
@@ -314,7 +314,7 @@ class WorkerProcess:
         with self._lock:
             sends = self._machine.on_disconnect(lost, time.monotonic())
         self._deliver(sends)
-        self._check_hang()
+        self._start_next()
 
     def _reduce(self, task: ReduceTask[Array]) -> None:
         reduce = task.reduce
@@ -325,7 +325,7 @@ class WorkerProcess:
             with self._lock:
                 sends = self._machine.reduced(result if is_first else None, time.monotonic())
             self._deliver(sends)
-            self._check_hang()
+            self._start_next()
 
         self._transfer = task
         self._exchanges.begin(

@@ -6,9 +6,9 @@ know: the content of a batch, who assigns batches, clocks.
     batch     event                                                    next
     none      `EpochAssignment` lists it                               requested from data servers
     requested `EpochAssignment` no longer lists it                     none: another trainer has it
-    requested it is ready, and among the next to deliver               its `take` is sent repeatedly
+    requested it is ready, and among the next to deliver               sent repeatedly in ``taking``
     requested `EpochAssignment` says that it is taken                  taken
-    taken     it is ready, and the first                               delivered to the loop; `handed` is sent
+    taken     it is ready, and the first                               delivered; sent in ``delivered``
     delivered `EpochAssignment` acknowledges it                        none
 
 A batch is delivered only once it is taken: then no other trainer gets it. One batch more than the loop has

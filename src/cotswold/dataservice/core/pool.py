@@ -3,15 +3,15 @@
 Knows: names, the last message of each, heartbeats. Does not know: samples, sockets, processes.
 
     server     event                                                      next
-    none       `ServerStatus` with the pool's terms                       connected: all trainers are informed
-    none       `ServerStatus` with other or no terms                      none: it is rejected
-    connected  `ServerStatus`                                             connected
+    none       `DataServerReport` with the pool's terms                   connected: all trainers are informed
+    none       `DataServerReport` with other or no terms                  none: it is rejected
+    connected  `DataServerReport`                                         connected
     connected  its process or connection ends, `LeavePool`, silence       none: all trainers are informed
 
     trainer    event                                                      next
     none       `JoinPool` for the pool's store                            connected: `PoolMembers`
     none       `JoinPool` for another store                               none: `PoolMembers` says why
-    connected  the first `ServerStatus` is of another store               none: `PoolMembers` says why
+    connected  the first `DataServerReport` is of another store           none: `PoolMembers` says why
     connected  `JoinPool` with an older version of the members            connected: `PoolMembers`
     connected  its connection ends, `LeavePool`, silence                  none
 

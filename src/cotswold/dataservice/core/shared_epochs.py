@@ -5,10 +5,10 @@ positions, sockets, heartbeats.
 
     batch      event                                                      next
     free       a trainer has space                                        assigned
-    assigned   `take`                                                     taken: no other trainer gets it
+    assigned   its trainer takes it                                       taken: no other trainer gets it
     assigned   its trainer is lost, or leaves                             free
     assigned   another trainer has none left, and none is free            free: it is recalled, once
-    taken      `handed`                                                   delivered
+    taken      its trainer delivered it                                   delivered
     taken      its trainer leaves before delivering it to its loop        free
     taken      its trainer is lost                                        died with it; free if at least once
     free       the epoch is over                                          left out

@@ -295,8 +295,8 @@ def open_pool(
     """Start the head of a pool in this process, and its servers; return at once.
 
     In each server ``work`` (``"module:function"``) is called with ``arguments``, and returns a
-    `runtime.server_process.DataWork`. Raises UserError or MachineError if processes cannot be started, or
-    the port is taken.
+    `dataservice.runtime.server_process.DataWork`. Raises UserError or MachineError if processes cannot be
+    started, or the port is taken.
     """
     require_descriptors(settings.servers + 1)
     with ExitStack() as opened:

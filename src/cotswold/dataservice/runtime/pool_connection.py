@@ -61,8 +61,8 @@ class PoolConnection:
             host: Address of this machine for other hosts.
             encrypt: Encrypt samples between hosts.
             ports: Ports to choose from; empty for any.
-            asking: Settings of requests.
-            where: Name of the pool in errors.
+            request_settings: Settings of requests.
+            pool_text: Name of the pool in errors.
             start_seconds: Seconds to wait for the first data server.
             again: Remedy in errors [resume the run].
         """

@@ -34,7 +34,7 @@ def main(
 
     Args:
         trainers: Addresses of trainers to call, by name.
-        settings: Settings from `described`.
+        settings: Settings from `settings_as_dict`.
         work: As for `open_pool`.
         arguments: As for `open_pool`.
         logs: Folder of the servers' output.

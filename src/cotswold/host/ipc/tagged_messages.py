@@ -49,7 +49,7 @@ class TaggedChannel(ABC):
         """Tags of exchanges begun here whose message is not released yet."""
         self._abandoned: set[int] = set()
         """Tags whose exchange was abandoned before the message arrived."""
-        self._begun = self._told_begun = -1
+        self._begun = -1
         self._unreported = 0
         """Number of exchanges begun here that the other side does not know of."""
         self._peer_begun = -1

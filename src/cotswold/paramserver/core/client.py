@@ -4,11 +4,11 @@ Knows: its session, versions, the unanswered update and pull. Does not know: wei
 sockets, clocks, threads.
 
     state      event                                         next
-    OUTSIDE    SessionOpened, then ReplicaInstructions       HERE
-    HERE       SessionExpired (silent for too long)          OUTSIDE    (joins again by itself)
+    OUTSIDE    SessionOpened, then ReplicaInstructions       JOINED
+    JOINED     SessionExpired (silent for too long)          OUTSIDE    (joins again by itself)
     any        Shutdown                                      GONE
 
-    event in HERE                          action
+    event in JOINED                        action
     a pull is requested                    ask every server for newer shards
     a push is requested                    send it to every server after the reply to the previous one
     a checkpoint begins                    send its marker to every server, between two pushes

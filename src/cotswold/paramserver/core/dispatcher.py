@@ -6,17 +6,17 @@ not know: weights, sockets, clocks, the choice of the learning rate, storage of 
 
     state      event                                         next
     WARMING    the first samples count                       RUNNING
-    WARMING    the last epoch is over                        ENDING
-    RUNNING    the last epoch is over                        ENDING
-    ENDING     no sample is open, all is on disks            OVER
-    ENDING     servers have lost samples that counted        RUNNING
+    WARMING    the last epoch is over                        DRAINING
+    RUNNING    the last epoch is over                        DRAINING
+    DRAINING   no sample is open, all is on disks            FINISHED
+    DRAINING   servers have lost samples that counted        RUNNING
     after an epoch that is not the last, the next begins in the same state
 
     state      replicas that are assigned samples
     WARMING    the replica with the oldest session
     RUNNING    all
-    ENDING     none
-    OVER       none; a replica that sends a heartbeat is shut down
+    DRAINING   none
+    FINISHED   none; a replica that sends a heartbeat is shut down
     any        none while paused
 
 Everything that servers must know (live sessions, rates, the newest checkpoint) is sent to all of them in one
@@ -28,8 +28,7 @@ every server has acknowledged a coordinator state without it; then its samples a
     checkpoint      event                                      next
     none            begin_checkpoint                           begun
     begun           next state sent; `CheckpointLedger` begins begun
-    begun           every server has kept its state            frozen: the ledger of that state is
-    `frozen_ledger`
+    begun           every server has kept its state            frozen: its ledger is `frozen_ledger`
     frozen          take_checkpoint                            none: servers forget the state
 
 If a server lost its memory and restarts from its disk, its acknowledgement reports a new incarnation. Samples

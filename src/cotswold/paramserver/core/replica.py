@@ -20,10 +20,10 @@ exchanges messages in others: pulls and pushes continue while a step is computed
     an assignment to push alone           close the accumulation before its first and after its last step
     a push is not answered by all         continue stepping until the next accumulation is closed
     n_fetch steps                         pull newer shards; continue stepping meanwhile
-    the same, with ``moves``              pull after one push is applied and before the next
-    ``overlap`` off no step until the push is applied everywhere and its pull has arrived
+    the same, with ``applies_locally``    pull after one push is applied and before the next
+    ``overlap`` off                       no step until the push is applied and its pull has arrived
     a checkpoint is announced             send its marker to every server, once the previous push is answered
-    no samples are assigned send an update without shards: servers need not wait for this replica
+    no samples are assigned               send an update without shards, so that servers do not wait
 
 A push has the same number on every server, so markers separate the same updates on all servers.
 """
@@ -92,7 +92,7 @@ class Replica:
     def activity(self) -> tuple[str, tuple[str, ...]]:
         """Current activity, and the names of the processes it waits for: `computing`; `pushing`, until its
         push is applied; `pulling`, until parameters arrive; `idle`, until samples are assigned; `joining`;
-        `gone`."""
+        `exiting`."""
         session = self._session
         if session is None:
             return ("exiting", ()) if self.state is ReplicaState.GONE else ("joining", (COORDINATOR,))

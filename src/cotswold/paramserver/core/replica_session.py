@@ -58,7 +58,7 @@ class StepTask:
     opens: bool
     """True if this step opens a new accumulation."""
     closes: bool
-    """True if the accumulation is pushed after this step, unless `Replica.stretches`."""
+    """True if the accumulation is pushed after this step, unless `Replica.can_extend`."""
     pull: tuple[int, int]
     """(session, number) of the last requested pull, to which ``installs`` belong."""
     missing_accumulations: int

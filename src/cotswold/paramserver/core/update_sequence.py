@@ -88,7 +88,7 @@ class UpdateSequence:
     def record_refusal(self, server: str, refusal: UpdateRefused) -> bool:
         """Return True if a server has now permanently refused the newest update.
 
-        Refusals with ``resend``, and those that concern the session, are retried at the usual interval.
+        Refusals with ``is_retryable``, and those that concern the session, are retried at the usual interval.
         """
         is_retried = refusal.is_retryable or refusal.code in RETRIED
         if is_retried or refusal.number != self.number or server not in self.unanswered:

@@ -65,7 +65,8 @@ def main(
 
 
 def serve(machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop | None = None) -> None:
-    """Answer messages until the coordinator sends `Stop`; raise MachineError if the coordinator is lost."""
+    """Answer messages until the coordinator sends `StopProcess`. Raises MachineError if the coordinator is
+    lost."""
     while _attend(
         messenger.receive(None if updates is None else updates.timeout), machine, messenger, updates
     ):
@@ -75,8 +76,8 @@ def serve(machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop
 def _attend(
     event: object, machine: ShardServer[Array], messenger: Messenger, updates: UpdateLoop | None
 ) -> bool:
-    """Handle an event; return False after `Stop`. No reference to a message remains afterwards except kept
-    values, because its memory is reused."""
+    """Handle an event; return False after `StopProcess`. No reference to a message remains afterwards except
+    kept values, because its memory is reused."""
     match event:
         case Received(sender, StopProcess()) if sender == COORDINATOR:
             return False

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from cotswold import __version__
 from cotswold.errors import CotswoldError, UserError
 from cotswold.host import Call, ForkServer, Process, granted_cores, token_of
-from cotswold.processes.credentials import has_token_option
+from cotswold.processes.credentials import has_any_token
 from cotswold.processes.ray.settings import fingerprint
 from cotswold.processes.shutdown_notice import open_notice
 
@@ -70,7 +70,7 @@ class Agent:
                 f"{call.name} cannot be started: {socket.gethostname()} is shutting down", False
             )
         try:
-            if tokens and not has_token_option(tokens, os.environ):
+            if tokens and not has_any_token(tokens, os.environ):
                 raise UserError(
                     f"{call.name} cannot be started: {socket.gethostname()} lacks the token of the cluster "
                     "of parameter servers; start its 'cotswold worker' with COTSWOLD_CLUSTER_TOKEN, or with "

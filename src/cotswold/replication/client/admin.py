@@ -91,7 +91,7 @@ class AdminClient:
             controllers_at(controllers),
             ClusterEndpoints(name, _RUN, EndpointSettings(), tokens),
         )
-        self._addresses: dict[str, str] = {}
+        self._server_addresses: dict[str, str] = {}
         self._groups: dict[str, Group] = {}
         """The last known groups."""
         self._numbers = count(1)
@@ -111,7 +111,7 @@ class AdminClient:
         found = self._request(
             LookupRequest((), number=number), LookupReply, lambda found: found.number == number
         )
-        self._addresses = {each.name: each.address for each in self.status().servers}
+        self._server_addresses = {each.name: each.address for each in self.status().servers}
         self._groups = {each.bucket: each for each in found.groups}
         return dict(self._groups)
 
@@ -158,7 +158,7 @@ class AdminClient:
                 f"letters of RUN suffice: {some}"
             )
         group = groups[fitting[0]]
-        servers = {each: self._addresses.get(each, "") for each in group.all_servers}
+        servers = {each: self._server_addresses.get(each, "") for each in group.all_servers}
         reports = self.reports(servers, group.bucket)
         copies = {name: copy for name, each in reports.items() for copy in each.copies}
         return BucketOverview(group, copies)
@@ -261,7 +261,9 @@ class AdminClient:
             if not is_told and now > deadline - self._wait_seconds + _EXPECTED_SECONDS:
                 is_told = True
                 more = f"{self._wait_seconds - _EXPECTED_SECONDS:g} s more"
-                self._report(f"waiting for a controller at {', '.join(self._addresses)}, for {more}")
+                self._report(
+                    f"waiting for a controller at {', '.join(self._controller_addresses)}, for {more}"
+                )
             if now - said > _RETRY_SECONDS:
                 said = now
                 self._messenger.send(CONTROLLERS, question)
@@ -300,7 +302,7 @@ class AdminClient:
         deadline, heard = time.monotonic() + self._wait_seconds, BucketExport(bucket)
         while bucket in self._groups:
             primary = self._groups[bucket].primary
-            servers = {primary: self._addresses.get(primary, "")}
+            servers = {primary: self._server_addresses.get(primary, "")}
             self._request_from_servers(
                 servers, lambda name: [ExportRequest(bucket)], heard.on_message, heard.is_received
             )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cotswold.host import Token
 from cotswold.host.keyring import KeyringFile
@@ -22,16 +21,6 @@ from cotswold.transport.address import Address
 from cotswold.transport.token_rotation import TokenRotation, required_tokens
 
 _RUN = "run"
-
-
-@dataclass(frozen=True)
-class ClusterEndpointConfig:
-    """Settings of a cluster that outlives runs, for the processes of a run."""
-
-    controllers: Mapping[str, str]
-    """Address by name."""
-    run: str
-    """Name of the run in the cluster."""
 
 
 class ClusterEndpoints:

@@ -154,7 +154,7 @@ class StandaloneCluster:
         """Request events now and then, and delete what is left of the run's earlier names."""
         if now - self._status_at > (_STATUS_SECONDS if self._unanswered is None else _RETRY_SECONDS):
             self._status_at = now
-            self.request_groups()
+            self.send_status_request()
             self._delete_earlier_runs()
 
     def problem_text(self, now: float) -> str:
@@ -198,7 +198,7 @@ class StandaloneCluster:
             return f"no controller that leads has answered for {waited:.0f} s"
         return "the cluster does not know this run any more" if self.unknown else ""
 
-    def request_groups(self) -> None:
+    def send_status_request(self) -> None:
         """Request the status from the leader."""
         self._unanswered = time.monotonic() if self._unanswered is None else self._unanswered
         self.messenger.send(CONTROLLERS, StatusRequest())

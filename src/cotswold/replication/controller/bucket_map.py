@@ -17,8 +17,8 @@ not know: who leads, why a group changes, the kind of metadata store.
     ``drain/NAME``        a drained server
     ``server/NAME``       digest of the server's key, committed before any group that names the server
 
-The description of a run is committed before its groups and
-deleted before them. So any later leader deletes groups of a run without a description.
+The description of a run is committed before its groups and deleted before them. So any later leader deletes
+groups of a run without a description.
 """
 
 from __future__ import annotations

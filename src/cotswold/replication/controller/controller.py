@@ -149,8 +149,8 @@ class Controller:
     @property
     def unsettled_buckets(self) -> set[str]:
         """Buckets whose group may change soon."""
-        reign = self._state
-        return {*reign.view.map.in_transition, *reign.elections.of, *reign.arbiter.of}
+        state = self._state
+        return {*state.view.map.in_transition, *state.elections.of, *state.arbiter.of}
 
     def note(self, kind: str, name: str, sentence: str, now: float) -> None:
         """Record an event that only the process has observed."""

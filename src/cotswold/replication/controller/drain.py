@@ -6,7 +6,7 @@ bucket (`placement`), which drains are committed (`bucket_map`).
     drained server                  action
     it has replicas                 reconcile its buckets, a few at a time: add learners, then drop it
     half of its time is over        buckets with enough members wait for no learner
-    it has no replicas              commit that and say so in `Draining`; its host ends it
+    it has no replicas              commit that and say so in `DrainStatus`; its host ends it
     its process exited              drain the next server that has its disk
     an operator ends the drain      the drain is over; its host starts the server again
     its host drains it, and its     the drain is over: the host comes back without a drain

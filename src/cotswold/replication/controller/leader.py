@@ -277,7 +277,7 @@ class LeaderState:
             self._events.note("joined", here.server, f"{here.server} has joined, on {here.host}", now)
             servers.lease(known, now + self.control.lease_seconds)  # so that it is not lost at once
             self._delivery.server_joined(here.server, known.copies)
-            self._adopt_groups(now)
+            self._resume_drains(now)
         if is_new or is_first:
             self._repair.server_available()
             self._rebalancer.postpone(now)
@@ -357,7 +357,7 @@ class LeaderState:
         self.arbiter.tick(now)
         self._creation.tick()
         self._repair.tick(now)
-        self._adopt_groups(now)
+        self._resume_drains(now)
         for server in self._drains.tick(now):
             self._events.note("drained", server, f"{server} has no copies left", now)
         self._rebalancer.tick(now)
@@ -368,7 +368,7 @@ class LeaderState:
             self._events.changed(sentences.waiting_event(group, silent, is_empty=is_empty), now)
         return [*sends, *self._removals.take_messages(), *self._delivery.next_messages(now)]
 
-    def _adopt_groups(self, now: float) -> None:
+    def _resume_drains(self, now: float) -> None:
         """Continue drains on the servers that now own the disks."""
         for server in self._drains.resume(now):
             sentence = f"{server} is being drained, like the server that had its disk before"

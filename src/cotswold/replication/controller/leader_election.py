@@ -17,7 +17,7 @@ stored: a leader grants them only while no other controller can lead. Another co
 heartbeat has not changed for longer than that, by its own clock.
 
 The first leader names the cluster, and the name stays. A metadata store that was lost and created again
-belongs to another cluster; servers that know the old name detect it (`replica.server`).
+belongs to another cluster; servers that know the old name detect it (`replication.replica.server`).
 """
 
 from __future__ import annotations

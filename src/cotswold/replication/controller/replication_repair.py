@@ -38,7 +38,7 @@ from cotswold.replication.controller.placement import (
 )
 from cotswold.wire import Assign, Assigned, Group, Send
 
-NEW_BUCKET_SECONDS = 0.5
+CONFIRMATION_SECONDS = 0.5
 """Seconds for which replies are valid; then the members are asked again."""
 _BATCH = 500
 """Buckets reconciled per tick, so that heartbeats are answered in between."""
@@ -97,7 +97,7 @@ class ReplicationRepair:
             self._avoided.setdefault(group.bucket, {}).update(dict.fromkeys(sorted(servers), end))
             self.drop(group, servers, f"{group.primary} cannot reach it")
         else:
-            heapq.heappush(self._later, (now + NEW_BUCKET_SECONDS, group.bucket))
+            heapq.heappush(self._later, (now + CONFIRMATION_SECONDS, group.bucket))
         return True
 
     def drop(self, group: Group, names: Iterable[str], reason: str) -> None:
@@ -154,7 +154,7 @@ class ReplicationRepair:
             case DropReplicas(names, why) if self._may_drop(group, names, now):
                 self.drop(group, names, why)
             case DropReplicas():
-                heapq.heappush(self._later, (now + NEW_BUCKET_SECONDS, bucket))
+                heapq.heappush(self._later, (now + CONFIRMATION_SECONDS, bucket))
             case HandOverPrimary(why) if not self.is_postponed(bucket, now):
                 self._elections.start(group, ElectionReason.DRAINED, why, now)
             case Postponement() as wait:
@@ -220,7 +220,7 @@ class RemovalCheck:
     def have_confirmed(self, group: Group, members: Collection[str], now: float) -> bool:
         """True if all of these members have confirmed the group just now; otherwise ask them."""
         question = self._of.get(group.bucket)
-        if question is None or question.group != group or now - question.asked_at > NEW_BUCKET_SECONDS:
+        if question is None or question.group != group or now - question.asked_at > CONFIRMATION_SECONDS:
             self._number += 1
             question = _Question(self._number, group, tuple(members), now)
             self._of[group.bucket] = question

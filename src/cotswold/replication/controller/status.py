@@ -20,7 +20,7 @@ from cotswold.wire import (
 )
 from cotswold.wire.names import run_of
 
-_MAX_SERVERS = 100
+_MAX_BUCKETS_LISTED = 100
 """Maximum number of under-replicated buckets that are listed."""
 
 
@@ -55,7 +55,7 @@ def cluster_status(
                 each.learners,
                 _waiting_reason(each.bucket, view, repair),
             )
-            for each in short[:_MAX_SERVERS]
+            for each in short[:_MAX_BUCKETS_LISTED]
         ),
         len(view.learning),
         events,

@@ -158,7 +158,7 @@ class BlockStore:
         return heads
 
     def drop(self, bucket: str) -> None:
-        """Delete a bucket, if it exists; raises as :meth:`write`."""
+        """Delete a bucket, if it exists; raises as `write`."""
         with self._mutex, self._disk_errors():
             self._recover_to_write()
             key = head_key(bucket)
@@ -201,7 +201,7 @@ class BlockStore:
         return disk_errors(self.folder, MachineError, "free some space, what was written before is intact")
 
     def mend(self) -> None:
-        """Rebuild the index if it was found damaged, as the next write would; raises as :meth:`write`."""
+        """Rebuild the index if it was found damaged, as the next write would; raises as `write`."""
         with self._mutex, self._disk_errors():
             self._recover_to_write()
 

@@ -106,7 +106,7 @@ def read_saved(folder: Path) -> Iterator[SavedBucket]:
 
 
 @contextmanager
-def damaged_folders(folder: Path) -> Iterator[Path]:
+def linked_copy(folder: Path) -> Iterator[Path]:
     """Present a folder of buckets as another one, so that the original stays unchanged: its index is
     copied, its contents are linked read-only. Raises DiskFullError if the temporary folder has no room for
     the index."""

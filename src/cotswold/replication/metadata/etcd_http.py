@@ -103,7 +103,7 @@ class Gateway:
 
     def request(self, path: str, body: Mapping[str, object], *, can_repeat: bool) -> JsonObject:
         """Return a reply. Raises OutcomeUnknownError if ``body`` may have been executed and cannot be
-        repeated, RefusedError, and MachineError if no member replies."""
+        repeated, RejectedRequestError, and MachineError if no member replies."""
         reasons = dict[str, str]()
         for _ in self._etcd.endpoints:
             endpoint = self._etcd.endpoints[self._endpoint_index]

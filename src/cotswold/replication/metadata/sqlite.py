@@ -174,7 +174,7 @@ class SqliteStore:
         """Return rows with a key prefix, and the seal if the prefix is empty; one statement, so as of one
         moment.
 
-        Only those after ``last``, if given; at most ``limit``, and the seal.
+        Only those after ``last``, if given; at most ``most``, and the seal.
         """
         end, start = prefix_end(prefix), last + b"\0" if last else b""
         bounds: list[object] = [max(prefix, start)]

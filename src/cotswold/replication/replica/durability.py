@@ -28,7 +28,7 @@ class Durability:
         self.index_this_term = NO_INDEX
         """Index up to which everything is durable of what was submitted in this term. Data of an earlier
         term may not be the most recent of all disks."""
-        self._is_dirty = True
+        self._is_submitted_this_term = True
         """True once anything was submitted in this term."""
         self.found_state: SavedBucket | None = None
         """Data found on the disk, if more recent than memory, until a group decides about them."""
@@ -37,15 +37,15 @@ class Durability:
 
     def is_behind(self, index: int) -> bool:
         """True if a replica that is complete up to ``index`` has something to submit."""
-        return index > (max(self.submitted_index, 0) if self._is_dirty else 0)
+        return index > (max(self.submitted_index, 0) if self._is_submitted_this_term else 0)
 
     def submitted(self, index: int) -> None:
         """Record that everything up to an index is being written."""
-        self.submitted_index, self._is_dirty = index, True
+        self.submitted_index, self._is_submitted_this_term = index, True
 
     def rejected(self) -> None:
         """Record that the disk rejected what was submitted."""
-        self.submitted_index, self._is_dirty = self.index, False
+        self.submitted_index, self._is_submitted_this_term = self.index, False
 
     def persisted(self, index: int, *, is_of_this_term: bool) -> None:
         """Record that everything up to an index is durable."""
@@ -55,7 +55,7 @@ class Durability:
 
     def mark_dirty(self) -> None:
         """Mark the replica as not submitted in this term, so that its term reaches the disk."""
-        self._is_dirty = False
+        self._is_submitted_this_term = False
 
     def begin_term(self) -> None:
         """Begin a term."""

@@ -46,7 +46,7 @@ class FlushSchedule:
         self._noted = now
 
     def due(self, now: float) -> list[str]:
-        """Return the buckets to flush now, the oldest first; call `given` for each."""
+        """Return the buckets to flush now, the oldest first; call `flushed` for each."""
         passed, self._credited_at = now - self._credited_at, now
         count = len(self._dirty_since)
         share = self._credit + count * passed / self.seconds
@@ -59,7 +59,7 @@ class FlushSchedule:
 
     @property
     def all(self) -> list[str]:
-        """Dirty buckets, the oldest first; call `given` for each."""
+        """Dirty buckets, the oldest first; call `flushed` for each."""
         return list(self._dirty_since)
 
     def dirty_since(self, bucket: str) -> float:

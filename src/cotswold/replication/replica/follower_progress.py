@@ -1,7 +1,7 @@
 """Progress of the followers, as tracked by the primary: what each has, and what to send next.
 
 Knows: the group, the topology, when each follower replied. Does not know: the contents of the bucket
-(`PrimaryState.since`), clients, leases, disks.
+(`PrimaryState.changes_since`), clients, leases, disks.
 
     follower                                           message
     has not reported its index in this term            a heartbeat, which it answers
@@ -241,7 +241,7 @@ class Followers(dict[str, FollowerProgress]):
 def is_silent(
     name: str, last_received: float, activity: PeerActivity, now: float, copying: ReplicationSettings
 ) -> bool:
-    """True if a server is silent whose last message about a bucket came at ``on_prepared``."""
+    """True if a server is silent whose last message about a bucket came at ``last_received``."""
     quiet = now - last_received
     return quiet > copying.silent_seconds and (
         now - activity.last_received.get(name, last_received) > copying.silent_seconds

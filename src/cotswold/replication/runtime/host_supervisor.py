@@ -15,8 +15,7 @@ Knows: the processes of this host, when to restart each, where to report. Does n
     the controller exits                              restart it under its name: its metadata are kept
     a request to stop                                 stop all processes; disks and other hosts keep data
 
-It keeps no state. If it is killed, its processes die with it, and the next one starts from the
-disks.
+It keeps no state. If it is killed, its processes die with it, and the next one starts from the disks.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ from cotswold.replication.client.standalone_cluster import (
     controller_name,
     controllers_at,
 )
+from cotswold.replication.controller.messages import SUPERVISOR_PREFIX
 from cotswold.replication.metadata import MetadataLocation
 from cotswold.replication.replica.saved_bucket import disk_of
 from cotswold.replication.runtime.drain_progress import DrainProgress
@@ -114,7 +114,7 @@ class HostSupervisor:
             )
             self._endpoint_settings = endpoint_settings
             here = Endpoint(self._tokens.ring, COORDINATOR)
-            own_name = f"station-{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
+            own_name = f"{SUPERVISOR_PREFIX}{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
             out = Endpoint(
                 *(self._tokens.ring, own_name),
                 host=settings.at,

@@ -4,7 +4,7 @@ Knows: update rules and the kinds they accept, shards, factors. Does not know: s
 queues.
 
     kind        rule                       reason for rejecting the others
-    delta       AddUpdate                     Adagrad needs squares of gradients, not of deltas
+    delta       AddUpdate                  Adagrad needs squares of gradients, not of deltas
     gradient    Sgd, Momentum, Adagrad     AddUpdate has no learning rate
     factors     the same                   a product of factors is a gradient
 

@@ -7,7 +7,7 @@ Position p of epoch e of N samples is the number e · N + p. A position goes thr
 others:
 
     state      event                                            next
-    free       hand_out                                         open
+    free       `assign`                                         open
     open       every server has applied it                      counted
     open       some servers have, all others refused it         torn
     open       every server refused it                          refused
@@ -17,7 +17,7 @@ others:
                                                                 and after the last one
     open       its session ended with a server's memory         lost: the same
     counted    a server lost its memory with it                 divided: the same
-    divided    hand_out                                         open, in an assignment to push alone
+    divided    `assign`                                         open, in an assignment to push alone
     divided    `tear`                                           torn
     free       the current epoch ends                           left out, unless it is divided
     open       the epoch ends                                   open (it counts, or is torn or lost, later)
@@ -181,7 +181,7 @@ class SampleLedger:
     def assign(self, session: int, max_samples: int, *, only_divided: bool = False) -> tuple[int, int] | None:
         """Hand out the next free range: at most ``max_samples`` samples of one epoch, all or none of them
         divided. Return None if nothing is free."""
-        assert max_samples > 0, f"most must be above 0, got {max_samples}"
+        assert max_samples > 0, f"max_samples must be above 0, got {max_samples}"
         free = intersection(self._free, self._divided) if only_divided else self._free
         if not free:
             return None

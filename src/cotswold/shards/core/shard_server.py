@@ -6,7 +6,7 @@ and arithmetic of numbers (`Arithmetic`), sockets, time.
     message    while evaluation e is open                      otherwise
     Pull       of e or 0: `Pulled`; of a later one: wait       the same; of an earlier one: an error
     Push       of e: pending, `PushAck`; again: `PushAck`      `PushRejected`
-    Accept     of e, without a gap in the log: add the sums    ignore
+    AcceptSums of e, without a gap in the log: add the sums    ignore
     Round      the next: execute it, `RoundReply`; the same: `RoundReply` again; an earlier one: ignore
 """
 
@@ -88,7 +88,7 @@ class Arithmetic(Protocol[Values]):
         ...
 
     def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Values]:
-        """Read the same buffers as `read` does."""
+        """Return the same values in the memory of the buffers, as `borrow` does."""
         ...
 
     def combine(self, terms: Sequence[tuple[float, Values]], out: Values | None) -> Values:

@@ -94,7 +94,7 @@ class NumpyArithmetic:
         return self._each(self.read, buffers, sizes)
 
     def borrow_all(self, buffers: Iterator[object], sizes: Sequence[int]) -> list[Array]:
-        """Return the values in the message's memory, as `read`."""
+        """Return the values in the message's memory, as `borrow`."""
         return self._each(self.borrow, buffers, sizes)
 
     def _each(
