@@ -142,7 +142,7 @@ def peak() -> Document:
         "predicted_over_stated": predicted / stated,
         "stated_cents": STATED_CENTS,
         "predicted_cents": found.cents_per_mflops,
-        "computing": found.computing_processes,
+        "computing": found.computing_fraction,
         "parts": dict(found.parts),
     }
 

@@ -90,7 +90,7 @@ def _complete_from_data(recipe: Recipe, samples: int | None, outputs: int | None
     """Return the recipe with the shape of its samples, and the missing arguments from its data."""
     if recipe.network.module is not None:
         return recipe, samples or 1, outputs or 1  # which simulate refuses
-    from cotswold.api.plan.base import patterns_in
+    from cotswold.api.plan.base import training_samples
     from cotswold.training.data.stores import class_count, open_store, with_features, with_store_shape
 
     if recipe.data.store is not None:
@@ -102,7 +102,7 @@ def _complete_from_data(recipe: Recipe, samples: int | None, outputs: int | None
     try:
         return (
             recipe,
-            patterns_in(recipe)[0] if samples is None else samples,
+            training_samples(recipe)[0] if samples is None else samples,
             class_count(recipe) if outputs is None else outputs,
         )
     except (RecipeError, SourceError) as error:

@@ -89,7 +89,7 @@ class LaunchSpec(Protocol):
         ...
 
     def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
-        """Return the arguments of a process; ``again`` after a restart, ``quiet`` without progress."""
+        """Return the arguments of a process: after a restart with ``is_restart``, without progress if ``quiet``."""
         ...
 
 
@@ -111,7 +111,7 @@ def run_job(
 def train_on_ranks(
     launch: LaunchSpec, run: Path, grid: Grid, restarts: int, observers: RunObservers
 ) -> Outcome:
-    """Train on ranks of this machine, started by ``words``, and supervise them."""
+    """Start the ranks of ``launch`` on this machine, and supervise them."""
     from cotswold.api.ranks import RANKS_A_CORE, cores
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory

@@ -183,7 +183,7 @@ def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
         f"{RUN}/0003", 5, 2, "a", ("b",), ("d",), copies, servers, 3, 3, "the cluster is full", ()
     )
     lines = explaining(found)
-    assert lines[0] == f"{RUN}/0003, term 5, life 2"
+    assert lines[0] == f"{RUN}/0003, term 5, incarnation 2"
     assert any(line.split()[:2] == ["a", "primary"] for line in lines)
     assert any("does not answer" in line for line in lines if line.startswith("d "))
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines

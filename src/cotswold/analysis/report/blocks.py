@@ -136,7 +136,7 @@ class Details:
 class FigureWithText:
     """A figure, with blocks to its right."""
 
-    macro: ClassVar[str] = "beside"
+    macro: ClassVar[str] = "figure_with_text"
     figure: Figure
     blocks: Sequence[Block]
 

@@ -144,7 +144,7 @@ class _Samples:
         return {
             "store": str(self.store.path.absolute()),
             "cache_bytes": self.cache_bytes,
-            "varying": self.augmentation or "",
+            "augmentation_json": self.augmentation or "",
         }
 
     def arguments_for(self, terms: str) -> dict[str, object]:
@@ -169,7 +169,7 @@ class _Samples:
             raise UserError(
                 "the pool has other augmentation transforms than this recipe; give the pool's recipe"
             )
-        return {**self.arguments, "varying": theirs}
+        return {**self.arguments, "augmentation_json": theirs}
 
 
 class ServedData(BackgroundService):

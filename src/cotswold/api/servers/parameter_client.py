@@ -1,9 +1,6 @@
 """Client of parameter servers for user-defined training loops: `connect`, also `cotswold.connect`.
 
 Knows: modules, which parameters are pulled and pushed. Does not know: messages, servers.
-
-`cotswold.server` is pure and imports nothing from higher layers; it exports this name lazily
-(`server/__init__.py`).
 """
 
 from __future__ import annotations
@@ -74,7 +71,7 @@ class Connection:
         self._client = client
         weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0
-        """Number of pushes whose work was lost (`Pushed.dropped`)."""
+        """Number of pushes whose work was lost (`PushResult.dropped`)."""
         self.dropped_samples = 0
         """Number of samples in these pushes, as passed to ``push``."""
         self._base: Tensor | None = None

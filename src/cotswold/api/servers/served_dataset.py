@@ -109,8 +109,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             raise UserError(
                 f"the split {name!r} is not served; choose from {', '.join(sorted(terms.splits))}"
             )
-        varying = terms.augmentation_json if name == "train" else ""
-        view = DatasetView(name, self._view.seed, None, varying, terms.store)
+        augmentation = terms.augmentation_json if name == "train" else ""
+        view = DatasetView(name, self._view.seed, None, augmentation, terms.store)
         if self._drawn is None:
             batches = self._iterate(client, view, terms, terms.splits[name])
         else:
@@ -191,7 +191,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             "store": view.store,
             "split": view.split,
             "seed": view.seed,
-            "varying": view.augmentation_json,
+            "augmentation": view.augmentation_json,
         }
         what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)

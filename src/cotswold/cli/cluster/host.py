@@ -132,7 +132,7 @@ def start(
         folder,
         place,
         name,
-        _transport_options(client_address, replication_address),
+        _network_addresses(client_address, replication_address),
         control,
         ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds if disks else None,
@@ -211,7 +211,7 @@ def add(
         servers=servers,
         folder=folder,
         name=name,
-        networks=_transport_options(client_address, replication_address),
+        networks=_network_addresses(client_address, replication_address),
         copying=ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
@@ -253,7 +253,7 @@ def _controller_addresses(controllers: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in controllers.split(",") if each.strip())
 
 
-def _transport_options(client_address: str | None, replication_address: str | None) -> dict[str, str]:
+def _network_addresses(client_address: str | None, replication_address: str | None) -> dict[str, str]:
     given = {"updates": client_address, "replication": replication_address}
     return {network: address for network, address in given.items() if address is not None}
 

@@ -87,7 +87,7 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
 
 def work_of(recipe: Recipe) -> str:
     """Return the name of the function that builds a replica's task."""
-    if recipe.gang is not None:
+    if recipe.worker_grid is not None:
         return "cotswold.training.model_parallel.replica:build_model_parallel_replica"
     if recipe.cluster.processes > 1:
         return "cotswold.training.async_sgd.hogwild_replica:build_hogwild_replica"
@@ -124,7 +124,7 @@ def settings_of(
             max_buckets=cluster.max_buckets or (64 if cluster.controllers else None),
             seed=training.seed,
             threads=training.threads or 1,
-            ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,
+            ranks=cluster.processes if recipe.worker_grid is None else Grid.parse(recipe.worker_grid).size,
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),

@@ -80,7 +80,7 @@ def check(
 def check_remote_construction(factory: Factory | None, recipe: Recipe) -> None:
     """Raise UserError if processes on other machines cannot make the module or data, before a run exists."""
     assert isinstance(recipe.training, BatchTraining), "other strategies have no address"
-    if recipe.gang is not None:
+    if recipe.worker_grid is not None:
         raise UserError(
             "the ranks of a grid get a program's module from this process, which other machines cannot; "
             "omit ray_address or grid, or train a recipe"
@@ -123,10 +123,10 @@ def build(
         return local_trainer(work, recipe, recorder, ModuleFullBatchTrainer)
     if recipe.cluster.ray_address is None:
         where, arguments = "cotswold.training.full_batch.objective:inherited_objective", dict[str, object]()
-        if recipe.gang is not None:
+        if recipe.worker_grid is not None:
             where = "cotswold.training.model_parallel.full_batch_worker:inherited_worker"
             arguments = {
-                "grid": recipe.gang,
+                "grid": recipe.worker_grid,
                 "timeout_seconds": recipe.mesh.timeout,
                 "microbatches": recipe.mesh.microbatches,
             }

@@ -95,7 +95,7 @@ def open_job(
         resume: What to do if the directory holds a run, or none.
         progress: Receives the progress of the preparation.
         rank_context: The ranks that train together.
-        began: The start of the run's time, by `time.monotonic`; None means now.
+        start_time: The start of the run's time, by `time.monotonic`; None means now.
 
     Returns:
         The job, ready to train.

@@ -61,7 +61,7 @@ def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Reci
     if asks in (began, last) or len(asks) != len(began):  # other stacks raise an error elsewhere
         return requested, noted
     if any(new < old for new, old in zip(asks, last, strict=True)):
-        goes_on = (
+        resume_command = (
             f"cotswold train --run {run.path} --resume"
             if saved.network.module is None
             else "resume=True without epochs"
@@ -71,7 +71,7 @@ def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Reci
             "requested; "
             "a run can only be extended: request more, or choose another directory; to resume it without "
             "changes "
-            f"use: {goes_on}"
+            f"use: {resume_command}"
         )
     return requested, (*noted, asks)
 

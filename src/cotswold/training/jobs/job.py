@@ -76,7 +76,7 @@ class Job(ABC):
         resumed: True if the run existed before.
         rank_context: The ranks that train together.
         totals: The total epochs of each extension of the run, in order.
-        began: The time (`time.monotonic`) from which the run's seconds count.
+        start_time: The time (`time.monotonic`) from which the run's seconds count.
     """
 
     run: RunDirectory
@@ -186,7 +186,7 @@ class Job(ABC):
         try:
             return self.build(recorder, open_things, fresh=fresh)
         except BaseException as error:
-            self._say_how_to_go_on(error)
+            self._add_resume_command(error)
             with suppress(CotswoldError):  # a full disk must not hide the cause
                 recorder.event("start_failed", reason=_words(error))
             raise
@@ -227,14 +227,14 @@ class Job(ABC):
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
-            self._say_how_to_go_on(error)
+            self._add_resume_command(error)
             why = _words(error)
             raise
         finally:
             recorder.add_elapsed()
             recorder.end(status, self.recipe.price, why)
 
-    def _say_how_to_go_on(self, error: BaseException) -> None:
+    def _add_resume_command(self, error: BaseException) -> None:
         """Add the resume command to an error that asks to resume, or say that no checkpoint exists yet."""
         if not isinstance(error, MachineError):
             return
@@ -266,7 +266,7 @@ class Job(ABC):
     def _grid(self) -> str:
         """The grid of ranks over which the network is partitioned, in this process or in each worker."""
         return (
-            (self.recipe.gang or "1x1")
+            (self.recipe.worker_grid or "1x1")
             if self.rank_context.mesh is None
             else str(self.rank_context.mesh.grid)
         )

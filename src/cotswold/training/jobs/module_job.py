@@ -236,7 +236,7 @@ class ModuleJob(Job):
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
         recorder.allow_nonfinite(network_tensors(self.module))
         if (
-            self.rank_context.mesh is None and self.recipe.gang is None
+            self.rank_context.mesh is None and self.recipe.worker_grid is None
         ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             open_things.callback(hook.remove)
