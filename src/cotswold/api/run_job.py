@@ -89,7 +89,7 @@ class LaunchSpec(Protocol):
         ...
 
     def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
-        """Return the arguments of a process: after a restart with ``is_restart``, without progress if ``quiet``."""
+        """Return the arguments of a process; ``is_restart`` resumes the run, ``quiet`` hides progress."""
         ...
 
 

@@ -58,12 +58,10 @@ def serve_data(
     """Serve batches of a store's samples to runs and loops.
 
     Runs connect by ``[data] servers = "HOST:PORT"`` in their recipe, loops by `cotswold.data.connect`. Use
-    the
-    result in a ``with`` statement.
+    the result in a ``with`` statement.
 
     With ``join``, the servers join an existing pool with the same samples. Trainers connect to that pool, and
-    the
-    service ends with it.
+    the service ends with it.
 
     Args:
         source: A store, its folder, or a recipe, which is prepared if necessary and determines the

@@ -61,10 +61,8 @@ class Connection:
     """A session with parameter servers; use it in a ``with`` statement, or call `close`.
 
     A connection belongs to one thread of this process; other threads and forked processes open their own. If
-    a
-    process is killed, its replacement connects as a new client. Each push of the old client is applied
-    exactly
-    once. An unreferenced connection is closed soon, with its thread and descriptors.
+    a process is killed, its replacement connects as a new client. Each push of the old client is applied
+    exactly once. An unreferenced connection is closed soon, with its thread and descriptors.
     """
 
     def __init__(self, client: ParameterClient) -> None:
@@ -105,13 +103,11 @@ class Connection:
 
         With rule ``deltas`` this is the change of the parameters since the last pull or push. With the other
         rules it is the gradient in ``.grad``, zeros for a parameter without one. Sparse gradients are
-        converted
-        to dense ones.
+        converted to dense ones.
 
         The result has a flag ``dropped`` and a reason ``why``. A dropped push is lost and not recomputed; it
-        is
-        counted in `dropped`, and the logger ``cotswold`` warns of the first. After a push was dropped as too
-        stale, call `pull` before the next one.
+        is counted in `dropped`, and the logger ``cotswold`` warns of the first. After a push was dropped as
+        too stale, call `pull` before the next one.
 
         Args:
             module: A module with the parameters that are served.

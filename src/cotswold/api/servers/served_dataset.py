@@ -40,12 +40,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     (image, target). A batch of a shared epoch may be smaller if samples are handed out again.
 
     A pass is an epoch. For a shared stream, the first pass reads the rest of the current epoch, or the next
-    epoch
-    if the current one has finished; each later pass is the next epoch. A loop that joins an epoch late
-    receives
-    its remaining samples. If `set_epoch` names an epoch without remaining samples, a warning is logged.
-    Without a
-    stream, passes are epochs 0, 1 and so on, or continue from that of `set_epoch`.
+    epoch if the current one has finished; each later pass is the next epoch. A loop that joins an epoch late
+    receives its remaining samples. If `set_epoch` names an epoch without remaining samples, a warning is
+    logged. Without a stream, passes are epochs 0, 1 and so on, or continue from that of `set_epoch`.
 
     With workers of a DataLoader, call `set_epoch` before each pass; each worker draws for itself, or has its
     part. Only one pass can be active: a new one ends the previous one.

@@ -52,7 +52,8 @@ class Workload(Protocol):
 class Prediction:
     """The predicted update on a cluster.
 
-    Seconds are means over ranks; ``compute_seconds``, ``exposed_seconds`` and ``imbalance_seconds`` add up to ``seconds``.
+    Seconds are means over ranks; ``compute_seconds``, ``exposed_seconds`` and ``imbalance_seconds`` add up to
+    ``seconds``.
 
     Attributes:
         cluster: Name of the cluster.

@@ -48,7 +48,7 @@ def batch_source_of(
 ) -> ServedFeed | None:
     """Return the batch source of a run with data servers; None if the run reads samples itself.
 
-    ``augmentation_json`` is the augmentation and ``box`` a window (y, x) of each sample, as in `DatasetView`; for an
+    ``augmentation_json`` and ``box``, a window (y, x) of each sample, are those of `DatasetView`; for an
     empty window no request is made. On a mesh all ranks call this, and each has a connection. Started
     processes and the connection end with the run. Raises UserError or MachineError if no pool is available.
     """
