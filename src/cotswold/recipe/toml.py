@@ -44,7 +44,7 @@ def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = ignore_m
     """Return the recipe in a TOML file, or the shipped one of that name.
 
     A recipe of an older format is migrated. An override of ``training.epochs``, ``training.relative_rate`` or
-    ``objective.sparsity`` applies to every stack, and replaces the stack's own value unless that is overridden
+    ``objective.sparsity`` applies to every stack; it replaces a stack's own value unless that is overridden
     too.
 
     Args:

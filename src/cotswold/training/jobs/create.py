@@ -266,9 +266,9 @@ def _store_of(
         if place is None or expanded(recipes.expand(place)).exists():
             raise
         raise SourceError(
-            f"{place}, the training samples of the run in {run.path}, does not exist; give the present place "
-            "of the same "
-            "samples (--set data.source=PATH), or the folder of their store (--stores FOLDER)"
+            f"{place}, the training samples of the run in {run.path}, does not exist; give the present "
+            "place of the same samples (--set data.source=PATH), or the folder of their store (--stores "
+            "FOLDER)"
         ) from error
 
 

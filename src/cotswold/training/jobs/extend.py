@@ -68,10 +68,8 @@ def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Reci
         )
         raise RunError(
             f"the run in {run.path} is trained for {_listed(last)} epochs, but {_listed(asks)} were "
-            "requested; "
-            "a run can only be extended: request more, or choose another directory; to resume it without "
-            "changes "
-            f"use: {resume_command}"
+            "requested; a run can only be extended: request more, or choose another directory; to resume "
+            f"it without changes use: {resume_command}"
         )
     return requested, (*noted, asks)
 

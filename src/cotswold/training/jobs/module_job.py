@@ -138,8 +138,7 @@ def open_module_job(
     if training.patience is not None and judged_on is None:
         raise UserError(
             f"patience={training.patience} stops a run when validation stops improving, but there is no "
-            "validation; "
-            "give validation, a data set or a fraction, or omit patience"
+            "validation; give validation, a data set or a fraction, or omit patience"
         )
     wanted = _recipe(module, samples, loss, judged_on, training)
     if cluster is not None:
