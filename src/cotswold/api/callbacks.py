@@ -56,7 +56,7 @@ class Callback:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
-def all_of(watches: list[Watch]) -> Watch:
+def combine_watches(watches: list[Watch]) -> Watch:
     """Return a function that passes events to all watches.
 
     A watch that raises is dropped; the exception of the last one is raised.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
-from cotswold.api.simulate import RANKS_A_DEVICE
+from cotswold.api.simulate import RANKS_PER_DEVICE
 from cotswold.errors import RecipeError, SourceError, UserError
 from cotswold.ui.display import display_for
 
@@ -116,9 +116,9 @@ def _counts(cluster: Cluster, workers: int | Sequence[int] | None) -> list[int]:
     counts = [workers] if isinstance(workers, int) else list(workers or [cluster.workers])
     if min(counts) < 1:
         raise UserError(f"workers must be at least 1, got {min(counts)}; write 4, or several as 1,4,16")
-    if max(counts) > RANKS_A_DEVICE * cluster.workers:
+    if max(counts) > RANKS_PER_DEVICE * cluster.workers:
         raise UserError(
-            f"{max(counts)} workers are more than {RANKS_A_DEVICE} for each of the {cluster.workers} devices "
-            f"of {cluster.name}; give the cluster more hosts"
+            f"{max(counts)} workers are more than {RANKS_PER_DEVICE} for each of the {cluster.workers} "
+            f"devices of {cluster.name}; give the cluster more hosts"
         )
     return counts

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives a message for the user."""
 AUTO = "auto"
-RANKS_A_CORE = 4
+RANKS_PER_CORE = 4
 """Maximum processes that a call starts per core of this machine."""
 
 

@@ -81,13 +81,13 @@ def plan_row(recipe: Recipe, training: DownpourTraining) -> plan.Row:
         "processes": 1 + started + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
         "replicas": cluster.workers,
-        **({"processes_a_replica": processes} if processes > 1 else {}),
+        **({"processes_per_replica": processes} if processes > 1 else {}),
         "servers": started,
         "ports": plan.ports(recipe, started + endpoints),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "approximate, before the data are prepared"}),
-        "steps_an_epoch": -(-samples // training.batch_size),
+        "steps_per_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
             {"shard": each.number, "tensor": each.tensor, "called": _tensor_label(each.tensor, names)}

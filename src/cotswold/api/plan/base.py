@@ -21,7 +21,7 @@ Row = dict[str, object]
 FLOAT_BYTES = 4
 PROCESS_BYTES = 200 << 20
 """Memory of a process that has imported torch, without its data; the fork server shares most of it."""
-EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
+EVALUATIONS_PER_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
 """Typical evaluations per iteration on smooth problems, for the expected time and cost of a run."""
 MEASURED_SECONDS = 1.0
 START_SECONDS = 3.5
@@ -177,7 +177,7 @@ def ports(recipe: Recipe, processes: int) -> str:
 
 def _evaluations(training: BatchTraining, flops: int) -> float:
     """Return the expected number of evaluations of a run, each of ``flops`` FLOPs."""
-    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.max_iterations]
+    limits = [EVALUATIONS_PER_ITERATION[training.method] * training.max_iterations]
     limits += [] if training.max_evaluations is None else [training.max_evaluations]
     limits += [] if training.max_flops is None else [training.max_flops / flops]
     return max(1.0, min(limits))

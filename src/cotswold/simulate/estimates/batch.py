@@ -153,7 +153,7 @@ def predict_evaluation(
     portion_seconds = work.portion_seconds(speed) * sharing
     most, mean = (each * portion_seconds / work.portion for each in _shares(work.counted, workers))
     network = batch_network(cluster, workers, 0 if alone else work.servers)
-    bandwidth = speed.bytes_a_second(work.vector_bytes)
+    bandwidth = speed.bytes_per_second(work.vector_bytes)
     if alone:
         parts = {"portions": most, "shards": SHARD_PASSES * work.vector_bytes / bandwidth}
         name, point, wire = "", 0.0, (0, 0)

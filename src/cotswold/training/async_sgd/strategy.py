@@ -165,7 +165,7 @@ def build(context: TrainContext) -> AsyncTrainer:
     """Return the trainer of a recipe."""
     recipe, training, store = with_cpu_device(context.recipe), context.recipe.training, context.store
     assert isinstance(training, DownpourTraining), "the registry selects by strategy"
-    judging = None
+    evaluator_task = None
     if training.patience is not None and not store.splits.get("validation"):
         raise RecipeError(
             "training.patience stops a run when validation stops improving, but there is no validation; set "
@@ -173,7 +173,7 @@ def build(context: TrainContext) -> AsyncTrainer:
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
-        judging = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
+        evaluator_task = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
     run = context.run.path
     rows = rows_folder(run, context.exit_stack)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
@@ -195,7 +195,7 @@ def build(context: TrainContext) -> AsyncTrainer:
         started,
         run / "logs",
         context.recorder,
-        judging,
+        evaluator_task,
     )
     return AsyncTrainer(
         opening,

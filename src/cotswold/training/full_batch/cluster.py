@@ -273,10 +273,10 @@ def record_cluster_event(recorder: Recorder, kind: str, fields: Mapping[str, obj
     recorder.event(f"cluster_{kind}", **fields)
 
 
-def rows_folder(run: Path, open_things: ExitStack) -> Path:
-    """Return the folder of the workers' samples; it is removed with ``open_things``."""
+def rows_folder(run: Path, exit_stack: ExitStack) -> Path:
+    """Return the folder of the workers' samples; it is removed with ``exit_stack``."""
     folder = run / ROWS
-    open_things.callback(shutil.rmtree, folder, ignore_errors=True)
+    exit_stack.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

@@ -103,7 +103,7 @@ def build(
     recipe: Recipe,
     run: Path,
     recorder: Recorder,
-    open_things: ExitStack,
+    exit_stack: ExitStack,
     rank_context: RankContext,
 ) -> FullBatchTrainer:
     """Return the trainer of a module.
@@ -136,12 +136,12 @@ def build(
             where,
             arguments,
             recorder,
-            open_things,
+            exit_stack,
             lambda: fork_server_of_work({INHERITED_OBJECTIVE: work}),
         )
     else:
         where, arguments = "cotswold.training.jobs.factories:build_objective", _arguments(factory, training)
-        there = open_training_cluster(recipe, run, where, arguments, recorder, open_things)
+        there = open_training_cluster(recipe, run, where, arguments, recorder, exit_stack)
         there.write("x", work.parameters)  # a factory may draw other values in each process
     return cluster_trainer(there, work.flat, training, recorder, ModuleFullBatchTrainer)
 

@@ -121,7 +121,7 @@ def open_module_job(
     began = time.monotonic()
     training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
-    judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
+    validation_data = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
     function = loss_by_name(loss) if isinstance(loss, str) else CustomLoss(loss)
@@ -129,18 +129,18 @@ def open_module_job(
     training = with_module_device(module, training)
     check_training_device(training)
     if isinstance(training, BatchTraining):
-        module_batch.check(module, data, judged_on, training)
+        module_batch.check(module, data, validation_data, training)
     elif isinstance(training, DownpourTraining):
-        module_downpour.check(module, data, judged_on, training)
+        module_downpour.check(module, data, validation_data, training)
     else:
         training = with_batch_size(training, data)
-    samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
-    if training.patience is not None and judged_on is None:
+    samples, held = split_samples(data, validation_data, training.batch_size, training.seed)
+    if training.patience is not None and validation_data is None:
         raise UserError(
             f"patience={training.patience} stops a run when validation stops improving, but there is no "
             "validation; give validation, a data set or a fraction, or omit patience"
         )
-    wanted = _recipe(module, samples, loss, judged_on, training)
+    wanted = _recipe(module, samples, loss, validation_data, training)
     if cluster is not None:
         wanted = wanted.model_copy(update={"cluster": cluster})
     if mesh is not None:
@@ -231,22 +231,22 @@ class ModuleJob(Job):
         """Return no metadata beyond the recipe's."""
         return {}
 
-    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+    def build(self, recorder: Recorder, exit_stack: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
         recorder.allow_nonfinite(network_tensors(self.module))
         if (
             self.rank_context.mesh is None and self.recipe.worker_grid is None
         ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
-            open_things.callback(hook.remove)
+            exit_stack.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
-                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.rank_context
+                given, self.factory, self.recipe, self.run.path, recorder, exit_stack, self.rank_context
             )
         if isinstance(self.recipe.training, DownpourTraining):
             given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
-            return module_downpour.build(given, self.recipe, self.run.path, recorder, open_things)
+            return module_downpour.build(given, self.recipe, self.run.path, recorder, exit_stack)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)

@@ -214,7 +214,7 @@ class AsyncTrainer:
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
-            if refused := self._refusals.all_of(replicas.ledger.total):
+            if refused := self._refusals.consecutive_rejections(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.divergence_error(what, f"sample {self.number}")
             if self._validations.is_exhausted:
