@@ -134,8 +134,8 @@ def serve_data(
     return 0
 
 
-def _line(status: ServedDataStatus, lent: bool) -> str:
-    """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
+def _line(status: ServedDataStatus, is_attached: bool) -> str:
+    """Return the progress as one line; servers that joined a pool (``is_attached``) do not know the trainers."""
     from cotswold.phrases import counted
     from cotswold.ui.format import bytes_in_words
 
@@ -143,7 +143,7 @@ def _line(status: ServedDataStatus, lent: bool) -> str:
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     cached = sum(each.cached_bytes for each in status.servers)
     return (
-        ("" if lent else f"{counted(len(status.trainers), 'trainer')}, ")
+        ("" if is_attached else f"{counted(len(status.trainers), 'trainer')}, ")
         + f"{counted(len(status.servers), 'server')}, "
         f"{counted(status.samples, 'sample')} ({status.samples_per_second:.0f}/s), "
         f"{counted(status.waiting, 'request')} waiting, "

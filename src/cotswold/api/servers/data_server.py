@@ -246,10 +246,10 @@ class ServedData(BackgroundService):
                     token=self._token,
                     processes=processes,
                     on_event=self._on_event,
-                ) as lending:
+                ) as remote_servers:
                     host, port = self._head
                     self._address = f"{host}:{port}"
-                    self._proceed(lending, lambda: lending.is_finished)
+                    self._proceed(remote_servers, lambda: remote_servers.is_finished)
                 return
             with open_pool(
                 self._settings,
