@@ -135,7 +135,7 @@ def serve_data(
 
 
 def _line(status: ServedDataStatus, is_attached: bool) -> str:
-    """Return the progress as one line; servers that joined a pool (``is_attached``) do not know the trainers."""
+    """Return the progress as one line; servers attached to another pool do not know its trainers."""
     from cotswold.phrases import counted
     from cotswold.ui.format import bytes_in_words
 
