@@ -82,21 +82,18 @@ def serve_data(
     """
     import os
 
+    from cotswold.api.arguments import parse_ports
     from cotswold.api.servers.data_server import serve_data
     from cotswold.api.signals import graceful_exit
     from cotswold.dataservice.runtime.server_supervision import event_text
     from cotswold.errors import UserError
     from cotswold.host import token_of
-    from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
     from cotswold.ui.terminal import show_stages, write_message
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
-    try:
-        between = port_range(ports)
-    except ValueError as error:
-        raise UserError(f"--ports {error}") from error
+    between = parse_ports(ports)
     stop = Stop()
     with (
         graceful_exit(stop, _STOPPING if join is None else _LEAVE_MESSAGE, "stopped at once"),
