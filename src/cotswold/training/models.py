@@ -70,7 +70,7 @@ class LayerNetwork(nn.Module):
         layers: The modules of the layers, in order.
         plans: One plan for each layer of the recipe, then the output layer.
         below: Trained stacks that feed the layers; None feeds images.
-        finetune: Whether the stacks below are trained too.
+        finetune: True to train the stacks below too.
     """
 
     def __init__(
