@@ -34,7 +34,7 @@ from cotswold.training.data.stores import (
 )
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import differences
-from cotswold.training.jobs.extend import asked_for
+from cotswold.training.jobs.extend import apply_extension
 from cotswold.training.jobs.job import Job, RecipeJob
 from cotswold.training.jobs.preflight import check_memory, check_resources
 from cotswold.training.jobs.restore import (
@@ -215,7 +215,7 @@ def _resumed(
             f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.overrides, *overrides])
-    wanted, totals = asked_for(wanted, kept, run)
+    wanted, totals = apply_extension(wanted, kept, run)
     check_training_device(wanted.training)
     _check_cluster(wanted)
     data, began = wanted.data, kept.data

@@ -44,7 +44,7 @@ def epochs_of(recipe: Recipe) -> Epochs:
     return (general,)
 
 
-def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
+def apply_extension(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
     """Return the recipe with the run's original epochs, and the totals of all extensions, the new one
     included.
 
@@ -100,7 +100,7 @@ def _damaged(run: RunDirectory, said: str) -> MachineError:
     )
 
 
-def note(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
+def record_totals(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
     """Record the totals and return True if they are new; the caller must hold the run's lock."""
     if list(totals) == list(read(run)):
         return False

@@ -32,7 +32,7 @@ from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
-from cotswold.training.jobs.extend import note, stages
+from cotswold.training.jobs.extend import record_totals, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
 from cotswold.training.strategies.phases import Epochs
@@ -171,7 +171,7 @@ class Job(ABC):
         log = exit_stack.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
         if scraped is not None:
             log.show("metrics", url=scraped.url)
-        if note(self.run, self.totals):
+        if record_totals(self.run, self.totals):
             log.write("extended", epochs=self.totals[-1], extension=len(self.totals))
         return log
 

@@ -52,7 +52,7 @@ from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
 from cotswold.training.jobs.create import Resume, is_started, open_on_all_ranks, same_recipe
-from cotswold.training.jobs.extend import asked_for, stages
+from cotswold.training.jobs.extend import apply_extension, stages
 from cotswold.training.jobs.job import Job
 from cotswold.training.jobs.module_checks import check_module_learns, with_batch_size, with_module_device
 from cotswold.training.jobs.restore import check_training_device
@@ -176,7 +176,7 @@ def open_module_job(
         run = RunDirectory.open(path).recognised()
         kept = recipes.load(run.recipe)
         _check_validation(validation, kept, path)
-        asked, totals = asked_for(_with_run_names(wanted, kept), kept, run)
+        asked, totals = apply_extension(_with_run_names(wanted, kept), kept, run)
         same_recipe(asked, kept, path)
         return job(run, asked, True, totals)
 
