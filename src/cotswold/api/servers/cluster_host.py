@@ -81,7 +81,7 @@ def serve_host(
     settings.folder.mkdir(parents=True, exist_ok=True)
     with EventFile(settings.folder / EVENTS, show) as file:
 
-        def hear(kind: str, name: str, sentence: str) -> None:
+        def on_event(kind: str, name: str, sentence: str) -> None:
             if kind != GATHERED:
                 file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
             if kind not in _QUIET or (kind == "serving" and settings.controller is None):
@@ -94,7 +94,7 @@ def serve_host(
             show(f"warning: {little}")
         if few := few_servers(settings):
             show(few)
-        with HostSupervisor(settings, token, hear) as supervisor:
+        with HostSupervisor(settings, token, on_event) as supervisor:
             if processes := ", ".join(supervisor.processes):
                 show(f"serving on {settings.at}: {processes}")
             else:

@@ -115,7 +115,7 @@ def open_job(
         begin = _resumed if started else _create
         return begin(recipe, path, overrides, stores, progress, rank_context)
 
-    def tell(job: RecipeJob) -> dict[str, object]:
+    def describe_job(job: RecipeJob) -> dict[str, object]:
         return {
             "run": str(job.run.path.absolute()),
             "store": str(job.store.path.absolute()),
@@ -130,14 +130,14 @@ def open_job(
             "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
-    job = open_on_all_ranks(rank_context, opened, tell, lambda found: _attach(found, rank_context))
+    job = open_on_all_ranks(rank_context, opened, describe_job, lambda found: _attach(found, rank_context))
     return replace(job, start_time=start_time)
 
 
 def open_on_all_ranks(
     rank_context: RankContext,
     opened: Callable[[], _Job],
-    tell: Callable[[_Job], Mapping[str, object]],
+    describe_job: Callable[[_Job], Mapping[str, object]],
     join: Callable[[Mapping[str, Any]], _Job],
 ) -> _Job:
     """Return the same job on every rank: the main rank opens it, the others attach to it.
@@ -158,7 +158,7 @@ def open_on_all_ranks(
         kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
         rank_context.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
-    rank_context.ranks.gather({"job": tell(job)})
+    rank_context.ranks.gather({"job": describe_job(job)})
     with raise_on_all(rank_context.ranks, MachineError):
         pass  # the other ranks may not see the same files
     return job

@@ -180,7 +180,7 @@ def open_module_job(
         same_recipe(asked, kept, path)
         return job(run, asked, True, totals)
 
-    def tell(opened: ModuleJob) -> dict[str, object]:
+    def describe_job(opened: ModuleJob) -> dict[str, object]:
         return {
             "run": str(opened.run.path.absolute()),
             "recipe": recipes.dump(opened.recipe),
@@ -193,7 +193,7 @@ def open_module_job(
         totals = tuple(map(tuple, found["totals"]))
         return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
 
-    return replace(open_on_all_ranks(rank_context, opened, tell, join), start_time=began)
+    return replace(open_on_all_ranks(rank_context, opened, describe_job, join), start_time=began)
 
 
 def _warning(recorder: Recorder) -> Callable[[str], None]:
