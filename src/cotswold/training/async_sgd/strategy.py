@@ -47,7 +47,7 @@ _WORK = "cotswold.training.async_sgd.replica_task"
 _EVALUATION_MODULE = "cotswold.training.async_sgd.evaluation"
 _MOMENTUM = 0.9
 RUN_NAME_FILE = "parameter-servers.json"
-"""The file with the run's name on a standing cluster."""
+"""The file with the run's name on a running cluster."""
 
 
 def rule_of(training: DownpourTraining) -> Rule:
