@@ -11,8 +11,9 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from cotswold.api.ranks import cores
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import cores, require_positive, table, write_result
+from cotswold.cli.support.tables import require_positive, table, write_result
 from cotswold.training import open_store
 from lib.cells import Cells, Plan
 from lib.command import Json, main, rows

@@ -27,9 +27,9 @@ from cotswold.geometry import Host, Network, NetworkCard
 from cotswold.simulate import predict_evaluation
 from cotswold.simulate.estimates.batch import ReductionChoice, best_reduction
 from cotswold.simulate.estimates.bunyip import (
-    PATTERNS_A_PROCESSOR,
     POLL,
     PROCESSORS,
+    SAMPLES_PER_PROCESSOR,
     STATED_FOUR,
     STATED_LAM,
     STATED_STAGES,
@@ -116,7 +116,7 @@ def figure_8() -> dict[str, list[Document]]:
     for name, (sizes, given) in WORKLOADS.items():
         rows = found[name] = []
         for count in COUNTS:
-            work = evaluation(sizes, PATTERNS_A_PROCESSOR * count if given is None else given, count)
+            work = evaluation(sizes, SAMPLES_PER_PROCESSOR * count if given is None else given, count)
             ways: dict[str, ReductionChoice | None] = {"LAM": None, CHOSEN: None}
             if count > 1:
                 ways["LAM"] = lam_reduction(count, work.parameters, in_turn=True)
@@ -142,7 +142,7 @@ def peak() -> Document:
         "predicted_over_stated": predicted / stated,
         "stated_cents": STATED_CENTS,
         "predicted_cents": found.cents_per_mflops,
-        "computing": found.computing_processes,
+        "computing": found.computing_fraction,
         "parts": dict(found.parts),
     }
 
@@ -219,7 +219,7 @@ def here(tflop: float, rounds: int, reduced: int) -> Document:
     rows: list[Document] = []
     for name, (sizes, given) in WORKLOADS.items():
         print(f"measured: {name}", flush=True)
-        whole = 2 * PATTERNS_A_PROCESSOR if given is None else given
+        whole = 2 * SAMPLES_PER_PROCESSOR if given is None else given
         most = int(tflop * 1e12 / dense_work(sizes, whole, POLL).pattern_flops)
         patterns = whole if most >= whole else max(2 * POLL, most // (2 * POLL) * 2 * POLL)
         rows += measured(sizes, patterns, POLL, rounds).rows()

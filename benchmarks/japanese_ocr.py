@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from cotswold.api.ranks import cores
 from cotswold.bench.measure import Spread, document
-from cotswold.cli.support.tables import cores, require_positive, write_result
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.data import VectorPreparation, open_vectors, prepare
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cotswold.api.ranks import cores
 from cotswold.bench.measure import document
-from cotswold.cli.support.tables import cores, require_positive, write_result
+from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.data import open_source
 from cotswold.ui.terminal import progress_bar
 from lib.command import Json, command, main, spreads

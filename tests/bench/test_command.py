@@ -49,7 +49,7 @@ def test_a_layer_is_explained_in_words_and_as_json(capsys: pytest.CaptureFixture
     assert _run(*words, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert [one["product"] for one in told["products"]] == ["Wx", "W'x", "δx'"]
-    assert set(told["backend"]) == {"name", "why", "processor", "vector", "cache"}
+    assert set(told["backend"]) == {"name", "reason", "processor", "vector", "cache"}
 
 
 @pytest.mark.parametrize("name", ["kernels", "machine"])

@@ -62,7 +62,7 @@ def recipe(tmp_path: Path) -> Path:
 def test_a_dry_run_counts_processes_bytes_memory_and_money(recipe: Path) -> None:
     found = plan(recipe, overrides=["cluster.workers=3", "cluster.servers=2", "price.max_hours=1"])
     size = 400 * 480 + 480 + 480 * 5 + 5
-    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == size and found["patterns"] == 190
+    assert found["processes"] == 1 + 2 + 3 and found["parameters"] == size and found["samples"] == 190
     assert found["vectors"] == 5 + 2 * 5 and found["vectors_bytes"] == 15 * 4 * size
     assert found["evaluation_flops"] == 190 * (4 * 400 * 480 + 6 * 480 * 5)
     assert found["evaluation_wire_bytes"] == 2 * 3 * 4 * size

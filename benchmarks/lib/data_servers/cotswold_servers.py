@@ -48,7 +48,7 @@ def main(told: dict[str, object]) -> None:
         client = held.enter_context(DataClient(token, store=store.identity, request_settings=asking))
         pool, _ = head(
             PoolSettings(servers=feeding.workers),
-            {"store": serving.store, "cache_bytes": serving.cache_bytes, "varying": feeding.tables},
+            {"store": serving.store, "cache_bytes": serving.cache_bytes, "augmentation_json": feeding.tables},
             token,
             {client.name: client.address},
         )

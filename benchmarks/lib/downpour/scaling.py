@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cotswold.api.ranks import cores
 from cotswold.bench.measure import Document, rounded
-from cotswold.cli.support.tables import cores
 from cotswold.data import Store
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.recipe import Recipe, dump, parse

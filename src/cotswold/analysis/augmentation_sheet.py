@@ -17,12 +17,14 @@ _WIDTH = 1200
 """Smallest width of a sheet in pixels."""
 
 
-def sheet_of_variants(store: Store, varying: Augment, seed: int, samples: int, epochs: int) -> Image.Image:
+def sheet_of_variants(
+    store: Store, augmentation: Augment, seed: int, samples: int, epochs: int
+) -> Image.Image:
     """Return a sheet of the first training images of a store, one per row, with augmented variants.
 
     Args:
         store: the store.
-        varying: the augmentation.
+        augmentation: the augmentation.
         seed: the recipe's training.seed.
         samples: number of images.
         epochs: number of variants, those of the first epochs.
@@ -33,7 +35,7 @@ def sheet_of_variants(store: Store, varying: Augment, seed: int, samples: int, e
     rows = np.arange(min(samples, store.splits["train"]))
     makers = [
         BatchBuilder(store, "train", augmentation=None, seed=seed),
-        *[BatchBuilder(store, "train", augmentation=varying, seed=seed)] * epochs,
+        *[BatchBuilder(store, "train", augmentation=augmentation, seed=seed)] * epochs,
     ]
     stored = makers[0].read(0, len(rows))
     columns = [

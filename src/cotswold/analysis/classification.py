@@ -36,8 +36,8 @@ class Classification:
         split: name of the split, or of the source.
         classes: names of the classes.
         confusion: ``confusion[true class][predicted class]`` counts samples.
-        right: examples that were classified correctly.
-        wrong: examples that were misclassified.
+        correct_examples: examples that were classified correctly.
+        wrong_examples: examples that were misclassified.
     """
 
     step: int

@@ -56,8 +56,10 @@ def write_features(
     for path in (out, table) if out.suffix == ".npy" else (out,):
         if path.exists():
             raise UserError(f"{path} exists already; give another name, or delete it")
-    beside = [out.with_name(f"{out.name}.{os.getpid()}{kind}{PARTIAL}") for kind in ("", ".zip", ".csv")]
-    rows, packed, listed = beside
+    partial_files = [
+        out.with_name(f"{out.name}.{os.getpid()}{kind}{PARTIAL}") for kind in ("", ".zip", ".csv")
+    ]
+    rows, packed, listed = partial_files
     names: list[str] = []
     labels: list[int] = []
     try:
@@ -75,7 +77,7 @@ def write_features(
                 listed.rename(table)
                 rows.rename(out)
     finally:
-        for path in beside:
+        for path in partial_files:
             path.unlink(missing_ok=True)
     return shape
 

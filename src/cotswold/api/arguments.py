@@ -46,6 +46,16 @@ def check_truth(what: str, value: object) -> None:
         raise UserError(f"{what} must be True or False, not {_describe_value(value)}")
 
 
+def parse_ports(text: str | None) -> tuple[int, int] | None:
+    """Return the first and last port of the option ``--ports``. Raises UserError for an invalid range."""
+    from cotswold.recipe.schema.cluster import port_range
+
+    try:
+        return port_range(text)
+    except ValueError as error:
+        raise UserError(f"--ports {error}") from error
+
+
 def check_text(what: str, value: object) -> None:
     """Raise UserError for a value that is neither None nor a str that can be encoded as UTF-8."""
     if value is None:

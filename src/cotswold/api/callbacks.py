@@ -56,14 +56,14 @@ class Callback:
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
-def all_of(watches: list[Watch]) -> Watch:
+def combine_watches(watches: list[Watch]) -> Watch:
     """Return a function that passes events to all watches.
 
     A watch that raises is dropped; the exception of the last one is raised.
     """
     left = list(watches)
 
-    def hear(event: Mapping[str, object]) -> None:
+    def notify(event: Mapping[str, object]) -> None:
         for watch in [*left]:
             try:
                 watch(event)
@@ -72,7 +72,7 @@ def all_of(watches: list[Watch]) -> Watch:
                 if not left:
                     raise  # reported in the run's log
 
-    return hear
+    return notify
 
 
 class Follower:
@@ -81,8 +81,8 @@ class Follower:
     A request to stop is sent to this process as SIGINT, to which the launcher of the others listens.
     """
 
-    def __init__(self, log: Path, hear: Watch, stop: Stop) -> None:
-        self._log, self._callback, self._stop = log, hear, stop
+    def __init__(self, log: Path, callback: Watch, stop: Stop) -> None:
+        self._log, self._callback, self._stop = log, callback, stop
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="events", daemon=True)
         self._position = 0

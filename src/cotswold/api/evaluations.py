@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.request import override_list, recipe_name
-from cotswold.api.simulate import RANKS_A_DEVICE
+from cotswold.api.simulate import RANKS_PER_DEVICE
 from cotswold.errors import RecipeError, SourceError, UserError
 from cotswold.ui.display import display_for
 
@@ -90,7 +90,7 @@ def _complete_from_data(recipe: Recipe, samples: int | None, outputs: int | None
     """Return the recipe with the shape of its samples, and the missing arguments from its data."""
     if recipe.network.module is not None:
         return recipe, samples or 1, outputs or 1  # which simulate refuses
-    from cotswold.api.plan.base import patterns_in
+    from cotswold.api.plan.base import training_samples
     from cotswold.training.data.stores import class_count, open_store, with_features, with_store_shape
 
     if recipe.data.store is not None:
@@ -102,7 +102,7 @@ def _complete_from_data(recipe: Recipe, samples: int | None, outputs: int | None
     try:
         return (
             recipe,
-            patterns_in(recipe)[0] if samples is None else samples,
+            training_samples(recipe)[0] if samples is None else samples,
             class_count(recipe) if outputs is None else outputs,
         )
     except (RecipeError, SourceError) as error:
@@ -116,9 +116,9 @@ def _counts(cluster: Cluster, workers: int | Sequence[int] | None) -> list[int]:
     counts = [workers] if isinstance(workers, int) else list(workers or [cluster.workers])
     if min(counts) < 1:
         raise UserError(f"workers must be at least 1, got {min(counts)}; write 4, or several as 1,4,16")
-    if max(counts) > RANKS_A_DEVICE * cluster.workers:
+    if max(counts) > RANKS_PER_DEVICE * cluster.workers:
         raise UserError(
-            f"{max(counts)} workers are more than {RANKS_A_DEVICE} for each of the {cluster.workers} devices "
-            f"of {cluster.name}; give the cluster more hosts"
+            f"{max(counts)} workers are more than {RANKS_PER_DEVICE} for each of the {cluster.workers} "
+            f"devices of {cluster.name}; give the cluster more hosts"
         )
     return counts

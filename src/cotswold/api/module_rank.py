@@ -46,9 +46,7 @@ def main(word: str) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except (
-        Exception
-    ) as error:  # from the factory, the data set or the loss; reported to the launching program
+    except Exception as error:  # of the factory, data set or loss; the launching program reports it
         traceback.print_exc()
         write_message(f"{type(error).__name__}: {error}")
         return 1

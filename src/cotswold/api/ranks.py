@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 """Receives a message for the user."""
 AUTO = "auto"
-RANKS_A_CORE = 4
+RANKS_PER_CORE = 4
 """Maximum processes that a call starts per core of this machine."""
 
 
@@ -63,7 +63,7 @@ def requested_recipe(name: str | None, run: Path | None, overrides: Sequence[str
 
 def local_grid(wanted: Recipe, tell: Tell) -> Grid:
     """Return the grid of ranks that this process starts; 1x1 if the recipe has none."""
-    if wanted.mesh.grid is None or wanted.gang is not None:  # workers lead their own ranks
+    if wanted.mesh.grid is None or wanted.worker_grid is not None:  # workers lead their own ranks
         return Grid(1, 1)
     if wanted.mesh.grid != AUTO:
         return Grid.parse(wanted.mesh.grid)

@@ -51,7 +51,7 @@ class RecipeLaunch:
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
-        """Return the arguments of a rank; with ``again`` it resumes the started run."""
+        """Return the arguments of a rank; with ``is_restart`` it resumes the started run."""
         request = self.request
         words = ["train", *([] if request.recipe is None else [request.recipe]), "--run", str(self.run)]
         others = [one for one in request.overrides if not one.startswith(GRID)]

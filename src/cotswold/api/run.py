@@ -86,8 +86,7 @@ class Run:
         """Status of the run.
 
         It is `finished`, `interrupted` or `limited` (can be resumed), `failed`, or `unfinished`: in progress
-        or
-        killed.
+        or killed.
         """
         last = next((event for event in reversed(self.events) if event["kind"] in ("end", "step")), None)
         return str(last["status"]) if last is not None and last["kind"] == "end" else "unfinished"
@@ -106,8 +105,7 @@ class Run:
         """The trained network in eval mode, without gradients.
 
         Stacks come from the newest intact checkpoint, layers from that with the best validation. The network
-        is
-        read again if there are newer checkpoints. It expects prepared samples (`cotswold.features` and
+        is read again if there are newer checkpoints. It expects prepared samples (`cotswold.features` and
         `cotswold.predict` prepare samples themselves) and returns standardised regression targets. Raises
         RunError if there is no checkpoint, and MemoryLimitError if the network does not fit into memory.
         """

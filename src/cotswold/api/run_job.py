@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cotswold.api.callbacks import Callback, Follower, OnEvent, all_of
+from cotswold.api.callbacks import Callback, Follower, OnEvent, combine_watches
 from cotswold.api.run import Run
 from cotswold.api.signals import stop_message
 from cotswold.errors import MachineError, UserError
@@ -59,7 +59,7 @@ class RunObservers:
     def watch(self, shown: Watch | None) -> Watch:
         """Return a function that passes events to the user's function and the display, if given."""
         watches: list[Watch] = [] if self.on_event is None else [Callback(self.on_event, self.stop)]
-        return all_of([*watches, *([] if shown is None else [shown])])
+        return combine_watches([*watches, *([] if shown is None else [shown])])
 
 
 class _WarningObserver:
@@ -89,7 +89,7 @@ class LaunchSpec(Protocol):
         ...
 
     def arguments(self, *, is_restart: bool, quiet: bool) -> list[str]:
-        """Return the arguments of a process; ``again`` after a restart, ``quiet`` without progress."""
+        """Return the arguments of a process; ``is_restart`` resumes the run, ``quiet`` hides progress."""
         ...
 
 
@@ -111,12 +111,12 @@ def run_job(
 def train_on_ranks(
     launch: LaunchSpec, run: Path, grid: Grid, restarts: int, observers: RunObservers
 ) -> Outcome:
-    """Train on ranks of this machine, started by ``words``, and supervise them."""
-    from cotswold.api.ranks import RANKS_A_CORE, cores
+    """Start the ranks of ``launch`` on this machine, and supervise them."""
+    from cotswold.api.ranks import RANKS_PER_CORE, cores
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory
 
-    most = RANKS_A_CORE * cores()
+    most = RANKS_PER_CORE * cores()
     if grid.size > most:
         raise UserError(
             f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
@@ -130,11 +130,11 @@ def train_on_ranks(
         with RunDirectory.open(run).lock():
             pass  # fails at once, and only once, if another process trains it
     said: list[str | None] = []
-    with ExitStack() as open_things:
+    with ExitStack() as exit_stack:
         notebook = isinstance(observers.display, Notebook)
         if notebook or observers.on_event is not None:
-            shown = open_things.enter_context(observers.display.training()) if notebook else None
-            open_things.enter_context(Follower(run / "events.jsonl", observers.watch(shown), observers.stop))
+            shown = exit_stack.enter_context(observers.display.training()) if notebook else None
+            exit_stack.enter_context(Follower(run / "events.jsonl", observers.watch(shown), observers.stop))
         quiet = notebook or isinstance(observers.display, LoggingDisplay)
         code = run_local(
             launch.arguments(is_restart=False, quiet=quiet),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ECHO_SECONDS = 0.3
 LEFT = "left at once; progress since the last checkpoint is lost"
 STEP = "stopping after this step; press again to stop at once without saving"
-_OF_STRATEGIES = {
+_STOP_MESSAGES = {
     "batch": "stopping after this portion; press again to stop at once without saving",
     "downpour": (
         "stopping: replicas push their pending gradients, then a checkpoint is saved; press again to stop "
@@ -35,7 +35,7 @@ def stop_message(strategy: str) -> str:
     >>> stop_message("supervised")
     'stopping after this step; press again to stop at once without saving'
     """
-    return _OF_STRATEGIES.get(strategy, STEP)
+    return _STOP_MESSAGES.get(strategy, STEP)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cotswold.recipe import Recipe
     from cotswold.simulate import Cluster, LayerWork, Prediction, StackWork
 
-RANKS_A_DEVICE = 4
+RANKS_PER_DEVICE = 4
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ def _grids(
 
 def _check_grid(grid: Grid, cluster: Cluster) -> Grid:
     """Return ``grid``. Raises UserError if a device would have too many ranks."""
-    if grid.size > RANKS_A_DEVICE * cluster.size:
+    if grid.size > RANKS_PER_DEVICE * cluster.size:
         raise UserError(
-            f"{grid.size} ranks are more than {RANKS_A_DEVICE} for each of the {cluster.size} devices of "
+            f"{grid.size} ranks are more than {RANKS_PER_DEVICE} for each of the {cluster.size} devices of "
             f"{cluster.name}; give the cluster more hosts"
         )
     return grid

@@ -4,8 +4,7 @@ Knows: the sources of the number of threads, their precedence. Does not know: th
 
 ``threads=`` (``--threads``) overrides a recipe's ``training.threads``, which overrides the number of granted
 cores (`cotswold.host.granted_cores`: container quotas, affinity, OMP_NUM_THREADS). By default, torch would
-use
-all cores of the machine, granted or not.
+use all cores of the machine, granted or not.
 """
 
 from __future__ import annotations

@@ -59,15 +59,12 @@ def train(
     **A recipe**: ``train("demo", "runs/mine")``. The run's directory is the second argument.
 
     **A user's module**: ``train(module, dataset, "runs/mine", loss="cross_entropy", epochs=3)``. The module
-    is
-    trained in place and is in eval mode afterwards. With ``strategy="batch"``, value and gradient are those
-    of the
-    whole dataset: ``method="lbfgs"``, ``max_iterations=50``, and fields of ``[cluster]`` such as
+    is trained in place and is in eval mode afterwards. With ``strategy="batch"``, value and gradient are
+    those of the whole dataset: ``method="lbfgs"``, ``max_iterations=50``, and fields of ``[cluster]`` such as
     ``workers=4``.
 
     The first Ctrl-C (or a notebook's interrupt) finishes the step, saves, and raises KeyboardInterrupt; a
-    second
-    one stops at once without saving. A run that is stopped by ``stop`` is returned instead.
+    second one stops at once without saving. A run that is stopped by ``stop`` is returned instead.
 
     Args:
         recipe: A shipped name, a file, a `Recipe`, or a module. For a module in several processes, give

@@ -186,20 +186,9 @@ def _validation(validation: UserData | float | None, kept: Recipe | None) -> Use
 
 CLUSTER_FIELDS = (
     *("workers", "processes", "servers", "replication_factor", "replication_factor_min", "topology"),
-    *("flush_seconds", "ray_address", "ports"),
-    *(
-        "controllers",
-        "max_buckets",
-        "spread_servers",
-        "encrypt",
-        "point_transfer",
-        "backup_tasks",
-        "link_megabits",
-        "replay_run",
-        "heartbeat_timeout",
-        "unavailable_timeout",
-        "metrics_address",
-    ),
+    *("flush_seconds", "ray_address", "ports", "controllers", "max_buckets", "spread_servers", "encrypt"),
+    *("point_transfer", "backup_tasks", "link_megabits", "replay_run"),
+    *("heartbeat_timeout", "unavailable_timeout", "metrics_address"),
 )
 """Arguments of `train` that belong to `[cluster]`."""
 
@@ -221,7 +210,7 @@ def training_section(
     before = {} if kept is None else kept.training.model_dump(exclude={"strategy"})
     clustered = {} if kept is None else kept.cluster.model_dump()
     strategy = strategy or ("supervised" if kept is None else kept.training.strategy)
-    cut = grid if grid is not None or kept is None else kept.gang
+    cut = grid if grid is not None or kept is None else kept.worker_grid
     table: dict[str, object] = {
         "name": "module",
         "data": {"type": "dataset"},
@@ -258,8 +247,8 @@ def train_module(
             request.make()
             with join_ranks(world, request, grid) as members:
                 return _train(request, members, observers)
-    gangs = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
-    shape = Grid(1, 1) if gangs or grid in (None, "none") else Grid.parse(str(grid))
+    leads_ranks = request.training.strategy in ("batch", "downpour")  # workers lead their own ranks
+    shape = Grid(1, 1) if leads_ranks or grid in (None, "none") else Grid.parse(str(grid))
     if shape.size > 1:
         words = ModuleLaunch.from_request(request, shape)
         return train_on_ranks(

@@ -47,10 +47,8 @@ def verify(path: str | Path | Run, *, progress: bool | None = None) -> Verificat
     """Check every byte of a run, a store or a backup against its checksums.
 
     For a run, these are its recipe, environment, events, checkpoints and results; for a store its manifest,
-    files
-    and labels; for a backup written by `cotswold cluster backup` its buckets and checkpoints. Nothing is
-    changed,
-    and a run may be in progress.
+    files and labels; for a backup written by `cotswold cluster backup` its buckets and checkpoints. Nothing
+    is changed, and a run may be in progress.
 
     Args:
         path: The directory, or a `Run`.

@@ -176,13 +176,13 @@ def augment(
     chosen = load(recipe, set or [], write_message)
     with progress_bar("preparing", chosen.data.type) as advance:
         store = open_store(chosen, stores, advance)
-    varying = augmentation_of(chosen, store)
-    if varying is None:
+    augmentation = augmentation_of(chosen, store)
+    if augmentation is None:
         raise UserError(
             f"{chosen.name} has no augmentation; give it [[data.augment]] tables, see docs/augmentation.md"
         )
     content = BytesIO()
-    sheet_of_variants(store, varying, chosen.training.seed, samples, variants).save(content, "PNG")
+    sheet_of_variants(store, augmentation, chosen.training.seed, samples, variants).save(content, "PNG")
     with disk_errors(out, MachineError, "free some"):
         replace_file(out, content.getvalue())
     print(f"{out}: the first training images of {chosen.name}, unchanged and in {variants} epochs")

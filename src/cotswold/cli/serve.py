@@ -97,22 +97,19 @@ def serve(
     import os
     import sys
 
+    from cotswold.api.arguments import parse_ports
     from cotswold.api.servers.parameter_client import split_address
     from cotswold.api.servers.parameter_server import build_module, serve
     from cotswold.api.signals import graceful_exit
     from cotswold.errors import UserError
     from cotswold.host import token_of
-    from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
     from cotswold.ui.terminal import show_stages, write_message
 
     split_address(listen)
     if token_file is None and token_of(os.environ) is None:
         raise UserError("clients need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
-    try:
-        between = port_range(ports)
-    except ValueError as error:
-        raise UserError(f"--ports {error}") from error
+    between = parse_ports(ports)
     sys.path.insert(0, str(Path.cwd()))
     stop = Stop()
     with (

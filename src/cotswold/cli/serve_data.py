@@ -82,21 +82,18 @@ def serve_data(
     """
     import os
 
+    from cotswold.api.arguments import parse_ports
     from cotswold.api.servers.data_server import serve_data
     from cotswold.api.signals import graceful_exit
     from cotswold.dataservice.runtime.server_supervision import event_text
     from cotswold.errors import UserError
     from cotswold.host import token_of
-    from cotswold.recipe.schema.cluster import port_range
     from cotswold.run import Stop
     from cotswold.ui.terminal import show_stages, write_message
 
     if token_file is None and token_of(os.environ) is None:
         raise UserError("trainers need a secret: give --token-file FILE, or set COTSWOLD_TOKEN")
-    try:
-        between = port_range(ports)
-    except ValueError as error:
-        raise UserError(f"--ports {error}") from error
+    between = parse_ports(ports)
     stop = Stop()
     with (
         graceful_exit(stop, _STOPPING if join is None else _LEAVE_MESSAGE, "stopped at once"),
@@ -134,8 +131,8 @@ def serve_data(
     return 0
 
 
-def _line(status: ServedDataStatus, lent: bool) -> str:
-    """Return the progress as one line; servers that joined a pool (``lent``) do not know the trainers."""
+def _line(status: ServedDataStatus, is_attached: bool) -> str:
+    """Return the progress as one line; servers attached to another pool do not know its trainers."""
     from cotswold.phrases import counted
     from cotswold.ui.format import bytes_in_words
 
@@ -143,7 +140,7 @@ def _line(status: ServedDataStatus, lent: bool) -> str:
     refused = "".join(f", {count} {reason}" for reason, count in sorted(status.refused.items()))
     cached = sum(each.cached_bytes for each in status.servers)
     return (
-        ("" if lent else f"{counted(len(status.trainers), 'trainer')}, ")
+        ("" if is_attached else f"{counted(len(status.trainers), 'trainer')}, ")
         + f"{counted(len(status.servers), 'server')}, "
         f"{counted(status.samples, 'sample')} ({status.samples_per_second:.0f}/s), "
         f"{counted(status.waiting, 'request')} waiting, "

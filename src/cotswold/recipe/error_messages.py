@@ -85,10 +85,10 @@ class FieldPlace(NamedTuple):
 
 
 def _sentence(error: ErrorDetails, place: FieldPlace, root: type[Section], also: Collection[str]) -> str:
-    path, owner, beside, choices = place
+    path, owner, alternatives, choices = place
     key, here = path[-1] if path else "", shortened(".".join(part or '""' for part in path), 120)
     if error["type"] == _UNKNOWN:
-        return f"{here} {_unknown(key, path, owner, beside, root, also)}"
+        return f"{here} {_unknown(key, path, owner, alternatives, root, also)}"
     if error["type"] == OUT_OF_BOUNDS:
         return f"{here} cannot be {shorten_value(error['input'])}; it takes {error['ctx']['most']}"
     if error["type"] == "missing":
@@ -115,7 +115,7 @@ def _unknown(
     key: str,
     path: tuple[str, ...],
     owner: type[Section],
-    beside: Sequence[type[Section]],
+    alternatives: Sequence[type[Section]],
     root: type[Section],
     also: Collection[str],
 ) -> str:
@@ -123,14 +123,14 @@ def _unknown(
     field, _ = selector_of(owner) or ("", ())
     known = [*(name for name in owner.model_fields if name != field), *also]
     close = _synonyms_of(path, known, root) or get_close_matches(key, known, n=1)
-    belongs = _tables_with_field(key, beside)
+    belongs = _tables_with_field(key, alternatives)
     if belongs:
         close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
         remedy = f"did you mean {close[0]}?" if close else f"remove it for {join_words(_choices(owner))}"
         return f"belongs to {_describe_choices(field, belongs)}; {remedy}"
-    elsewhere = get_close_matches(key, [name for each in beside for name in each.model_fields], n=1)
+    elsewhere = get_close_matches(key, [name for each in alternatives for name in each.model_fields], n=1)
     if elsewhere and not close:
-        tables = _tables_with_field(elsewhere[0], beside)
+        tables = _tables_with_field(elsewhere[0], alternatives)
         return f"is not a key; {elsewhere[0]} belongs to {_describe_choices(field, tables)}"
     close = close or [name for name in known if get_close_matches(key, name.split("_"), n=1, cutoff=0.7)]
     close = close or places_of(key, root)
@@ -178,12 +178,16 @@ def _locate(loc: Sequence[int | str], root: type[Section]) -> FieldPlace:
     """
     path: tuple[str, ...] = ()
     owner: type[Section] = root
-    beside: list[type[Section]] = []
+    alternatives: list[type[Section]] = []
     node: Any = root
     tables: list[type[Section]] = []
     for item in loc:
         if is_section(node):
-            path, owner, beside = (*path, str(item)), node, [each for each in tables if each is not node]
+            path, owner, alternatives = (
+                (*path, str(item)),
+                node,
+                [each for each in tables if each is not node],
+            )
             field = owner.model_fields.get(str(item))
             if field is None:
                 break
@@ -198,7 +202,7 @@ def _locate(loc: Sequence[int | str], root: type[Section]) -> FieldPlace:
                 break
             node = chosen[0]
     choices = [choice for each in sections_in(node) for choice in _choices(each)]
-    return FieldPlace(path, owner, beside, choices)
+    return FieldPlace(path, owner, alternatives, choices)
 
 
 def _line(path: tuple[str, ...], text: str) -> str:

@@ -93,25 +93,25 @@ def _tables(section: type[Section], path: str) -> Iterator[_Table]:
     for name, field in section.model_fields.items():
         here = f"{path}.{name}" if path else name
         heading = f"[[{here}]]" if is_list(field.annotation) else f"[{here}]"
-        beside = sections_in(field.annotation)
-        for table in beside:
-            yield _table(table, here, heading, beside)
+        alternatives = sections_in(field.annotation)
+        for table in alternatives:
+            yield _table(table, here, heading, alternatives)
             yield from _tables(table, here)
 
 
-def _table(section: type[Section], path: str, heading: str, beside: list[type[Section]]) -> _Table:
+def _table(section: type[Section], path: str, heading: str, alternatives: list[type[Section]]) -> _Table:
     """Describe a table of the schema; the list of alternatives includes the table itself."""
     fields = {
         name: field for name, field in section.model_fields.items() if not sections_in(field.annotation)
     }
     like = {}
     for name, field in fields.items():
-        for other in beside[: beside.index(section)]:
+        for other in alternatives[: alternatives.index(section)]:
             theirs = other.model_fields.get(name)
             if theirs is not None and _field(name, theirs) == _field(name, field):
                 like[name] = quote_choices(_choices(other))
                 break
-    chooser, choices = (selector_of(section) if len(beside) > 1 else None) or ("", ())
+    chooser, choices = (selector_of(section) if len(alternatives) > 1 else None) or ("", ())
     return _Table(path, heading, chooser, choices, section.__doc__ or "", fields, like)
 
 

@@ -1,7 +1,7 @@
 """Recipes as TOML text: read from a file, a shipped name or a text, validate, and write with every default.
 
 Knows: the order of checks, that TOML cannot express unset values. Does not know: what a valid recipe is
-(schema), upper bounds (limits), error messages (error_messages), the meaning of fields. Nothing in a recipe
+(schema), upper bounds (bounds), error messages (error_messages), the meaning of fields. Nothing in a recipe
 is executed. What is written reads back as the same recipe.
 """
 
@@ -43,13 +43,24 @@ def shipped_names() -> list[str]:
 def load(where: str | Path, overrides: Sequence[str] = (), tell: Tell = ignore_message) -> Recipe:
     """Return the recipe in a TOML file, or the shipped one of that name.
 
-    A value is TOML (``0.1``, ``[3, 4]``, ``true``); a bare word is a text; nothing at all takes the key away.
-    A recipe of an older format is migrated; overrides are fields of the current format. An override of
-    ``training.epochs``, ``training.relative_rate`` or ``objective.sparsity`` is for every stack, also for one
-    with a value of its own, unless that is overridden as well; ``tell`` receives a sentence that names these.
-    Raises RecipeError for a missing file, a mistake in TOML, an unknown key, a
-    value of the wrong kind, a geometry that does not fit, and for what no machine could hold
-    (UnknownStrategyError where the strategy is what is wrong); FormatError for a newer format.
+    A recipe of an older format is migrated. An override of ``training.epochs``, ``training.relative_rate`` or
+    ``objective.sparsity`` applies to every stack; it replaces a stack's own value unless that is overridden
+    too.
+
+    Args:
+        where: path of a file, or name of a shipped recipe.
+        overrides: changed fields of the current format, ``section.key=value``. The value is TOML; a bare word
+            is a text; an empty value removes the field.
+        tell: receives a sentence for each override that replaces values of single stacks.
+
+    Returns:
+        The validated recipe.
+
+    Raises:
+        RecipeError: if the file is missing or is not TOML, if a key is unknown or a value has the wrong type,
+            if the geometry does not fit, or if no machine could hold the network. It is an
+            UnknownStrategyError if the strategy is unknown.
+        FormatError: for a newer format.
     """
     text, origin = _FILES.text(where)
     return parse(text, origin, overrides, tell)

@@ -225,7 +225,7 @@ class RunDirectory:
     def identity(self) -> str:
         """The run's id, which its checkpoints bear.
 
-        Raises as :meth:`Record.read`, and MachineError if the record is missing.
+        Raises as `RunRecord.read`, and MachineError if the record is missing.
         """
         return self._record().identity
 

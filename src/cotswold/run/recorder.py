@@ -270,7 +270,7 @@ class Recorder:
         state: Mapping[str, object],
         where: str,
     ) -> Callable[[], Path]:
-        """Prepare `save_best`; see `saving`.
+        """Prepare `save_best`; see `prepare_save`.
 
         Args:
             number: orders the checkpoint among others.

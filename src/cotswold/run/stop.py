@@ -22,7 +22,7 @@ class Stop:
     Args:
         signal: number of the signal that requested the stop; None if no stop is requested.
         interrupted: True for Ctrl-C or its equivalent, False for a request of the program.
-        limited: True if the run reached a limit of time or cost.
+        is_limited: True if the run reached a limit of time or cost.
     """
 
     signal: int | None = None

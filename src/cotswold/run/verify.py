@@ -43,11 +43,11 @@ def verify_run(run: RunDirectory, progress: Progress | None = None) -> list[str]
         findings.append(str(error))
     for path in paths:
 
-        def told(checked: int, before: int = done) -> None:
+        def on_checked(checked: int, before: int = done) -> None:
             if progress is not None:
                 progress(min(before + checked, sum(files.values())), sum(files.values()))
 
-        findings += verify_checkpoint(path, identity, told)
+        findings += verify_checkpoint(path, identity, on_checked)
         done += files[path]
     return findings
 
@@ -80,7 +80,7 @@ def _events(run: RunDirectory, wanted: bool) -> list[str]:
 
 
 def verify_checkpoint(
-    path: Path, identity: str | None, told: Callable[[int], None] = lambda checked: None
+    path: Path, identity: str | None, on_checked: Callable[[int], None] = lambda checked: None
 ) -> list[str]:
     """Return the damages of a checkpoint; empty if a newer one replaced it meanwhile."""
     findings = []
@@ -95,7 +95,7 @@ def verify_checkpoint(
             verify_chunk(path, record)
         except CotswoldError as error:
             findings.append(str(error))
-        told(checked)
+        on_checked(checked)
     return findings if path.exists() else []
 
 

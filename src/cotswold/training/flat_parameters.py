@@ -31,9 +31,8 @@ class FlatParameters:
             named = ", ".join(sorted(f"{dtype} on {kind}" for dtype, kind in kinds)) or "none"
             raise UserError(
                 f"the trainable parameters of {type(module).__name__} are {named}; strategies batch and "
-                "downpour keep them in one vector: give all of them one floating-point dtype on the CPU, or "
-                "train with "
-                "strategy supervised"
+                "downpour keep them in one vector: give all of them one floating-point dtype on the CPU, "
+                "or train with strategy supervised"
             )
         self.names = [name for name, _ in found]
         self._parameters = [each for _, each in found]

@@ -172,8 +172,7 @@ def _number(found: object) -> Tensor:
     if found.numel() != 1:
         raise UserError(
             f"the loss returned a tensor of shape {tuple(found.shape)}; it must return one number, the mean "
-            "over "
-            "samples"
+            "over samples"
         )
     if torch.is_grad_enabled() and not found.requires_grad:
         raise UserError(
@@ -266,8 +265,7 @@ def _type(values: Tensor) -> str:
 def _no_tensor(outputs: object) -> str:
     return (
         f"the module returned a {type(outputs).__name__}, but a named loss needs a tensor; give a function "
-        "of "
-        "(output, target)"
+        "of (output, target)"
     )
 
 
@@ -278,8 +276,8 @@ def _values(targets: Tensor, outputs: Tensor) -> Tensor:
         if outputs.shape[1] == 1:
             raise UserError(
                 f"targets of {_type(targets)} and shape {tuple(targets.shape)} are classes, but the module "
-                "has one "
-                "output; for regression give targets.float().unsqueeze(1), for classes one output each"
+                "has one output; for regression give targets.float().unsqueeze(1), for classes one output "
+                "each"
             )
         classes = targets.long()
         if ((classes < 0) | (classes >= outputs.shape[1])).any():

@@ -70,7 +70,7 @@ class LayerNetwork(nn.Module):
         layers: The modules of the layers, in order.
         plans: One plan for each layer of the recipe, then the output layer.
         below: Trained stacks that feed the layers; None feeds images.
-        finetune: Whether the stacks below are trained too.
+        finetune: True to train the stacks below too.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ def _layers(recipe: Recipe, classes: int, below: MapShape) -> tuple[list[nn.Modu
     ):
         try:
             built, shape, flops = _build(layer, shape)
-            _check_livable(prod(shape), "outputs")
+            _check_size(prod(shape), "outputs")
         except GeometryError as error:
             raise GeometryError(f"layer {number} ({layer.type}): {error}") from error
         modules.extend(built)
@@ -217,7 +217,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     match layer:
         case schema.Linear():
             inputs, outputs = prod(shape), layer.features
-            _check_livable(inputs * outputs, "weights")
+            _check_size(inputs * outputs, "weights")
             flatten: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
             return [*flatten, nn.Linear(inputs, outputs)], (outputs,), 2 * inputs * outputs
         case schema.Dropout():
@@ -233,7 +233,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     match layer:
         case schema.Local():
             geometry = _local_geometry(layer, below)
-            _check_livable(geometry.parameters, "weights")
+            _check_size(geometry.parameters, "weights")
             module = LocallyConnected2d(
                 below.channels,
                 layer.channels,
@@ -247,7 +247,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
         case schema.Convolution():
             y, x = schema.windows(layer.kernel_size, layer.stride, layer.padding, below)
             output = _windowed(below, y, x, layer.channels)
-            _check_livable(layer.channels * y.size * x.size * below.channels, "weights")
+            _check_size(layer.channels * y.size * x.size * below.channels, "weights")
             flops = 2 * output.size * y.size * x.size * below.channels
             return _convolution(below.channels, layer.channels, y, x), _shape(output), flops
         case schema.Pool() if layer.kind == "l2":
@@ -268,7 +268,7 @@ def _build(layer: schema.Layer, shape: tuple[int, ...]) -> tuple[list[nn.Module]
     raise AssertionError(f"layer type missing in the schema: {layer!r}")
 
 
-def _check_livable(count: int, what: str) -> None:
+def _check_size(count: int, what: str) -> None:
     """Raise GeometryError for sizes beyond any machine, before torch overflows 64 bits."""
     if count > VALUES_MAX:
         raise GeometryError(f"it would have {count:.3g} {what}, too many for any machine; make it smaller")

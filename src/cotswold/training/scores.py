@@ -35,14 +35,14 @@ class Score:
 
     @property
     def accuracy(self) -> float | None:
-        """The fraction of judged targets that are correct; None if no target is judged."""
+        """The fraction of scored targets that are correct; None if no target is scored."""
         return None if self.correct is None or not self.scored else self.correct / self.scored
 
     @property
     def sums(self) -> Mapping[str, float]:
         """Sums over batches, in samples: ``right``, and ``left_out`` if targets are ignored.
 
-        ``unjudged`` counts the samples of a batch in which no target can be judged.
+        ``unjudged`` counts the samples of a batch in which no target can be scored.
         """
         if self.correct is None:
             return {} if self.scored else {UNJUDGED: float(self.samples)}

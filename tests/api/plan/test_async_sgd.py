@@ -95,7 +95,7 @@ def test_bytes_and_flops_of_a_step_follow_the_pace_and_the_rule(tmp_path: Path) 
     assert found["step_bytes"] == {"push": {"gradient": 4 * SIZE / 2}, "pull": 4 * SIZE / 4}
     assert found["checkpoint_bytes"] == 2 * 4 * SIZE
     assert found["step_flops"] == 16 * (4 * 5 * 8 + 6 * 8 * 3)
-    assert found["run_flops"] == 4 * 240 * (4 * 5 * 8 + 6 * 8 * 3) and found["steps_an_epoch"] == 15
+    assert found["run_flops"] == 4 * 240 * (4 * 5 * 8 + 6 * 8 * 3) and found["steps_per_epoch"] == 15
 
 
 def test_what_goes_as_factors_or_as_steps_is_told_by_kind(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def seen(name: str, state: str = "living", seconds: float = 0.1) -> ReplicaServe
 def copy(
     role: str = "primary", behind: tuple[tuple[str, int], ...] = (), **more: object
 ) -> BucketReplicaStatus:
-    told: dict[str, object] = {"queued_bytes": 0, "is_waiting": False, **more}
+    told: dict[str, object] = {"queued_bytes": 0, "is_blocked": False, **more}
     return BucketReplicaStatus(f"{RUN}/0003", role, 5, 0, 120, 118, 90, behind, **told)  # type: ignore[arg-type]  # as they are
 
 
@@ -177,13 +177,13 @@ def test_a_server_without_a_disk_has_no_window() -> None:
 
 
 def test_a_bucket_is_explained_with_what_it_waits_for() -> None:
-    copies = {"a": copy(behind=(("b", 4),), queued_bytes=2000, is_waiting=True), "b": copy("secondary")}
+    copies = {"a": copy(behind=(("b", 4),), queued_bytes=2000, is_blocked=True), "b": copy("secondary")}
     servers = {name: seen(name) for name in "ab"}
     found = Explained(
         f"{RUN}/0003", 5, 2, "a", ("b",), ("d",), copies, servers, 3, 3, "the cluster is full", ()
     )
     lines = explaining(found)
-    assert lines[0] == f"{RUN}/0003, term 5, life 2"
+    assert lines[0] == f"{RUN}/0003, term 5, incarnation 2"
     assert any(line.split()[:2] == ["a", "primary"] for line in lines)
     assert any("does not answer" in line for line in lines if line.startswith("d "))
     assert "b is 4 behind" in lines and "2.0 kB of updates wait for other copies" in lines

@@ -65,7 +65,7 @@ def test_portions_go_to_free_workers() -> None:
     )
     thirds = predict_evaluation(cluster(hosts=3, device=gradient(1.0)), SMALL, 3)
     assert thirds.parts["portions"] == pytest.approx(34 * portion)  # 100 portions: 34, 33, 33
-    assert thirds.computing_processes == pytest.approx(100 / 3 * portion / thirds.seconds)
+    assert thirds.computing_fraction == pytest.approx(100 / 3 * portion / thirds.seconds)
     odd = replace(SMALL, patterns=13)  # the worker with the last portion has three patterns
     assert predict_evaluation(cluster(device=gradient(1.0)), odd, 2).parts["portions"] == pytest.approx(
         portion
@@ -117,7 +117,7 @@ def test_no_evaluation_is_faster_than_its_arithmetic(
     found = predict_evaluation(
         cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers
     )
-    assert found.computing_processes <= 1 and found.seconds > 0
+    assert found.computing_fraction <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
     assert 0 < found.repeated_seconds <= found.seconds
 

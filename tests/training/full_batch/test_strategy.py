@@ -239,15 +239,15 @@ def test_an_evaluation_that_is_given_up_draws_its_patterns_again() -> None:
         raise KeyboardInterrupt
 
     work = Line(100)
-    whole = FullBatchObjective(work, portion=10, fraction=0.5, look=give_up)
+    whole = FullBatchObjective(work, portion=10, fraction=0.5, on_progress=give_up)
     with pytest.raises(KeyboardInterrupt):
         whole.evaluate("x", "g")
-    whole.look = lambda share: None
+    whole.on_progress = lambda share: None
     assert whole.evaluate("x", "g").sample_set == "draw 1" and whole.sets.draws == 1
-    replayed = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4"], look=give_up)
+    replayed = FullBatchObjective(work, portion=10, fraction=0.5, recorded=["1,3-4"], on_progress=give_up)
     with pytest.raises(KeyboardInterrupt):
         replayed.evaluate("x", "g")
-    replayed.look = lambda share: None
+    replayed.on_progress = lambda share: None
     assert replayed.evaluate("x", "g").samples == 30
 
 

@@ -15,7 +15,7 @@ from cotswold.errors import MachineError, RunError
 from cotswold.recipe import parse
 from cotswold.run import RunDirectory, read_events
 from cotswold.training import Job, Resume, load_stacks, open_job, trained_layers
-from cotswold.training.jobs.extend import asked_for, epochs_of, note, read
+from cotswold.training.jobs.extend import apply_extension, epochs_of, read, record_totals
 
 STRATEGIES = ["greedy", "joint", "supervised"]
 STEPS = {"greedy": 28, "joint": 14, "supervised": 24}
@@ -109,7 +109,7 @@ def test_a_extended_run_that_is_stopped_goes_on_with_the_same_bits(
     if step > STEPS[strategy]:
         assert not stop_after(job, step, monkeypatch)
     else:
-        note(job.run, job.totals)  # killed before anything is trained
+        record_totals(job.run, job.totals)  # killed before anything is trained
     run = finish(resumed(tmp_path / "run", stores))
     assert bits(run) == bits(finished[strategy])
 
@@ -215,7 +215,7 @@ def test_a_note_that_is_damaged_is_named_with_what_to_do(
     (run.path / "extended.json").write_text('{"format": 1, "epochs": [[5, 5]]}')
     kept = parse(run.recipe.read_text())
     with pytest.raises(MachineError, match=r"extended.json is of a run with more or fewer stacks"):
-        asked_for(kept, kept, run)
+        apply_extension(kept, kept, run)
 
 
 def test_a_run_that_lost_its_note_goes_on_where_it_was_when_asked_for_the_same_epochs(
@@ -235,7 +235,7 @@ def test_a_general_field_moves_the_stacks_that_have_no_epochs_of_their_own(
     kept = parse(finished["greedy"].recipe.read_text(), overrides=["network.stacks.1.epochs=8"])
     run = finished["joint"]
     (run.path / "extended.json").unlink()
-    wanted, totals = asked_for(
+    wanted, totals = apply_extension(
         parse(finished["greedy"].recipe.read_text(), overrides=["network.stacks.1.epochs=9"]), kept, run
     )
     assert totals == ((2.4, 9.0),) and epochs_of(wanted) == epochs_of(kept) == (2.4, 8.0)

@@ -26,10 +26,10 @@ def counts(**refused: int) -> ServerCounters:
 
 def test_samples_that_only_some_servers_refuse_end_a_run_in_which_none_counts() -> None:
     refusals = RejectedUpdates(BATCH)
-    assert refusals.all_of(SampleCounts(counted=48)) == 0
-    assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH)) == 0
-    assert refusals.all_of(SampleCounts(counted=48, torn=ALL - BATCH, refused=BATCH)) == ALL
-    assert refusals.all_of(SampleCounts(counted=49, torn=ALL, refused=BATCH)) == 0
+    assert refusals.consecutive_rejections(SampleCounts(counted=48)) == 0
+    assert refusals.consecutive_rejections(SampleCounts(counted=48, torn=ALL - BATCH)) == 0
+    assert refusals.consecutive_rejections(SampleCounts(counted=48, torn=ALL - BATCH, refused=BATCH)) == ALL
+    assert refusals.consecutive_rejections(SampleCounts(counted=49, torn=ALL, refused=BATCH)) == 0
 
 
 def test_a_run_that_goes_on_warns_once_of_samples_that_are_torn_since_they_are_not_finite() -> None:

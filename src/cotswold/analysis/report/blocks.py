@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-_FITS_A_PHONE = 3  # columns
+_MAX_PHONE_COLUMNS = 3  # columns
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Table:
     @property
     def scrolls(self) -> str:
         """CSS class of the table's box for phones; empty for a table that fits."""
-        if len(self.head) <= _FITS_A_PHONE:
+        if len(self.head) <= _MAX_PHONE_COLUMNS:
             return ""
         return "wide" if self.kind else "listed"
 
@@ -136,7 +136,7 @@ class Details:
 class FigureWithText:
     """A figure, with blocks to its right."""
 
-    macro: ClassVar[str] = "beside"
+    macro: ClassVar[str] = "figure_with_text"
     figure: Figure
     blocks: Sequence[Block]
 

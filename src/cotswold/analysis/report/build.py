@@ -60,7 +60,7 @@ class SkippedSamples:
 
     Args:
         count: their number.
-        named: names of the first ones, each with the reason.
+        examples: names of the first ones, each with the reason.
         notes: further sentences about the store.
     """
 

@@ -52,7 +52,7 @@ _WHOLE_SET = (
 _STACKS = (
     "Objective (1) of Coates et al. 2013 per {one}: squared reconstruction error plus λ times the "
     "pooled responses. The training curve uses the current λ, which rises over the first part of a stack's "
-    "training ([objective] ramp); validation values always use the full λ, so the two can only be "
+    "training ([objective] sparsity_ramp); validation values always use the full λ, so the two can only be "
     "compared after the ramp. The first validation point is the random stack with its gain and α set, "
     "before any step."
 )

@@ -57,7 +57,7 @@ class SelectivitySettings:
         weights: weights of the classes; None weighs every image equally.
         thresholds: number of thresholds per neuron.
         splits: number of random splits into halves for the held-out accuracy.
-        portraits: number of neurons with a profile.
+        profiles: number of neurons with a profile.
         exemplars: number of images at each end of a profile.
         random_stimuli: number of random neurons whose stimuli are compared with the best neuron's.
         ascent: settings of the gradient ascent.

@@ -37,7 +37,7 @@ class Features:
         names: Names of the samples, Python strings (sample,).
         labels: int64 (sample,), -1 without a label.
         layer: Name of the layer.
-        left_out: Unreadable samples, each with the reason.
+        skipped: Unreadable samples, each with the reason.
     """
 
     features: NDArray[np.float32]
@@ -71,7 +71,7 @@ class ResponseFile:
         path: The file.
         shape: (sample, channel, y, x).
         layer: Name of the layer.
-        left_out: Unreadable samples, each with the reason.
+        skipped: Unreadable samples, each with the reason.
     """
 
     path: Path
@@ -99,8 +99,7 @@ def features(
         run: The run, or its directory.
         source: Images, vectors or frames: a folder, a zip, an array file, or one image.
         layer: A stack (from 1) and one of its maps, filters, pooled or output, such as ``"2.pooled"``. A
-            number
-            alone means that stack's output. [output of the last stack]
+            number alone means that stack's output. [output of the last stack]
         labels: ``"folders"`` labels a sample by its parent folder, ``"file"`` reads the labels of npz, idx
             and CIFAR-10 files, ``"none"`` gives -1.
         threads: Number of threads. [as in the recipe, else all cores]
@@ -141,9 +140,8 @@ def write_features(
 ) -> ResponseFile:
     """Write the result of `features` to a file, batch by batch.
 
-    An `.npz` contains features, names and labels. An `.npy` can be larger than memory; a .csv with the names
-    is
-    written next to it.
+    An `.npz` contains features, names and labels. An `.npy` can be larger than memory; a .csv with the
+    names is written next to it.
 
     Args:
         run: The run, or its directory.

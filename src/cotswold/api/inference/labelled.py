@@ -1,7 +1,7 @@
 """Evaluation of a supervised run on labelled samples, of a split of the run's store or of another source.
 
-Knows: the samples on which a run is judged, the matching of class names. Does not know: counting of answers,
-display.
+Knows: the samples on which a run is evaluated, the matching of class names. Does not know: counting of
+answers, display.
 """
 
 from __future__ import annotations

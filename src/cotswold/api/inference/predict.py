@@ -34,7 +34,7 @@ class Predictions:
         classes: Names of the classes; empty for regression.
         probabilities: float32 (sample, class). With loss `squared_error` these are the raw outputs; for
             regression they are the predicted targets (sample, target).
-        left_out: Unreadable samples, each with the reason.
+        skipped: Unreadable samples, each with the reason.
     """
 
     names: NDArray[np.object_]

@@ -1,8 +1,7 @@
 """Plan of a run with replicas: processes, shards and their servers, memory, bytes, time, cost.
 
-Knows: memory and messages of each kind of process. Does not know: training, other strategies (`plan`).
-Nothing
-is trained; the time is measured on a few batches of random numbers.
+Knows: memory and messages of each kind of process. Does not know: training, other strategies (`base`).
+Nothing is trained; the time is measured on a few batches of random numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cotswold.api.plan import base as plan
-from cotswold.api.plan import cluster as plan_standing
+from cotswold.api.plan import cluster as cluster_plan
 
 if TYPE_CHECKING:
     from cotswold.recipe import Recipe
@@ -28,9 +27,8 @@ progress.
 DEVICE_REPLICA_VECTORS, DEVICE_VECTORS = 3, 3
 """Vectors of a replica on a device.
 
-In memory: the previous parameters and two pushes. On the device: the parameters, the accumulated gradient and
-the
-previous state.
+In memory: the previous parameters and two pushes. On the device: the parameters, the accumulated gradient
+and the previous state.
 """
 MAIN_VECTORS = 3
 """Vectors of the process of `cotswold train`: saved network, initial parameters, best parameters.
@@ -54,42 +52,42 @@ def plan_row(recipe: Recipe, training: DownpourTraining) -> plan.Row:
     outputs, cluster = class_count(recipe), recipe.cluster
     work = _work(recipe, training, outputs)
     settings, pace = settings_of(recipe), pace_of(recipe, training)
-    stands = cluster.controllers
+    controllers = cluster.controllers
     own_servers = [f"server-{number}" for number in range(cluster.servers)]
     parts = [f"part {number}" for number in range(settings.processes.max_buckets or 0)]
-    servers = own_servers if stands is None else parts
+    servers = own_servers if controllers is None else parts
     shards = split_into_shards(work.layout, plan.FLOAT_BYTES, settings.processes.shard_bytes, servers)
     size = work.parameters.numel()
     vector = plan.FLOAT_BYTES * size
     kept = 1 + len(rule_of(training).state_names)
-    samples, exact = plan.patterns_in(recipe)
+    samples, exact = plan.training_samples(recipe)
     pushed = _push_bytes(recipe, training, work, shards)
     seconds = _seconds(work, training.batch_size)
     own = {name: sum(_bytes(each) for each in shards if each.server == name) for name in servers}
     names = layer_names(work.flat.module)
     activations = layers_bytes(recipe, outputs, training.batch_size) - 3 * vector
     processes, evaluators = settings.processes.ranks, int(bool(recipe.data.validation))
-    endpoints = cluster.workers * (1 if recipe.gang is None else processes)
-    started, kept_most = sum(map(bool, own.values())) if stands is None else 0, max(own.values())
+    endpoints = cluster.workers * (1 if recipe.worker_grid is None else processes)
+    started, kept_most = sum(map(bool, own.values())) if controllers is None else 0, max(own.values())
     # a checkpoint copies the vectors until it is written
     serving: plan.Row = {
         "server_bytes": {name: count for name, count in own.items() if count},
         "server_memory_bytes": plan.PROCESS_BYTES + (2 * kept + 1) * kept_most,
         "queue_most_bytes": QUEUE_VECTORS * cluster.workers * vector,
     }
-    if stands is not None:
-        serving = plan_standing.cluster_row(stands, sum(map(bool, own.values())), (2 * kept + 1) * vector)
+    if controllers is not None:
+        serving = cluster_plan.cluster_row(controllers, sum(map(bool, own.values())), (2 * kept + 1) * vector)
     row: plan.Row = {
         "processes": 1 + started + cluster.workers * processes + evaluators,
         "evaluators": evaluators,
         "replicas": cluster.workers,
-        **({"processes_a_replica": processes} if processes > 1 else {}),
+        **({"processes_per_replica": processes} if processes > 1 else {}),
         "servers": started,
         "ports": plan.ports(recipe, started + endpoints),
         "parameters": size,
         "samples": samples,
         **({} if exact else {"samples_are": "approximate, before the data are prepared"}),
-        "steps_an_epoch": -(-samples // training.batch_size),
+        "steps_per_epoch": -(-samples // training.batch_size),
         "shards": len(shards),
         "routing": [
             {"shard": each.number, "tensor": each.tensor, "called": _tensor_label(each.tensor, names)}
@@ -181,7 +179,7 @@ def _push_bytes(
 
     pace, own = pace_of(recipe, training), local_steps_of(recipe, training)
     numbers = work.parameters.numel()
-    if own != "none" or recipe.gang is not None or recipe.cluster.processes > 1:
+    if own != "none" or recipe.worker_grid is not None or recipe.cluster.processes > 1:
         kind = "delta" if own == "pushed" else "gradient"
         return {kind: plan.FLOAT_BYTES * numbers / pace.n_push}
     work.lay(shards, pace.batch * pace.n_push)

@@ -21,7 +21,7 @@ Row = dict[str, object]
 FLOAT_BYTES = 4
 PROCESS_BYTES = 200 << 20
 """Memory of a process that has imported torch, without its data; the fork server shares most of it."""
-EVALUATIONS_AN_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
+EVALUATIONS_PER_ITERATION = {"lbfgs": 1.2, "cg": 2.0}
 """Typical evaluations per iteration on smooth problems, for the expected time and cost of a run."""
 MEASURED_SECONDS = 1.0
 START_SECONDS = 3.5
@@ -52,13 +52,13 @@ def plan_row(recipe: Recipe, training: BatchTraining) -> Row:
     layers = planned_layers(recipe, outputs)
     size = sum(layer.parameters for layer in layers)
     vector = FLOAT_BYTES * size
-    patterns, exact = patterns_in(recipe)
+    samples, exact = training_samples(recipe)
     alone = recipe.alone
     servers, workers = (0, 0) if alone else (cluster.servers, cluster.workers)
     vectors = _vectors(training)
     server_vectors = (vectors + workers) // max(servers, 1)
     sample_bytes = recipe.input.size * _item_bytes(recipe)
-    counted = max(1, round(patterns * training.sample_fraction))
+    counted = max(1, round(samples * training.sample_fraction))
     evaluations = _evaluations(training, counted * _flops(layers))
     seconds = _seconds(recipe, training, outputs)
     evaluation_seconds = counted * seconds / concurrent_processes(recipe) + (0 if alone else MESSAGES_SECONDS)
@@ -68,12 +68,12 @@ def plan_row(recipe: Recipe, training: BatchTraining) -> Row:
         "servers": servers,
         "ports": ports(recipe, servers + workers),
         "parameters": size,
-        "patterns": patterns,
-        **({} if exact else {"patterns_are": "approximate, before the data are prepared"}),
-        "portions": -(-patterns // training.portion_size),
+        "samples": samples,
+        **({} if exact else {"samples_are": "approximate, before the data are prepared"}),
+        "portions": -(-samples // training.portion_size),
         "vectors": vectors,
         "vectors_bytes": vectors * vector,
-        "samples_bytes": patterns * sample_bytes,
+        "samples_bytes": samples * sample_bytes,
         "worker_memory_bytes": 0 if alone else PROCESS_BYTES + _worker_vectors(recipe) * vector,
         "server_memory_bytes": 0 if alone else PROCESS_BYTES + server_vectors * vector,
         "checkpoint_bytes": _checkpoint_vectors(training) * vector,
@@ -110,7 +110,7 @@ def overcommit_warning(recipe: Recipe) -> Row:
 
 def _ranks(recipe: Recipe) -> int:
     """Return the number of processes of a worker or replica."""
-    return recipe.cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size
+    return recipe.cluster.processes if recipe.worker_grid is None else Grid.parse(recipe.worker_grid).size
 
 
 def cost(recipe: Recipe, seconds: float) -> Row:
@@ -125,7 +125,7 @@ def cost(recipe: Recipe, seconds: float) -> Row:
     return row
 
 
-def patterns_in(recipe: Recipe) -> tuple[int, bool]:
+def training_samples(recipe: Recipe) -> tuple[int, bool]:
     """Return the number of training samples, and whether it is exact."""
     from cotswold.data import Store
     from cotswold.recipe import expand
@@ -177,7 +177,7 @@ def ports(recipe: Recipe, processes: int) -> str:
 
 def _evaluations(training: BatchTraining, flops: int) -> float:
     """Return the expected number of evaluations of a run, each of ``flops`` FLOPs."""
-    limits = [EVALUATIONS_AN_ITERATION[training.method] * training.max_iterations]
+    limits = [EVALUATIONS_PER_ITERATION[training.method] * training.max_iterations]
     limits += [] if training.max_evaluations is None else [training.max_evaluations]
     limits += [] if training.max_flops is None else [training.max_flops / flops]
     return max(1.0, min(limits))

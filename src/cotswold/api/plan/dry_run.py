@@ -28,8 +28,7 @@ def plan(
     """Return processes, ports, bytes, memory, time and cost of a recipe of strategy `batch` or `downpour`.
 
     Without a recipe, the run in ``directory`` is planned. Costs are missing if the recipe has no price.
-    Raises UserError
-    for other strategies (use `cotswold info` and `simulate`).
+    Raises UserError for other strategies (use `cotswold info` and `simulate`).
     """
     from cotswold import recipe as recipes
     from cotswold.recipe.schema import BatchTraining, DownpourTraining

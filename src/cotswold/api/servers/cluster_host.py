@@ -75,13 +75,13 @@ def serve_host(
     stop: Stop,
     show: Callable[[str], None] = lambda sentence: None,
 ) -> None:
-    """Serve on this host until ``stop``; report events by ``say`` and in the host's folder."""
+    """Serve on this host until ``stop``; report events by ``show`` and in the host's folder."""
     from cotswold.replication.runtime.host_supervisor import HostSupervisor
 
     settings.folder.mkdir(parents=True, exist_ok=True)
     with EventFile(settings.folder / EVENTS, show) as file:
 
-        def hear(kind: str, name: str, sentence: str) -> None:
+        def on_event(kind: str, name: str, sentence: str) -> None:
             if kind != GATHERED:
                 file.write(time=round(time.time(), 3), kind=kind, name=name, sentence=sentence)
             if kind not in _QUIET or (kind == "serving" and settings.controller is None):
@@ -94,18 +94,18 @@ def serve_host(
             show(f"warning: {little}")
         if few := few_servers(settings):
             show(few)
-        with HostSupervisor(settings, token, hear) as station:
-            if processes := ", ".join(station.processes):
+        with HostSupervisor(settings, token, on_event) as supervisor:
+            if processes := ", ".join(supervisor.processes):
                 show(f"serving on {settings.at}: {processes}")
             else:
                 show(f"serving on {settings.at}; requesting names of its servers from a controller")
             show(next_commands(settings, token))
             while stop.signal is None:
-                station.step(_POLL_SECONDS)
+                supervisor.step(_POLL_SECONDS)
             if stop.signal == signal.SIGTERM:  # notice of a spot machine
                 show(
                     _undrained_note(
-                        station.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None
+                        supervisor.drain(DRAIN_SECONDS), has_disks=settings.flush_seconds is not None
                     )
                 )
 

@@ -40,11 +40,9 @@ def connect_data(
     independent of other loops: that of ``StoreDataset(batch_size=..., seed=..., rank=..., world_size=...)``.
 
     Loops with the same ``stream`` share each epoch: each sample goes to one of them. Samples are lost only if
-    a
-    loop dies while it has them or an epoch ends early; both are counted. With ``at_least_once``, the samples
-    of
-    a dead loop are handed out again, and an epoch ends only after every loop has asked for more. Two such
-    loops in one thread would therefore deadlock.
+    a loop dies while it has them or an epoch ends early; both are counted. With ``at_least_once``, the
+    samples of a dead loop are handed out again, and an epoch ends only after every loop has asked for more.
+    Two such loops in one thread would therefore deadlock.
 
     Args:
         address: ``HOST:PORT`` of the pool of data servers.
@@ -60,8 +58,7 @@ def connect_data(
         encrypt: Encrypt messages between hosts; must be the same as in the pool.
         ports: First and last port at which the pool and its servers reach this process. [any]
         wait_seconds: Timeout for an answer of any server (in a stream: of the pool), after which a loop
-            raises
-            MachineError.
+            raises MachineError.
 
     Returns:
         A dataset of batches: ``x`` float32 (sample, channel, y, x), ``y`` int64 (sample,) or float32

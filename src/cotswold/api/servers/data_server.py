@@ -58,12 +58,10 @@ def serve_data(
     """Serve batches of a store's samples to runs and loops.
 
     Runs connect by ``[data] servers = "HOST:PORT"`` in their recipe, loops by `cotswold.data.connect`. Use
-    the
-    result in a ``with`` statement.
+    the result in a ``with`` statement.
 
     With ``join``, the servers join an existing pool with the same samples. Trainers connect to that pool, and
-    the
-    service ends with it.
+    the service ends with it.
 
     Args:
         source: A store, its folder, or a recipe, which is prepared if necessary and determines the
@@ -144,7 +142,7 @@ class _Samples:
         return {
             "store": str(self.store.path.absolute()),
             "cache_bytes": self.cache_bytes,
-            "varying": self.augmentation or "",
+            "augmentation_json": self.augmentation or "",
         }
 
     def arguments_for(self, terms: str) -> dict[str, object]:
@@ -169,7 +167,7 @@ class _Samples:
             raise UserError(
                 "the pool has other augmentation transforms than this recipe; give the pool's recipe"
             )
-        return {**self.arguments, "varying": theirs}
+        return {**self.arguments, "augmentation_json": theirs}
 
 
 class ServedData(BackgroundService):
@@ -248,10 +246,10 @@ class ServedData(BackgroundService):
                     token=self._token,
                     processes=processes,
                     on_event=self._on_event,
-                ) as lending:
+                ) as remote_servers:
                     host, port = self._head
                     self._address = f"{host}:{port}"
-                    self._proceed(lending, lambda: lending.is_finished)
+                    self._proceed(remote_servers, lambda: remote_servers.is_finished)
                 return
             with open_pool(
                 self._settings,

@@ -21,7 +21,7 @@ _OUTCOMES: Sequence[tuple[str, Callable[[StreamTotals], int]]] = (
     ("reassigned", lambda totals: totals.dealt_again),
 )
 
-_OF_ALL: Sequence[tuple[str, str, Callable[[WorkTotals], float]]] = (
+_TOTALS: Sequence[tuple[str, str, Callable[[WorkTotals], float]]] = (
     ("samples", "Samples made and sent by data servers.", lambda made: made.samples),
     ("batches", "Batches of these samples.", lambda made: made.batches),
     ("sent_bytes", "Bytes of these batches.", lambda made: made.sent_bytes),
@@ -29,7 +29,7 @@ _OF_ALL: Sequence[tuple[str, str, Callable[[WorkTotals], float]]] = (
     ("cache_hits", "Samples found in the cache.", lambda made: made.hits),
     ("cache_misses", "Samples whose shards had to be read.", lambda made: made.misses),
 )
-_OF_A_SERVER: Sequence[tuple[str, str, Callable[[ServerLine], float]]] = (
+_SERVER_METRICS: Sequence[tuple[str, str, Callable[[ServerLine], float]]] = (
     ("samples_total", "Samples made and sent by a data server.", lambda line: line.supplied),
     ("batches_total", "Batches of these samples.", lambda line: line.batches),
     ("sent_bytes_total", "Bytes of these batches.", lambda line: line.sent_bytes),
@@ -50,7 +50,7 @@ def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iter
     another pool.
     """
     yield gauge("data_info", "The served store.", [({"store": store[:12]}, 1.0)])
-    for name, about, of in _OF_ALL:
+    for name, about, of in _TOTALS:
         yield counter(f"data_{name}_total", f"{about} Includes servers that exited.", _one(of(status.made)))
     yield gauge("data_servers", "Running data servers.", _one(len(status.servers)))
     silent = sum(each.silent_seconds > SILENT_SECONDS for each in status.servers)
@@ -65,7 +65,7 @@ def families(status: ServedDataStatus, store: str, *, is_attached: bool) -> Iter
         "Clients without the token and malformed messages, by reason.",
         [({"reason": reason}, count) for reason, count in sorted(status.refused.items())],
     )
-    for name, about, told in _OF_A_SERVER:
+    for name, about, told in _SERVER_METRICS:
         values: Values = [({"server": each.name}, told(each)) for each in status.servers]
         yield (counter if name.endswith("_total") else gauge)(f"data_server_{name}", about, values)
     if not is_attached:

@@ -1,9 +1,6 @@
 """Client of parameter servers for user-defined training loops: `connect`, also `cotswold.connect`.
 
 Knows: modules, which parameters are pulled and pushed. Does not know: messages, servers.
-
-`cotswold.server` is pure and imports nothing from higher layers; it exports this name lazily
-(`server/__init__.py`).
 """
 
 from __future__ import annotations
@@ -64,17 +61,15 @@ class Connection:
     """A session with parameter servers; use it in a ``with`` statement, or call `close`.
 
     A connection belongs to one thread of this process; other threads and forked processes open their own. If
-    a
-    process is killed, its replacement connects as a new client. Each push of the old client is applied
-    exactly
-    once. An unreferenced connection is closed soon, with its thread and descriptors.
+    a process is killed, its replacement connects as a new client. Each push of the old client is applied
+    exactly once. An unreferenced connection is closed soon, with its thread and descriptors.
     """
 
     def __init__(self, client: ParameterClient) -> None:
         self._client = client
         weakref.finalize(self, client.abandon).atexit = False
         self.dropped = 0
-        """Number of pushes whose work was lost (`Pushed.dropped`)."""
+        """Number of pushes whose work was lost (`PushResult.dropped`)."""
         self.dropped_samples = 0
         """Number of samples in these pushes, as passed to ``push``."""
         self._base: Tensor | None = None
@@ -108,13 +103,11 @@ class Connection:
 
         With rule ``deltas`` this is the change of the parameters since the last pull or push. With the other
         rules it is the gradient in ``.grad``, zeros for a parameter without one. Sparse gradients are
-        converted
-        to dense ones.
+        converted to dense ones.
 
         The result has a flag ``dropped`` and a reason ``why``. A dropped push is lost and not recomputed; it
-        is
-        counted in `dropped`, and the logger ``cotswold`` warns of the first. After a push was dropped as too
-        stale, call `pull` before the next one.
+        is counted in `dropped`, and the logger ``cotswold`` warns of the first. After a push was dropped as
+        too stale, call `pull` before the next one.
 
         Args:
             module: A module with the parameters that are served.

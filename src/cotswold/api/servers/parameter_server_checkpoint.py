@@ -44,8 +44,8 @@ class ServerCheckpoint:
         """Open the state of a folder; with ``resume``, load its newest checkpoint.
 
         Raises UserError for a module that cannot be served. Raises RunError if the folder has checkpoints
-        without
-        ``resume``, or none with ``resume``; CheckpointError if a checkpoint is damaged or of another module.
+        without ``resume``, or none with ``resume``; CheckpointError if a checkpoint is damaged or of another
+        module.
         """
         found = cls(folder, model, rule)
         if folder is None:

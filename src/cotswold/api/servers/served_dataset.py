@@ -40,12 +40,9 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
     (image, target). A batch of a shared epoch may be smaller if samples are handed out again.
 
     A pass is an epoch. For a shared stream, the first pass reads the rest of the current epoch, or the next
-    epoch
-    if the current one has finished; each later pass is the next epoch. A loop that joins an epoch late
-    receives
-    its remaining samples. If `set_epoch` names an epoch without remaining samples, a warning is logged.
-    Without a
-    stream, passes are epochs 0, 1 and so on, or continue from that of `set_epoch`.
+    epoch if the current one has finished; each later pass is the next epoch. A loop that joins an epoch late
+    receives its remaining samples. If `set_epoch` names an epoch without remaining samples, a warning is
+    logged. Without a stream, passes are epochs 0, 1 and so on, or continue from that of `set_epoch`.
 
     With workers of a DataLoader, call `set_epoch` before each pass; each worker draws for itself, or has its
     part. Only one pass can be active: a new one ends the previous one.
@@ -109,8 +106,8 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             raise UserError(
                 f"the split {name!r} is not served; choose from {', '.join(sorted(terms.splits))}"
             )
-        varying = terms.augmentation_json if name == "train" else ""
-        view = DatasetView(name, self._view.seed, None, varying, terms.store)
+        augmentation = terms.augmentation_json if name == "train" else ""
+        view = DatasetView(name, self._view.seed, None, augmentation, terms.store)
         if self._drawn is None:
             batches = self._iterate(client, view, terms, terms.splits[name])
         else:
@@ -191,7 +188,7 @@ class ServedDataset(IterableDataset[tuple[Tensor, Tensor]]):
             "store": view.store,
             "split": view.split,
             "seed": view.seed,
-            "varying": view.augmentation_json,
+            "augmentation": view.augmentation_json,
         }
         what = tuple((name, str(each)) for name, each in {**same, "shuffle": self._shuffle}.items())
         most = AHEAD_BYTES // (window_bytes(terms.shape) * self._batch_size)

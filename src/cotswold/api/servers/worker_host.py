@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from cotswold.api.arguments import check_integer
+from cotswold.api.arguments import check_integer, parse_ports
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def run_worker_host(
     from cotswold.processes.ray.node import join_head, start_head
     from cotswold.processes.ray.settings import DEFAULT_PORT, require_ray
     from cotswold.processes.shutdown_notice import ShutdownNotice
-    from cotswold.recipe.schema.cluster import port_range
 
     if head == (address is not None):
         raise UserError(
@@ -56,10 +55,7 @@ def run_worker_host(
         check_integer("cores", cores)
         if cores < 1:
             raise UserError(f"cores must be at least 1, got {cores}")
-    try:
-        between = port_range(ports)
-    except ValueError as error:
-        raise UserError(f"--ports {error}") from error
+    between = parse_ports(ports)
     require_ray()
     secret = _secret(token_file)
 

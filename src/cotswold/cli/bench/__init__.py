@@ -22,7 +22,7 @@ Examples:
 
   cotswold bench server --only apply              updates of a parameter server
 
-What measures Cotswold's own scaling, disk and training loop: benchmarks/*.py in the source tree.
+Cotswold's own scaling, disk and training loop: benchmarks/*.py in the source tree.
 """
 
 app = App(

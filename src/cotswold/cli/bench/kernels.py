@@ -213,7 +213,7 @@ def _line(row: Any, verdict: Any) -> Document:
         "shape": shape,
         "operation": row["operation"],
         "ours": f"{_figure(figures[COTSWOLD]['median'])} {row['unit']}",
-        "beside": f"{against} {_figure(theirs['median'])}" if theirs else against,
+        "compared with": f"{against} {_figure(theirs['median'])}" if theirs else against,
         "ratio": _figure(verdict["ratio"]["median"]),
         "bar": bar,
         "": {True: "met", False: "missed", None: ""}[verdict["met"]],

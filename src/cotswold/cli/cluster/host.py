@@ -109,6 +109,7 @@ def start(
     encrypt
         Encrypt all traffic between hosts.
     """
+    from cotswold.api.arguments import parse_ports
     from cotswold.api.servers.cluster_host import create_tokens
     from cotswold.errors import UserError
     from cotswold.replication.controller.settings import ControllerSettings
@@ -132,12 +133,12 @@ def start(
         folder,
         place,
         name,
-        _transport_options(client_address, replication_address),
+        _network_addresses(client_address, replication_address),
         control,
         ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds if disks else None,
         encrypt,
-        _ports(ports),
+        parse_ports(ports),
     )
     return _serve(settings, create_tokens(token_file))
 
@@ -201,6 +202,7 @@ def add(
     encrypt
         Encrypt all traffic between hosts.
     """
+    from cotswold.api.arguments import parse_ports
     from cotswold.api.servers.cluster_host import cluster_tokens
     from cotswold.replication.replica.settings import ReplicationSettings
     from cotswold.replication.runtime.host_settings import HostSettings
@@ -211,11 +213,11 @@ def add(
         servers=servers,
         folder=folder,
         name=name,
-        networks=_transport_options(client_address, replication_address),
+        networks=_network_addresses(client_address, replication_address),
         copying=ReplicationSettings(min_members=replication_factor_min, topology=topology),
         flush_seconds=flush_seconds if disks else None,
         encrypt=encrypt,
-        ports=_ports(ports),
+        ports=parse_ports(ports),
         has_controller=False,
     )
     return _serve(settings, cluster_tokens(token_file))
@@ -253,16 +255,6 @@ def _controller_addresses(controllers: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in controllers.split(",") if each.strip())
 
 
-def _transport_options(client_address: str | None, replication_address: str | None) -> dict[str, str]:
+def _network_addresses(client_address: str | None, replication_address: str | None) -> dict[str, str]:
     given = {"updates": client_address, "replication": replication_address}
     return {network: address for network, address in given.items() if address is not None}
-
-
-def _ports(ports: str | None) -> tuple[int, int] | None:
-    from cotswold.errors import UserError
-    from cotswold.recipe.schema.cluster import port_range
-
-    try:
-        return port_range(ports)
-    except ValueError as error:
-        raise UserError(f"--ports {error}") from error

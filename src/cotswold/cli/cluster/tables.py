@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cotswold.phrases import counted
+from cotswold.ui.format import bytes_in_words
 from cotswold.ui.terminal import printable
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _REFUSED = {
     "early": "about servers that are not registered yet",
 }
 """Refused messages of a controller, by reason."""
+_SERVER_HEADS = (
+    *("server", "host", "process", "state", "heartbeat", "leads", "copies", "lag"),
+    *("not on disk", "window", "refused"),
+)
 _ABSENT_STATES = "ended", "gone", "drained"
 """States of servers that have no process, or are silent."""
 
@@ -57,22 +62,7 @@ def _lines(found: Overview) -> Iterator[str]:
     shown = [each for each in looked.servers if each not in idle]
     if shown:
         rows = [_server(each, found.reports.get(each.name)) for each in shown]
-        heads = (
-            *(
-                "server",
-                "host",
-                "process",
-                "state",
-                "heard",
-                "leads",
-                "copies",
-                "lag",
-                "not on disk",
-                "window",
-            ),
-            "refused",
-        )
-        yield from table(heads, rows)
+        yield from table(_SERVER_HEADS, rows)
     else:
         yield "no server is running" + ("" if idle else " yet")
     if ended := [each.name for each in idle if each.state == "ended"]:
@@ -130,23 +120,24 @@ def _spare_servers_line(names: Sequence[str], what: str) -> str:
 
 
 def _server(seen: ReplicaServerStatus, report: ServerReport | None) -> Sequence[str]:
-    heard = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
+    heartbeat = "-" if seen.seconds < 0 else f"{seen.seconds:.1f} s ago"
     process = "?" if report is None else str(report.process)
-    known = (seen.name, seen.host or "?", process, seen.state, heard, str(seen.leads), str(seen.copies))
+    known = (seen.name, seen.host or "?", process, seen.state, heartbeat, str(seen.leads), str(seen.copies))
     if report is None:
         return (*known, "?", "?", "?", "?")
     lag = max((behind for each in report.copies for _, behind in each.lags), default=0)
     refused = sum(count for _, count in report.rejected)
     disk = ("no disk", "-")
     if report.has_disk:
-        disk = (_bytes(report.dirty_bytes), f"{report.window_seconds:.1f} s")
+        disk = (bytes_in_words(report.dirty_bytes), f"{report.window_seconds:.1f} s")
     return (*known, str(lag), *disk, str(refused or "-"))
 
 
 def explaining(found: Explained, events: int = EVENTS) -> list[str]:
     """Return the lines of a bucket, with its last ``events``."""
     lines = [
-        f"{found.bucket}, term {found.term}" + (f", life {found.incarnation}" if found.incarnation else "")
+        f"{found.bucket}, term {found.term}"
+        + (f", incarnation {found.incarnation}" if found.incarnation else "")
     ]
     members = (found.primary, *found.secondaries, *found.learners)
     rows = []
@@ -162,7 +153,7 @@ def explaining(found: Explained, events: int = EVENTS) -> list[str]:
         lines += [f"{name} is {behind} behind" for name, behind in primary.lags if behind]
         if primary.queued_bytes:
             whom = "other copies" if primary.is_blocked else "their turn"
-            lines.append(f"{_bytes(primary.queued_bytes)} of updates wait for {whom}")
+            lines.append(f"{bytes_in_words(primary.queued_bytes)} of updates wait for {whom}")
     count = 1 + len(found.secondaries)
     if count < found.min_copies:
         lines.append(f"pushes wait: the bucket has {count} of at least {counted(found.min_copies, 'copy')}")
@@ -193,13 +184,6 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[place]) for row in whole) for place in range(len(heads))]
     wide = [[each.ljust(width) for each, width in zip(row, widths, strict=True)] for row in whole]
     return ["  ".join(row).rstrip() for row in wide]
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
 
 
 def _time_ago(seconds: float) -> str:

@@ -38,7 +38,7 @@ def _row(found: EvaluationPrediction) -> dict[str, object]:
         "hosts": found.hosts,
         "seconds": f"{found.seconds:,.4g}",
         "again": f"{found.repeated_seconds:,.4g}",
-        "computing": f"{100 * found.computing_processes:.1f} %",
+        "computing": f"{100 * found.computing_fraction:.1f} %",
         "samples/s": f"{found.samples_per_second:,.0f}",
         "GFLOP": f"{found.flops / 1e9:,.1f}",
         "GFLOP/s": f"{found.flops_per_second / 1e9:,.2f}",

@@ -13,7 +13,6 @@ Row = Mapping[str, object]
 
 _NAMES = {
     "samples_are": "samples are",
-    "patterns_are": "samples are",
     "workers_are": "processes are",
     "evaluations_expected": "evaluations expected",
     "server_bytes": "parameters on servers",

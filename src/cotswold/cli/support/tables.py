@@ -112,9 +112,10 @@ def _width(drawn: Table) -> int:
 def thread_counts(words: str | None) -> list[int]:
     """Parse numbers of threads such as 1,2; raises UserError for other texts."""
     from cotswold.errors import UserError
+    from cotswold.host import granted_cores
 
     if words is None:
-        return [cores()]
+        return [granted_cores(environ={})]
     numbers = [word.strip() for word in words.split(",")]
     if not all(number.isdigit() and int(number) >= 1 for number in numbers):
         raise UserError(f"--threads must be numbers, as in 1,2; got {words}")
@@ -128,10 +129,3 @@ def require_positive(number: int, option: str) -> int:
     if number < 1:
         raise UserError(f"{option} must be at least 1, got {number}")
     return number
-
-
-def cores() -> int:
-    """Return the cores that this process and its child processes may use together."""
-    from cotswold.host import granted_cores
-
-    return granted_cores(environ={})

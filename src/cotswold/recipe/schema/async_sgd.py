@@ -167,7 +167,7 @@ class DownpourTraining(SharedTraining):
         return self.push_format == "factors" or bool(self.factor_layers)
 
     @model_validator(mode="after")
-    def _steps(self) -> DownpourTraining:
+    def _check_steps(self) -> DownpourTraining:
         if self.update_rule == "deltas" and self.local_steps is not None:
             raise ValueError('rule "deltas" pushes local steps of the replicas; remove local_steps')
         if self.local_steps == "sgd" and self.update_rule == "adagrad":
@@ -193,7 +193,7 @@ class DownpourTraining(SharedTraining):
         return self
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> DownpourTraining:
+    def _check_staleness(self) -> DownpourTraining:
         if self.momentum is not None and self.update_rule != "momentum":
             raise ValueError(
                 'momentum is for update_rule "momentum"; remove it, or set update_rule to momentum'

@@ -91,7 +91,7 @@ class Affine(_Moved):
     """Largest shear angle of the columns in degrees, in either direction."""
 
     @model_validator(mode="after")
-    def _is_ascending(self) -> Affine:
+    def _check_scale(self) -> Affine:
         _ascending("scale", self.scale)
         return self
 
@@ -185,7 +185,7 @@ class Custom(Section):
     """`module:function`, called with values (image, channel, y, x), keys (image,) and the parameters."""
 
     @model_validator(mode="after")
-    def _is_a_function(self) -> Custom:
+    def _check_function(self) -> Custom:
         module, _, function = self.function.partition(":")
         if not all(part.isidentifier() for part in module.split(".")) or not function.isidentifier():
             raise ValueError(f'function must be "module:function", got "{self.function}"')

@@ -122,25 +122,25 @@ class Cluster(Section):
 
     @field_validator("ray_address")
     @classmethod
-    def _is_somewhere(cls, value: str | None) -> str | None:
+    def _check_ray_address(cls, value: str | None) -> str | None:
         if value is not None and not value.strip():
             raise ValueError("ray_address is empty; write HOST:PORT, or remove it")
         return value
 
     @field_validator("metrics_address", mode="before")
     @classmethod
-    def _is_a_text(cls, value: object) -> object:
+    def _port_as_text(cls, value: object) -> object:
         return str(value) if type(value) is int else value
 
     @field_validator("metrics_address")
     @classmethod
-    def _is_a_place(cls, value: str | None) -> str | None:
+    def _check_metrics_address(cls, value: str | None) -> str | None:
         metrics_place(value)
         return value
 
     @field_validator("ports")
     @classmethod
-    def _are_ports(cls, value: str | None) -> str | None:
+    def _check_ports(cls, value: str | None) -> str | None:
         port_range(value)
         return value
 

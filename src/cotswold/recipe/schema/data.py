@@ -46,7 +46,7 @@ class SourcedData(Section):
 
     @field_validator("servers")
     @classmethod
-    def _are_somewhere(cls, value: int | str) -> int | str:
+    def _check_servers(cls, value: int | str) -> int | str:
         if isinstance(value, str):
             server_place(value)
         return value
@@ -104,7 +104,7 @@ class ImageData(SourcedData):
     """Augmentations of the training images, in this order; each epoch sees a new variant."""
 
     @model_validator(mode="after")
-    def _has_colours(self) -> ImageData:
+    def _check_colours(self) -> ImageData:
         if (
             self.whiten
             and self.store is None

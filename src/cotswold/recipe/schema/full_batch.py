@@ -93,7 +93,7 @@ class BatchTraining(SharedTraining):
         return self.portion_size
 
     @model_validator(mode="after")
-    def _of_the_method(self) -> BatchTraining:
+    def _check_method(self) -> BatchTraining:
         if self.method == "lbfgs":
             if self.line_search == "bunyip":
                 raise ValueError(

@@ -39,7 +39,7 @@ class Recipe(Tables):
 
     @model_validator(mode="before")
     @classmethod
-    def _objective_is_the_strategys(cls, values: object) -> object:
+    def _choose_objective(cls, values: object) -> object:
         """Choose the class of `[objective]`, which depends on the strategy in `[training]`."""
         if not isinstance(values, dict):
             return values
@@ -51,6 +51,6 @@ class Recipe(Tables):
         )
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> Self:
+    def _check_tables(self) -> Self:
         check(self)
         return self

@@ -138,7 +138,7 @@ def _check_batch(recipe: Tables, training: BatchTraining) -> None:
         raise ValueError(
             "cluster.processes is for replicas of strategy downpour; give more workers, or remove it"
         )
-    if recipe.gang is not None and training.deterministic:
+    if recipe.worker_grid is not None and training.deterministic:
         raise ValueError(
             "training.deterministic needs sums in the order of one process, but ranks of a grid use "
             "another order; remove one of the two"
@@ -178,7 +178,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
                 raise ValueError(
                     f"training.{name} is for [[network.layers]], not for a Python module; remove it"
                 )
-        if recipe.gang is not None:
+        if recipe.worker_grid is not None:
             raise ValueError("a Python module cannot be partitioned over ranks here; remove mesh.grid")
     if recipe.network.backbone is not None:
         raise ValueError("strategy downpour trains layers on the samples themselves; remove network.backbone")
@@ -187,7 +187,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             "mesh.grid = auto is not possible for replicas of strategy downpour; give rows and columns, "
             "such as 1x2, or remove it"
         )
-    if recipe.cluster.processes > 1 and recipe.gang is not None:
+    if recipe.cluster.processes > 1 and recipe.worker_grid is not None:
         raise ValueError(
             "a replica is either several processes that share the weights, or ranks that partition the "
             "network; remove cluster.processes or mesh.grid"
@@ -202,19 +202,19 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             "training.local_steps is for the steps between two pulls, but the replica pulls after each step; "
             "remove it, or set training.pull_every above 1"
         )
-    if training.clip_norm is not None and recipe.gang is not None:
+    if training.clip_norm is not None and recipe.worker_grid is not None:
         raise ValueError(
             "training.clip_norm bounds the norm of the whole gradient, which no rank of a grid has; remove "
             "training.clip_norm or mesh.grid"
         )
-    if training.wants_factors and (recipe.cluster.processes > 1 or recipe.gang is not None):
+    if training.wants_factors and (recipe.cluster.processes > 1 or recipe.worker_grid is not None):
         raise ValueError(
             "a replica of several processes or ranks sums whole gradients and cannot push factors; "
             "remove training.push_format and training.factor_layers, or cluster.processes and mesh.grid"
         )
     if training.device != "cpu":
         _check_replicas_device(recipe, training.device)
-    check_copies(recipe.cluster, training, has_grid=recipe.gang is not None)
+    check_copies(recipe.cluster, training, has_grid=recipe.worker_grid is not None)
     own = {
         *("workers", "processes", "servers", "replication_factor", "replication_factor_min", "topology"),
         *("flush_seconds", "ray_address", "ports"),
@@ -234,7 +234,7 @@ def _check_replicas_device(recipe: Tables, device: str) -> None:
             f'training.device is "{device}", but strategy downpour computes on the CPU or on CUDA '
             'devices; set it to "cpu", to "cuda", or to a device such as "cuda:0"'
         )
-    if recipe.cluster.processes > 1 or recipe.gang is not None:
+    if recipe.cluster.processes > 1 or recipe.worker_grid is not None:
         raise ValueError(
             "the processes or ranks of a replica share CPU memory; set training.device to "
             '"cpu", or remove cluster.processes and mesh.grid'
@@ -247,7 +247,7 @@ def _check_replicas_device(recipe: Tables, device: str) -> None:
 
 
 def _check_microbatches(recipe: Tables) -> None:
-    if recipe.gang is None:
+    if recipe.worker_grid is None:
         raise ValueError(
             "mesh.microbatches is for the ranks of a mesh.grid of strategies batch and downpour; remove it"
         )

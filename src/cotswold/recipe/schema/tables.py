@@ -46,7 +46,7 @@ class Mesh(Section):
 
     @field_validator("grid")
     @classmethod
-    def _is_a_grid(cls, grid: Text | None) -> str | None:
+    def _check_grid(cls, grid: Text | None) -> str | None:
         if grid == "none":
             return "1x1"
         if grid is not None and grid != "auto":
@@ -82,7 +82,7 @@ class Price(Section):
     """
 
     @model_validator(mode="after")
-    def _has_a_price(self) -> Price:
+    def _check_price(self) -> Price:
         if self.max_dollars is not None and self.rent_dollars_per_hour is None:
             raise ValueError("max_dollars needs price.rent_dollars_per_hour, the price of an hour; give both")
         return self
@@ -142,7 +142,7 @@ class Tables(Section):
     """Price of the machine, and limits of cost and time."""
 
     @property
-    def gang(self) -> str | None:
+    def worker_grid(self) -> str | None:
         """Grid of ranks of each worker or replica; None if each is one process."""
         is_spread = isinstance(self.training, BatchTraining | DownpourTraining)
         return self.mesh.grid if is_spread and self.mesh.grid not in (None, "1x1") else None
@@ -150,7 +150,7 @@ class Tables(Section):
     @property
     def alone(self) -> bool:
         """True if strategy `batch` runs in a single process: no workers, servers or grid."""
-        return self.cluster.alone and self.gang is None
+        return self.cluster.alone and self.worker_grid is None
 
     @property
     def input(self) -> MapShape:
@@ -193,7 +193,7 @@ class Tables(Section):
 
     @property
     def is_served(self) -> bool:
-        """Whether data servers make the training samples."""
+        """True if data servers make the training samples."""
         return isinstance(self.data, SourcedData) and bool(self.data.servers)
 
     @property
@@ -230,13 +230,13 @@ class Tables(Section):
             try:
                 stacks.append(stack.geometry(shape))
                 shape = stacks[-1].output
-                _check_livable(stacks[-1])
+                _check_size(stacks[-1])
             except GeometryError as error:
                 raise GeometryError(f"network.stacks.{number}: {error}") from error
         return stacks
 
 
-def _check_livable(stack: StackGeometry) -> None:
+def _check_size(stack: StackGeometry) -> None:
     """Raise GeometryError for a stack that no machine could hold."""
     weights, values = stack.filters.parameters, max(stack.input.size, stack.responses.size)
     if max(weights, values) > VALUES_MAX:

@@ -66,8 +66,7 @@ def read_status(path: Path) -> dict[str, object] | None:
     """Return the content of a `StatusFile`, or None if it does not exist.
 
     The keys are ``time`` (unix seconds of the last write), ``latest`` (events by kind) and
-    ``process_events``. Raises MachineError for
-    an invalid file.
+    ``process_events``. Raises MachineError for an invalid file.
     """
     try:
         found = read_object(path, bytes_max=_BYTES_MAX)

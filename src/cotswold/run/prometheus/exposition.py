@@ -50,7 +50,8 @@ def counter(name: str, about: str, values: Values) -> MetricFamily:
 def exposition(families: Iterable[MetricFamily]) -> str:
     """Return the text of metrics; those without values are omitted.
 
-    >>> print(exposition([Family("cpu_total", "counter", "Seconds.", [({"mode": "user"}, 1.5)])]), end="")
+    >>> cpu = MetricFamily("cpu_total", "counter", "Seconds.", [({"mode": "user"}, 1.5)])
+    >>> print(exposition([cpu]), end="")
     # HELP cpu_total Seconds.
     # TYPE cpu_total counter
     cpu_total{mode="user"} 1.5

@@ -15,7 +15,7 @@ _ACTIVITIES = ("starting", "joining", "pulling", "computing", "pushing", "idle",
 
 _EVALUATOR_ACTIVITIES = ("starting", "evaluating", "idle")
 
-_OF_STEPS: Sequence[tuple[str, str, str]] = (
+_STEP_GAUGES: Sequence[tuple[str, str, str]] = (
     ("loss", "loss", "Mean loss on training samples since the previous event."),
     (
         "accuracy",
@@ -27,13 +27,13 @@ _OF_STEPS: Sequence[tuple[str, str, str]] = (
     ("staleness_max", "staleness_max_updates", "Largest staleness of an update, in updates of a shard."),
     ("workers", "workers", "Active workers."),
 )
-_OF_REPLICAS: Sequence[tuple[str, str, str]] = (
+_REPLICA_GAUGES: Sequence[tuple[str, str, str]] = (
     ("samples_per_second", "replica_samples_per_second", "Samples per second that a replica computes."),
     ("staleness", "replica_staleness_updates", "Mean staleness of a replica's updates."),
     ("samples_in_flight", "replica_in_flight_samples", "Samples assigned to a replica and not completed."),
     ("silent_seconds", "replica_silent_seconds", "Seconds since the last message of a replica."),
 )
-_OF_SERVERS: Sequence[tuple[str, str, str]] = (
+_SERVER_GAUGES: Sequence[tuple[str, str, str]] = (
     ("queued_bytes", "server_queued_bytes", "Bytes of queued updates on a server."),
     ("queued_updates", "server_queued_updates", "Queued updates on a server."),
     ("shards", "server_shards", "Shards on a server."),
@@ -50,7 +50,7 @@ _OF_SERVERS: Sequence[tuple[str, str, str]] = (
         "Largest number of changes that a replica lags behind a primary on this server.",
     ),
 )
-_OF_EVALUATORS: Sequence[tuple[str, str, str]] = (
+_EVALUATOR_GAUGES: Sequence[tuple[str, str, str]] = (
     (
         "evaluated_samples",
         "evaluator_evaluated_samples",
@@ -84,7 +84,7 @@ def families(
 
 
 def _steps(step: Fields) -> Iterator[MetricFamily]:
-    for field, name, about in _OF_STEPS:
+    for field, name, about in _STEP_GAUGES:
         yield gauge(name, about, _one(step, field))
     flops: Values = [({}, 1e9 * value) for _, value in _one(step, "gflops")]
     yield gauge("flops_per_second", "Floating-point operations per second since the previous event.", flops)
@@ -133,7 +133,7 @@ def _replicas(found: Fields) -> Iterator[MetricFamily]:
         "Applied updates of a replica, counted per shard.",
         _each(rows, "replica", "updates"),
     )
-    for field, name, about in _OF_REPLICAS:
+    for field, name, about in _REPLICA_GAUGES:
         yield gauge(name, about, _each(rows, "replica", field))
     yield gauge(
         "replica_activity",
@@ -152,7 +152,7 @@ def _servers(rows: Sequence[Fields]) -> Iterator[MetricFamily]:
         "Updates that a server applied, counted per shard.",
         _each(rows, "server", "updates"),
     )
-    for field, name, about in _OF_SERVERS:
+    for field, name, about in _SERVER_GAUGES:
         yield gauge(name, about, _each(rows, "server", field))
     yield counter(
         "server_refused_updates_total",
@@ -175,7 +175,7 @@ def _evaluators(rows: Sequence[Fields]) -> Iterator[MetricFamily]:
             for each in _EVALUATOR_ACTIVITIES
         ],
     )
-    for field, name, about in _OF_EVALUATORS:
+    for field, name, about in _EVALUATOR_GAUGES:
         yield gauge(name, about, _each(rows, "evaluator", field))
 
 

@@ -78,9 +78,9 @@ class EvaluationPrediction:
         point_transfer: Way to distribute vectors.
         reduction: Name of the reduction plan; empty if nothing is reduced.
         seconds: Seconds of the first evaluation along a direction.
-        again_seconds: Seconds of further evaluations along it, for which `bunyip` sends only step lengths.
+        repeated_seconds: Seconds of further evaluations along it, for which `bunyip` sends only step lengths.
         parts: Seconds of the slowest worker by part; they add up to ``seconds``.
-        computing: Fraction of ``seconds`` for which the mean worker computes portions.
+        computing_fraction: Fraction of ``seconds`` for which the mean worker computes portions.
         samples: Number of samples evaluated.
         samples_per_second: Samples per second.
         flops: FLOPs of the evaluation.
@@ -104,7 +104,7 @@ class EvaluationPrediction:
     seconds: float
     repeated_seconds: float
     parts: Mapping[str, float]
-    computing_processes: float
+    computing_fraction: float
     samples: int
     samples_per_second: float
     flops: int
@@ -153,7 +153,7 @@ def predict_evaluation(
     portion_seconds = work.portion_seconds(speed) * sharing
     most, mean = (each * portion_seconds / work.portion for each in _shares(work.counted, workers))
     network = batch_network(cluster, workers, 0 if alone else work.servers)
-    bandwidth = speed.bytes_a_second(work.vector_bytes)
+    bandwidth = speed.bytes_per_second(work.vector_bytes)
     if alone:
         parts = {"portions": most, "shards": SHARD_PASSES * work.vector_bytes / bandwidth}
         name, point, wire = "", 0.0, (0, 0)
@@ -183,7 +183,7 @@ def predict_evaluation(
         seconds=seconds,
         repeated_seconds=seconds - point,
         parts=parts,
-        computing_processes=mean / seconds,
+        computing_fraction=mean / seconds,
         samples=work.samples,
         samples_per_second=work.samples / seconds,
         flops=work.flops,

@@ -39,7 +39,7 @@ WORKLOADS: dict[str, tuple[tuple[int, int, int], int | None]] = {
     "400-480-3203, 32,000 patterns a processor": ((400, 480, 3203), None),
 }
 """The lines of figure 8, from the bottom: a network, and its number of samples."""
-PATTERNS_A_PROCESSOR = 32_000
+SAMPLES_PER_PROCESSOR = 32_000
 
 
 def machine(card_gbits: float | None = None) -> Cluster:

@@ -52,7 +52,8 @@ class Workload(Protocol):
 class Prediction:
     """The predicted update on a cluster.
 
-    Seconds are means over ranks; ``compute``, ``exposed`` and ``imbalance`` add up to ``seconds``.
+    Seconds are means over ranks; ``compute_seconds``, ``exposed_seconds`` and ``imbalance_seconds`` add up to
+    ``seconds``.
 
     Attributes:
         cluster: Name of the cluster.
@@ -63,7 +64,7 @@ class Prediction:
         compute_seconds: Seconds of computation; ``operations`` has its parts.
         exposed_seconds: Seconds of waiting for messages in flight.
         imbalance_seconds: Seconds of waiting for slower ranks.
-        hidden_seconds: Seconds in which messages are in flight while their receiver computes.
+        overlapped_seconds: Seconds in which messages are in flight while their receiver computes.
         operations: Seconds by operation.
         images_per_second: Images per second.
         flops: FLOPs of the update.

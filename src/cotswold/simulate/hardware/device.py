@@ -43,7 +43,7 @@ class DeviceModel:
         rate = self._rate(operation, shape)
         assert rate is not None, "the schema requires a rate for every product"
         arithmetic = flops / (self.speedup * rate * GIGA)
-        return self.launch + max(arithmetic, moved_bytes / self.bytes_a_second(held_bytes))
+        return self.launch + max(arithmetic, moved_bytes / self.bytes_per_second(held_bytes))
 
     def memory_bound(
         self, operation: MemoryBoundOp, shape: RateShape, moved_bytes: float, held_bytes: int
@@ -52,8 +52,8 @@ class DeviceModel:
         if not moved_bytes:
             return 0.0
         rate = self._rate(operation, shape)
-        bytes_a_second = self.bytes_a_second(held_bytes) if rate is None else self.speedup * rate * GIGA
-        return self.launch + moved_bytes / bytes_a_second
+        bytes_per_second = self.bytes_per_second(held_bytes) if rate is None else self.speedup * rate * GIGA
+        return self.launch + moved_bytes / bytes_per_second
 
     def gradient(self, shape: RateShape, flops: int) -> float | None:
         """Seconds of value and gradient of a portion, if they were measured together; otherwise None."""
@@ -65,7 +65,7 @@ class DeviceModel:
         """Seconds before an operation begins."""
         return self.device.launch_us * 1e-6
 
-    def bytes_a_second(self, held_bytes: int) -> float:
+    def bytes_per_second(self, held_bytes: int) -> float:
         """Bytes per second of the cache if the working set fits into it, otherwise of memory.
 
         A larger working set that is read repeatedly in order is evicted before its reuse.

@@ -21,7 +21,7 @@ class Port:
     """A queue of messages in one direction, which leave one after another at the port's rate."""
 
     position: tuple[str, int]
-    bytes_a_second: float
+    bytes_per_second: float
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Route:
 
     def seconds(self, bytes_: int) -> float:
         """Return the seconds of a message of ``bytes_`` without contention."""
-        return self.latency + bytes_ / min(port.bytes_a_second for port in self.ports)
+        return self.latency + bytes_ / min(port.bytes_per_second for port in self.ports)
 
 
 class Topology:

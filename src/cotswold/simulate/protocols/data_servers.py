@@ -1,6 +1,7 @@
 """A simulated pool of data servers: its head, servers, and trainers with loops.
 
-Knows: the state machines of `server`, speeds, crashes and pauses. Does not know: what is checked, real time.
+Knows: the state machines of `dataservice.core`, speeds, crashes and pauses. Does not know: the checks, real
+time.
 
 A batch records which epoch and rows were requested, so that a checker can verify what a loop received.
 """

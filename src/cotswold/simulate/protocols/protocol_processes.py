@@ -1,4 +1,4 @@
-"""Simulated coordinator, servers and workers: the state machines of `server`, and durations.
+"""Simulated coordinator, servers and workers: the state machines of `batch.core`, and durations.
 
 Knows: the state machines, speeds, crashes and pauses. Does not know: what is checked, real time.
 

@@ -1,6 +1,7 @@
 """Simulated replicas, their coordinator, and asynchronous servers.
 
-Knows: the state machines of `server`, speeds, crashes and pauses. Does not know: what is checked, real time.
+Knows: the state machines of `paramserver.core`, speeds, crashes and pauses. Does not know: the checks, real
+time.
 
 Vectors are lists of floats. The simulation defines a replica's gradient as a function of (samples, weights).
 """

@@ -175,7 +175,7 @@ class _Simulation:
         route = message.route
         port, last = route.ports[number], number == len(route.ports) - 1
         begin = max(now, self._ports.get(port.position, 0.0))
-        end = begin + message.bytes / port.bytes_a_second
+        end = begin + message.bytes / port.bytes_per_second
         self._ports[port.position] = end
         if route.offload < 1 and (number == 0 or last):
             rank = message.source if number == 0 else message.target
@@ -215,7 +215,7 @@ class _Simulation:
         count = len(self._ranks)
         routes = [self._topology.route(a, (a + 1) % count) for a in range(count)]
         latency = max(route.latency for route in routes)
-        rate = min(port.bytes_a_second for route in routes for port in route.ports)
+        rate = min(port.bytes_per_second for route in routes for port in route.ports)
         seconds = 2 * ceil(log2(count)) * latency + 2 * (count - 1) / count * action.bytes / rate
         sent = 2 * (count - 1) * action.bytes
         hosts = [self._topology.host(rank) for rank in range(count)]

@@ -19,16 +19,16 @@ from cotswold.training.async_sgd.replica_task import Evaluator
 class Validation:
     """The evaluation on the validation samples of a store."""
 
-    def __init__(self, judge: Evaluator) -> None:
-        self._judge = judge
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
 
     def move_to(self, device: torch.device) -> None:
         """Evaluate on this device from now on."""
-        self._judge.move_to(device)
+        self._evaluator.move_to(device)
 
     def means(self, parameters: Tensor) -> Mapping[str, float]:
         """Return the mean metrics at these parameters; raises StoreError without validation samples."""
-        found = self._judge.means(parameters)
+        found = self._evaluator.means(parameters)
         if found is None:
             raise StoreError("the store has lost its validation samples; prepare it again")
         return found

@@ -50,7 +50,7 @@ class ModuleUpdates:
     """The gradients of one module, whose parameters are one vector in ``flat``."""
 
     def __init__(self, flat: FlatParameters, push_formats: Mapping[str, PushFormat] | None = None) -> None:
-        """``ways`` sets the push format of layers by name, instead of the choice by cost.
+        """``push_formats`` sets the push format of layers by name, instead of the choice by cost.
 
         Raises UserError for the name of a layer without factors.
         """
@@ -198,6 +198,6 @@ def _factors_of_single_use(name: str, captured: Captured) -> LinearFactors | Loc
     if captured.calls > 1:
         raise UserError(
             f"{name} was applied {captured.calls} times in one batch, but once in the first; its factors are "
-            f'not its gradient: give ways={{"{name}": "gradient"}}'
+            f'not its gradient: give push_formats={{"{name}": "gradient"}}'
         )
     return captured.factors

@@ -72,7 +72,7 @@ def check(
 
 
 def build(
-    given: TrainArguments, recipe: Recipe, run: Path, recorder: Recorder, open_things: ExitStack
+    given: TrainArguments, recipe: Recipe, run: Path, recorder: Recorder, exit_stack: ExitStack
 ) -> ModuleAsyncTrainer:
     """Return the trainer of a module.
 
@@ -86,9 +86,9 @@ def build(
     held = None
     if given.validation is not None:
         held = DatasetSamples(map_style("the validation set", given.validation, size, "downpour"))
-    judging, validation = None, None
+    evaluator_task, validation = None, None
     if held is not None:
-        judging = EvaluatorTask(f"{__name__}:inherited_validation", {})
+        evaluator_task = EvaluatorTask(f"{__name__}:inherited_validation", {})
         validation = Validation(Evaluator(copy.deepcopy(given.module), given.loss, held, size))
     try_in_fork(given.module, given.loss, samples)
     ways = _push_formats(given.module, training)
@@ -106,10 +106,10 @@ def build(
         settings_of(recipe, run),
         f"{__name__}:{'build_inherited_hogwild' if processes > 1 else 'inherited_task'}",
         {},
-        lambda: (cluster_starter(recipe, (), open_things, lambda: fork_server_of_work(things)), {}),
+        lambda: (cluster_starter(recipe, (), exit_stack, lambda: fork_server_of_work(things)), {}),
         run / "logs",
         recorder,
-        judging,
+        evaluator_task,
     )
     return ModuleAsyncTrainer(opening, work.flat, len(samples), training, recorder, described(given.module))
 

@@ -57,8 +57,8 @@ class ReplicaTask:
     ) -> None:
         """Keep a module with its loss and samples.
 
-        ``flops`` per sample are for the value, and for value and gradient; None counts them. ``ways`` sets
-        push formats, as for `ModuleUpdates`. ``decay`` times a weight is added to its gradient. ``clip`` is
+        ``flops`` per sample are for the value, and for value and gradient; None counts them. ``push_formats``
+        is as for `ModuleUpdates`. ``decay`` times a weight is added to its gradient. ``clip`` is
         the maximum norm of a batch's gradient before weight decay.
         """
         self.network, self._flops = network.train(), flops
@@ -207,8 +207,8 @@ def build_replica_task(recipe: str, store: str, rows: str, pool: str | None = No
     if training.unit_norm:
         scale_to_norm_1(network)
     torch.seed()  # dropout differs between replicas
-    varying = augmentation_of(parsed, opened)
-    samples = worker_samples(opened, varying, training.seed, rows, pool)
+    augmentation = augmentation_of(parsed, opened)
+    samples = worker_samples(opened, augmentation, training.seed, rows, pool)
     ways, decay = push_formats(network, training), training.weight_decay
     return ReplicaTask(network, loss_of(parsed), samples, flops_of(network), ways, decay, training.clip_norm)
 

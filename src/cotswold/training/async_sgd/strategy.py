@@ -47,7 +47,7 @@ _WORK = "cotswold.training.async_sgd.replica_task"
 _EVALUATION_MODULE = "cotswold.training.async_sgd.evaluation"
 _MOMENTUM = 0.9
 RUN_NAME_FILE = "parameter-servers.json"
-"""The file with the run's name on a standing cluster."""
+"""The file with the run's name on a running cluster."""
 
 
 def rule_of(training: DownpourTraining) -> Rule:
@@ -87,7 +87,7 @@ def pace_of(recipe: Recipe, training: DownpourTraining) -> Pace:
 
 def work_of(recipe: Recipe) -> str:
     """Return the name of the function that builds a replica's task."""
-    if recipe.gang is not None:
+    if recipe.worker_grid is not None:
         return "cotswold.training.model_parallel.replica:build_model_parallel_replica"
     if recipe.cluster.processes > 1:
         return "cotswold.training.async_sgd.hogwild_replica:build_hogwild_replica"
@@ -124,7 +124,7 @@ def settings_of(
             max_buckets=cluster.max_buckets or (64 if cluster.controllers else None),
             seed=training.seed,
             threads=training.threads or 1,
-            ranks=cluster.processes if recipe.gang is None else Grid.parse(recipe.gang).size,
+            ranks=cluster.processes if recipe.worker_grid is None else Grid.parse(recipe.worker_grid).size,
             encrypt=cluster.encrypt,
             shard_bytes=1024 * training.shard_kilobytes,
             ports=port_range(cluster.ports),
@@ -165,7 +165,7 @@ def build(context: TrainContext) -> AsyncTrainer:
     """Return the trainer of a recipe."""
     recipe, training, store = with_cpu_device(context.recipe), context.recipe.training, context.store
     assert isinstance(training, DownpourTraining), "the registry selects by strategy"
-    judging = None
+    evaluator_task = None
     if training.patience is not None and not store.splits.get("validation"):
         raise RecipeError(
             "training.patience stops a run when validation stops improving, but there is no validation; set "
@@ -173,7 +173,7 @@ def build(context: TrainContext) -> AsyncTrainer:
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
-        judging = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
+        evaluator_task = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
     run = context.run.path
     rows = rows_folder(run, context.exit_stack)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
@@ -195,7 +195,7 @@ def build(context: TrainContext) -> AsyncTrainer:
         started,
         run / "logs",
         context.recorder,
-        judging,
+        evaluator_task,
     )
     return AsyncTrainer(
         opening,

@@ -71,8 +71,7 @@ def require_single_tensor(inputs: Tensor) -> Tensor:
     if isinstance(given, Inputs):
         raise UserError(
             f"the data set gives inputs of {len(given.parts)} parts, but ranks partition only modules with "
-            "one "
-            "input; give one tensor, or train without a grid"
+            "one input; give one tensor, or train without a grid"
         )
     return inputs
 
@@ -171,8 +170,7 @@ def collated(samples: Sequence[object], numbers: Sequence[int]) -> Iterator[None
         if isinstance(error, TypeError) and "default_collate" in str(error):
             raise UserError(
                 f"sample {numbers[0]} cannot form a batch: it is {first}; give pairs (input, target) of "
-                "tensors, "
-                "arrays or numbers"
+                "tensors, arrays or numbers"
             ) from error
         raise
 
@@ -187,8 +185,7 @@ def loaded() -> Iterator[None]:
             raise
         raise UserError(
             "samples of the DataLoader have different shapes and cannot form a batch; give samples of one "
-            "shape, "
-            "or a collate_fn that pads them"
+            "shape, or a collate_fn that pads them"
         ) from error
 
 

@@ -38,15 +38,17 @@ _LOGS = "data-servers"
 """The folder of a run for the output of its data servers."""
 
 
-def build_served_store(store: str, cache_bytes: int, varying: str) -> ServedStore:
+def build_served_store(store: str, cache_bytes: int, augmentation_json: str) -> ServedStore:
     """Return the work of a data server: a store with a cache limit and an augmentation."""
-    return ServedStore(Store(store), cache_bytes, varying)
+    return ServedStore(Store(store), cache_bytes, augmentation_json)
 
 
-def batch_source_of(context: TrainContext, varying: str, box: Box | None = None) -> ServedFeed | None:
+def batch_source_of(
+    context: TrainContext, augmentation_json: str, box: Box | None = None
+) -> ServedFeed | None:
     """Return the batch source of a run with data servers; None if the run reads samples itself.
 
-    ``varying`` is the augmentation and ``box`` a window (y, x) of each sample, as in `DatasetView`; for an
+    ``augmentation_json`` and ``box``, a window (y, x) of each sample, are those of `DatasetView`; for an
     empty window no request is made. On a mesh all ranks call this, and each has a connection. Started
     processes and the connection end with the run. Raises UserError or MachineError if no pool is available.
     """
@@ -63,10 +65,10 @@ def batch_source_of(context: TrainContext, varying: str, box: Box | None = None)
     elif isinstance(data.servers, str):
         client = things.enter_context(_existing_pool(context.recipe, data.servers).connect(store.identity))
     else:
-        client = _start_servers(context, data.servers, byte_count(data.cache), varying)
+        client = _start_servers(context, data.servers, byte_count(data.cache), augmentation_json)
     shape = store.shape
     sample_bytes = window_bytes((shape.channels, shape.height, shape.width))
-    view = DatasetView("train", context.recipe.training.seed, box, varying, store.identity)
+    view = DatasetView("train", context.recipe.training.seed, box, augmentation_json, store.identity)
     return ServedFeed(
         client, view, sample_bytes if box is None else window_bytes((shape.channels, 1, box.size))
     )
@@ -121,8 +123,7 @@ def check_pool(recipe: Recipe, store: Store | None = None) -> None:
         ):
             raise UserError(
                 f"the data servers at {data.servers} were started with other transforms, and call a custom "
-                "function "
-                "only if they were started with it; start them with this recipe"
+                "function only if they were started with it; start them with this recipe"
             )
 
 
@@ -169,9 +170,13 @@ def pool_argument(pool: PoolLocation | None) -> dict[str, object]:
     return {} if pool is None else {"pool": str(pool)}
 
 
-def arguments_of(store: Store, cache_bytes: int, varying: str) -> dict[str, object]:
+def arguments_of(store: Store, cache_bytes: int, augmentation_json: str) -> dict[str, object]:
     """Return the arguments of `build_served_store`."""
-    return {"store": str(store.path.absolute()), "cache_bytes": cache_bytes, "varying": varying}
+    return {
+        "store": str(store.path.absolute()),
+        "cache_bytes": cache_bytes,
+        "augmentation_json": augmentation_json,
+    }
 
 
 def _logs_of(context: TrainContext) -> Path:
@@ -196,7 +201,9 @@ def _existing_pool(recipe: Recipe, address: str) -> PoolLocation:
     return PoolLocation(address, True, timeout_seconds=_asking(recipe))
 
 
-def _start_servers(context: TrainContext, servers: int, cache_bytes: int, varying: str) -> DataClient:
+def _start_servers(
+    context: TrainContext, servers: int, cache_bytes: int, augmentation_json: str
+) -> DataClient:
     """Start data servers for this run, and return the connection to them."""
     things, store = context.exit_stack, context.store
     token = token_of(os.environ) or Token.new()
@@ -207,7 +214,7 @@ def _start_servers(context: TrainContext, servers: int, cache_bytes: int, varyin
     )
     opened, _ = head(
         PoolSettings(servers=servers, silent_seconds=context.recipe.cluster.heartbeat_timeout),
-        arguments_of(store, cache_bytes, varying),
+        arguments_of(store, cache_bytes, augmentation_json),
         token,
         {client.name: client.address},
         logs,

@@ -137,8 +137,7 @@ class LoadedBatches:
         except (ValueError, TypeError, RuntimeError) as error:
             raise CheckpointError(
                 "the checkpoint lacks the state of the DataLoader's generator at the start of the epoch "
-                f"({error}); "
-                "resume from another checkpoint"
+                f"({error}); resume from another checkpoint"
             ) from error
 
     @property

@@ -30,8 +30,8 @@ class TrainBatches:
     """The training samples, endlessly, reshuffled in each epoch; whole batches only.
 
     ``box`` is a window (y, x) of each sample, possibly empty; nothing else is read. Every window gets the
-    same samples in the same order, and can resume from the position of another window. ``varying`` augments
-    the samples, differently in each epoch.
+    same samples in the same order, and can resume from the position of another window. ``augmentation``
+    changes the samples, differently in each epoch.
     """
 
     def __init__(

@@ -230,10 +230,14 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
 
 def warnings(recipe: Recipe, store: Store) -> list[str]:
     """Return warnings about a run's samples before training."""
-    return [*_of_numbers(recipe, store), *_of_validation(recipe, store), *_of_cache(recipe, store)]
+    return [
+        *_label_warnings(recipe, store),
+        *_validation_warnings(recipe, store),
+        *_cache_warnings(recipe, store),
+    ]
 
 
-def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
+def _label_warnings(recipe: Recipe, store: Store) -> list[str]:
     """Return a warning if integer labels look like regression targets instead of classes."""
     if not isinstance(recipe.objective, LossObjective) or recipe.loss != "squared_error":
         return []
@@ -248,7 +252,7 @@ def _of_numbers(recipe: Recipe, store: Store) -> list[str]:
     ]
 
 
-def _of_cache(recipe: Recipe, store: Store) -> list[str]:
+def _cache_warnings(recipe: Recipe, store: Store) -> list[str]:
     data = recipe.data
     if not isinstance(data, SourcedData) or not data.servers or isinstance(data.servers, str):
         return []
@@ -271,7 +275,7 @@ def _of_cache(recipe: Recipe, store: Store) -> list[str]:
     ]
 
 
-def _of_validation(recipe: Recipe, store: Store) -> list[str]:
+def _validation_warnings(recipe: Recipe, store: Store) -> list[str]:
     if store.splits.get("validation") or not isinstance(recipe.objective, LossObjective):
         return []
     asked = getattr(recipe.data, "validation", None)

@@ -89,10 +89,9 @@ def data_set(given: object) -> UserData:
         hasattr(given, "__getitem__") and hasattr(given, "__len__")
     ):
         raise UserError(
-            f"a {type(given).__name__} is not a data set; give a torch Dataset with __getitem__ and __len__, "
-            "an "
-            "IterableDataset, a DataLoader, or (inputs, targets) as tensors or NumPy arrays; inputs may be a "
-            "tuple or a dict of these"
+            f"a {type(given).__name__} is not a data set; give a torch Dataset with __getitem__ and "
+            "__len__, an IterableDataset, a DataLoader, or (inputs, targets) as tensors or NumPy arrays; "
+            "inputs may be a tuple or a dict of these"
         )
     return given  # type: ignore[return-value]  # all that torch asks of a map-style data set
 

@@ -48,7 +48,7 @@ class Backend(Protocol):
         ...
 
     def listen(self, on_progress: Callable[[EvaluationProgress], None]) -> None:
-        """Call ``look`` after every portion; if it raises, the evaluation ends."""
+        """Call ``on_progress`` after every portion; if it raises, the evaluation ends."""
         ...
 
     def state(self) -> Mapping[str, object]:

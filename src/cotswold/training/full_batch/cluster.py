@@ -44,7 +44,7 @@ class ClusterBackend:
         """``recorded`` lists the sets of samples to draw first in the run."""
         self.cluster = cluster
         cluster.replay(recorded)
-        self._look: ProgressCallback = lambda share: None
+        self._on_progress: ProgressCallback = lambda share: None
         self._gradient = True
         self._sent = 0
         recorder.sent_bytes = self._take_sent
@@ -62,8 +62,8 @@ class ClusterBackend:
         return len(self.cluster.workers)
 
     def listen(self, on_progress: ProgressCallback) -> None:
-        """Call ``look`` several times a second during an evaluation."""
-        self._look = on_progress
+        """Call ``on_progress`` several times a second during an evaluation."""
+        self._on_progress = on_progress
 
     def state(self) -> Mapping[str, object]:
         """Return the number of sets of samples drawn."""
@@ -117,7 +117,7 @@ class ClusterBackend:
         finally:
             self.cluster.watch(None)
         now = self.cluster.status()
-        self._look(
+        self._on_progress(
             EvaluationProgress(
                 now.evaluation,
                 now.done,
@@ -141,7 +141,7 @@ class ClusterBackend:
         return Subset(self.cluster.draw_count, name, format_ranges(self.cluster.counted(name)))
 
     def _tell(self, now: ClusterStatus) -> None:
-        self._look(
+        self._on_progress(
             EvaluationProgress(
                 now.evaluation,
                 now.done,
@@ -173,7 +173,7 @@ def settings_of(recipe: Recipe) -> ClusterSettings:
         seed=training.seed,
         deadline_factor=training.deadline_factor,
         backup_tasks=cluster.backup_tasks,
-        ranks=1 if recipe.gang is None else Grid.parse(recipe.gang).size,
+        ranks=1 if recipe.worker_grid is None else Grid.parse(recipe.worker_grid).size,
         encrypt=cluster.encrypt,
         ports=port_range(cluster.ports),
         spread_servers=cluster.spread_servers,
@@ -228,7 +228,7 @@ def cluster_starter(
     exit_stack: ExitStack,
     processes: Callable[[], ForkServer] | None = None,
 ) -> ClusterStarter:
-    """Return Ray if the recipe has an address, otherwise a fork server; it ends with ``open_things``.
+    """Return Ray if the recipe has an address, otherwise a fork server; it ends with ``exit_stack``.
 
     ``preloaded`` lists modules to import once; ``processes`` gives another fork server.
     """
@@ -273,10 +273,10 @@ def record_cluster_event(recorder: Recorder, kind: str, fields: Mapping[str, obj
     recorder.event(f"cluster_{kind}", **fields)
 
 
-def rows_folder(run: Path, open_things: ExitStack) -> Path:
-    """Return the folder of the workers' samples; it is removed with ``open_things``."""
+def rows_folder(run: Path, exit_stack: ExitStack) -> Path:
+    """Return the folder of the workers' samples; it is removed with ``exit_stack``."""
     folder = run / ROWS
-    open_things.callback(shutil.rmtree, folder, ignore_errors=True)
+    exit_stack.callback(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

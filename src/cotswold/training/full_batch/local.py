@@ -76,10 +76,10 @@ class FullBatchObjective:
         deterministic: bool = False,
         seed: int = 0,
         recorded: Sequence[str] = (),
-        look: ProgressCallback = lambda share: None,
+        on_progress: ProgressCallback = lambda share: None,
     ) -> None:
         """``recorded`` lists the sets to draw first, as portion ranges."""
-        self.work, self.look = work, look
+        self.work, self.on_progress = work, on_progress
         shards = split_into_shards(
             work.layout, work.parameters.element_size(), ClusterSettings.shard_bytes, ["here"]
         )
@@ -104,7 +104,7 @@ class FullBatchObjective:
     ) -> Evaluation:
         """Evaluate the objective, as `Objective.evaluate`.
 
-        If ``look`` raises, all vectors except ``gradient`` stay as they were after ``before``.
+        If ``on_progress`` raises, all vectors except ``gradient`` stay as they were after ``before``.
         """
         self.vectors.run(before)
         if patterns is None:
@@ -138,7 +138,7 @@ class FullBatchObjective:
             kept = own.clone()
             own.copy_(point)
         self.evaluations += 1
-        progress = _Progress(self.evaluations, len(chosen), into is not None, self.look)
+        progress = _Progress(self.evaluations, len(chosen), into is not None, self.on_progress)
         try:
             total = self._sum(chosen, into, progress)
         finally:
@@ -194,18 +194,19 @@ class FullBatchObjective:
             return found
         if not left:
             return self._tree(right, start + half, stop, into, progress)
-        beside = None if into is None else torch.zeros_like(into)
-        other = self._tree(right, start + half, stop, beside, progress)
-        if into is not None and beside is not None:
-            into.add_(beside)
+        half_sum = None if into is None else torch.zeros_like(into)
+        other = self._tree(right, start + half, stop, half_sum, progress)
+        if into is not None and half_sum is not None:
+            into.add_(half_sum)
         return _added(found, other)
 
 
 class _Progress:
     """The progress of an evaluation, reported after every portion."""
 
-    def __init__(self, evaluation: int, of: int, gradient: bool, look: ProgressCallback) -> None:
-        self._evaluation, self._of, self._gradient, self._look = evaluation, of, gradient, look
+    def __init__(self, evaluation: int, of: int, gradient: bool, on_progress: ProgressCallback) -> None:
+        self._evaluation, self._of, self._gradient = evaluation, of, gradient
+        self._on_progress = on_progress
         self._portions, self._value, self._samples = 0, 0.0, 0
         self.values: list[float] = []
         """The values of the portions; their exact sum is the same in any order, and on a cluster."""
@@ -215,10 +216,10 @@ class _Progress:
         self._value += found.value
         self.values.append(found.value)
         self._samples += found.samples
-        self._look(self._share())
+        self._on_progress(self._share())
 
     def finish(self, drawn: Subset | None) -> None:
-        self._look(replace(self._share(), finished=True, drawn=drawn))
+        self._on_progress(replace(self._share(), finished=True, drawn=drawn))
 
     def _share(self) -> EvaluationProgress:
         mean = self._value / max(1, self._samples)

@@ -80,7 +80,7 @@ def check(
 def check_remote_construction(factory: Factory | None, recipe: Recipe) -> None:
     """Raise UserError if processes on other machines cannot make the module or data, before a run exists."""
     assert isinstance(recipe.training, BatchTraining), "other strategies have no address"
-    if recipe.gang is not None:
+    if recipe.worker_grid is not None:
         raise UserError(
             "the ranks of a grid get a program's module from this process, which other machines cannot; "
             "omit ray_address or grid, or train a recipe"
@@ -103,7 +103,7 @@ def build(
     recipe: Recipe,
     run: Path,
     recorder: Recorder,
-    open_things: ExitStack,
+    exit_stack: ExitStack,
     rank_context: RankContext,
 ) -> FullBatchTrainer:
     """Return the trainer of a module.
@@ -123,10 +123,10 @@ def build(
         return local_trainer(work, recipe, recorder, ModuleFullBatchTrainer)
     if recipe.cluster.ray_address is None:
         where, arguments = "cotswold.training.full_batch.objective:inherited_objective", dict[str, object]()
-        if recipe.gang is not None:
+        if recipe.worker_grid is not None:
             where = "cotswold.training.model_parallel.full_batch_worker:inherited_worker"
             arguments = {
-                "grid": recipe.gang,
+                "grid": recipe.worker_grid,
                 "timeout_seconds": recipe.mesh.timeout,
                 "microbatches": recipe.mesh.microbatches,
             }
@@ -136,12 +136,12 @@ def build(
             where,
             arguments,
             recorder,
-            open_things,
+            exit_stack,
             lambda: fork_server_of_work({INHERITED_OBJECTIVE: work}),
         )
     else:
         where, arguments = "cotswold.training.jobs.factories:build_objective", _arguments(factory, training)
-        there = open_training_cluster(recipe, run, where, arguments, recorder, open_things)
+        there = open_training_cluster(recipe, run, where, arguments, recorder, exit_stack)
         there.write("x", work.parameters)  # a factory may draw other values in each process
     return cluster_trainer(there, work.flat, training, recorder, ModuleFullBatchTrainer)
 

@@ -70,9 +70,9 @@ class LocalBackend:
         """FLOPs per sample of value alone, and of value and gradient."""
         return self.work.flops
 
-    def listen(self, look: ProgressCallback) -> None:
-        """Call ``look`` after every portion."""
-        self.set.look = look
+    def listen(self, on_progress: ProgressCallback) -> None:
+        """Call ``on_progress`` after every portion."""
+        self.set.on_progress = on_progress
 
     def state(self) -> Mapping[str, object]:
         """Return the sets of samples drawn, in the format of a cluster."""
@@ -161,7 +161,7 @@ def build(context: TrainContext) -> FullBatchTrainer:
         recipe,
         context.run.path,
         "cotswold.training.full_batch.objective:build_objective"
-        if recipe.gang is None
+        if recipe.worker_grid is None
         else "cotswold.training.model_parallel.full_batch_worker:build_model_parallel_worker",
         arguments,
         context.recorder,

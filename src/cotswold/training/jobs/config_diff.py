@@ -85,8 +85,7 @@ def check_recipe(checkpoint: Checkpoint, recipe: Recipe) -> None:
     if differing:
         raise RunError(
             f"{checkpoint.path} was written with another recipe, which differs in {differing}; restore the "
-            "run's "
-            "recipe, or choose another directory"
+            "run's recipe, or choose another directory"
         )
 
 

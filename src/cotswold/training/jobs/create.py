@@ -34,7 +34,7 @@ from cotswold.training.data.stores import (
 )
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import differences
-from cotswold.training.jobs.extend import asked_for
+from cotswold.training.jobs.extend import apply_extension
 from cotswold.training.jobs.job import Job, RecipeJob
 from cotswold.training.jobs.preflight import check_memory, check_resources
 from cotswold.training.jobs.restore import (
@@ -95,7 +95,7 @@ def open_job(
         resume: What to do if the directory holds a run, or none.
         progress: Receives the progress of the preparation.
         rank_context: The ranks that train together.
-        began: The start of the run's time, by `time.monotonic`; None means now.
+        start_time: The start of the run's time, by `time.monotonic`; None means now.
 
     Returns:
         The job, ready to train.
@@ -115,7 +115,7 @@ def open_job(
         begin = _resumed if started else _create
         return begin(recipe, path, overrides, stores, progress, rank_context)
 
-    def tell(job: RecipeJob) -> dict[str, object]:
+    def describe_job(job: RecipeJob) -> dict[str, object]:
         return {
             "run": str(job.run.path.absolute()),
             "store": str(job.store.path.absolute()),
@@ -130,14 +130,14 @@ def open_job(
             "name a recipe to train, or a run to resume: --run DIRECTORY --resume (Python: directory=, "
             "resume=True)"
         )
-    job = open_on_all_ranks(rank_context, opened, tell, lambda found: _attach(found, rank_context))
+    job = open_on_all_ranks(rank_context, opened, describe_job, lambda found: _attach(found, rank_context))
     return replace(job, start_time=start_time)
 
 
 def open_on_all_ranks(
     rank_context: RankContext,
     opened: Callable[[], _Job],
-    tell: Callable[[_Job], Mapping[str, object]],
+    describe_job: Callable[[_Job], Mapping[str, object]],
     join: Callable[[Mapping[str, Any]], _Job],
 ) -> _Job:
     """Return the same job on every rank: the main rank opens it, the others attach to it.
@@ -158,7 +158,7 @@ def open_on_all_ranks(
         kind = type(error).__name__ if isinstance(error, CotswoldError) else MachineError.__name__
         rank_context.ranks.gather({"error": [kind, str(error) or type(error).__name__]})
         raise
-    rank_context.ranks.gather({"job": tell(job)})
+    rank_context.ranks.gather({"job": describe_job(job)})
     with raise_on_all(rank_context.ranks, MachineError):
         pass  # the other ranks may not see the same files
     return job
@@ -215,7 +215,7 @@ def _resumed(
             f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.overrides, *overrides])
-    wanted, totals = asked_for(wanted, kept, run)
+    wanted, totals = apply_extension(wanted, kept, run)
     check_training_device(wanted.training)
     _check_cluster(wanted)
     data, began = wanted.data, kept.data
@@ -266,9 +266,9 @@ def _store_of(
         if place is None or expanded(recipes.expand(place)).exists():
             raise
         raise SourceError(
-            f"{place}, the training samples of the run in {run.path}, does not exist; give the present place "
-            "of the same "
-            "samples (--set data.source=PATH), or the folder of their store (--stores FOLDER)"
+            f"{place}, the training samples of the run in {run.path}, does not exist; give the present "
+            "place of the same samples (--set data.source=PATH), or the folder of their store (--stores "
+            "FOLDER)"
         ) from error
 
 

@@ -44,7 +44,7 @@ def epochs_of(recipe: Recipe) -> Epochs:
     return (general,)
 
 
-def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
+def apply_extension(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Recipe, tuple[Epochs, ...]]:
     """Return the recipe with the run's original epochs, and the totals of all extensions, the new one
     included.
 
@@ -61,17 +61,15 @@ def asked_for(requested: Recipe, saved: Recipe, run: RunDirectory) -> tuple[Reci
     if asks in (began, last) or len(asks) != len(began):  # other stacks raise an error elsewhere
         return requested, noted
     if any(new < old for new, old in zip(asks, last, strict=True)):
-        goes_on = (
+        resume_command = (
             f"cotswold train --run {run.path} --resume"
             if saved.network.module is None
             else "resume=True without epochs"
         )
         raise RunError(
             f"the run in {run.path} is trained for {_listed(last)} epochs, but {_listed(asks)} were "
-            "requested; "
-            "a run can only be extended: request more, or choose another directory; to resume it without "
-            "changes "
-            f"use: {goes_on}"
+            "requested; a run can only be extended: request more, or choose another directory; to resume "
+            f"it without changes use: {resume_command}"
         )
     return requested, (*noted, asks)
 
@@ -102,7 +100,7 @@ def _damaged(run: RunDirectory, said: str) -> MachineError:
     )
 
 
-def note(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
+def record_totals(run: RunDirectory, totals: Sequence[Epochs]) -> bool:
     """Record the totals and return True if they are new; the caller must hold the run's lock."""
     if list(totals) == list(read(run)):
         return False

@@ -32,7 +32,7 @@ from cotswold.training.data.sample_spec import KEY, SampleSpec
 from cotswold.training.data.stores import warnings
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
-from cotswold.training.jobs.extend import note, stages
+from cotswold.training.jobs.extend import record_totals, stages
 from cotswold.training.jobs.preflight import check_resources
 from cotswold.training.strategies import registry as table
 from cotswold.training.strategies.phases import Epochs
@@ -76,7 +76,7 @@ class Job(ABC):
         resumed: True if the run existed before.
         rank_context: The ranks that train together.
         totals: The total epochs of each extension of the run, in order.
-        began: The time (`time.monotonic`) from which the run's seconds count.
+        start_time: The time (`time.monotonic`) from which the run's seconds count.
     """
 
     run: RunDirectory
@@ -97,12 +97,12 @@ class Job(ABC):
         """Return the metadata of every checkpoint's state, in addition to the recipe."""
 
     @abstractmethod
-    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+    def build(self, recorder: Recorder, exit_stack: ExitStack, *, fresh: bool) -> Runner:
         """Return the trainer.
 
         Args:
             recorder: Receives metrics and events, and writes checkpoints.
-            open_things: Closes the resources of the trainer when training ends.
+            exit_stack: Closes the resources of the trainer when training ends.
             fresh: True if the run has no checkpoint to resume from.
         """
 
@@ -138,25 +138,25 @@ class Job(ABC):
         keep_freed_bytes()
         if recipe.training.threads is not None:
             torch.set_num_threads(recipe.training.threads)
-        with ExitStack() as open_things:
+        with ExitStack() as exit_stack:
             with raise_on_all(rank_context.ranks, MachineError):
                 if rank_context.is_main:
-                    open_things.enter_context(self.run.lock())
+                    exit_stack.enter_context(self.run.lock())
                     self.run.check_known()
                     self.run.set_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
                     if rank_context.ranks.size == 1:
-                        open_things.enter_context(stack_dumps_to(self.run.main_log))
+                        exit_stack.enter_context(stack_dumps_to(self.run.main_log))
                 identity = self.run.identity
-            log = self._log(watch, open_things) if rank_context.is_main else NoLog()
+            log = self._log(watch, exit_stack) if rank_context.is_main else NoLog()
             recorder = self._recorder(log, stop, identity)
-            runner = self._built(recorder, open_things)
+            runner = self._built(recorder, exit_stack)
             if self.resumed:
                 self._resume(recorder, runner)
             if runner.number == 0 and rank_context.is_main:
                 self._announce(recorder, runner)
             return self._run(recorder, runner)
 
-    def _log(self, on_event: OnEvent, open_things: ExitStack) -> EventLog:
+    def _log(self, on_event: OnEvent, exit_stack: ExitStack) -> EventLog:
         curves = tensorboard(self.run.tensorboard)
         observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
         observers += [] if curves is None else [curves]
@@ -166,12 +166,12 @@ class Job(ABC):
             from cotswold.run.prometheus.server import PrometheusObserver
 
             scraped = PrometheusObserver(*place, self._about)
-            open_things.callback(scraped.close)
+            exit_stack.callback(scraped.close)
             observers.append(scraped)
-        log = open_things.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
+        log = exit_stack.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
         if scraped is not None:
             log.show("metrics", url=scraped.url)
-        if note(self.run, self.totals):
+        if record_totals(self.run, self.totals):
             log.write("extended", epochs=self.totals[-1], extension=len(self.totals))
         return log
 
@@ -180,13 +180,13 @@ class Job(ABC):
         recipe = self.recipe
         return {"run": self.run.path.name, "recipe": recipe.name, "strategy": recipe.training.strategy}
 
-    def _built(self, recorder: Recorder, open_things: ExitStack) -> Runner:
+    def _built(self, recorder: Recorder, exit_stack: ExitStack) -> Runner:
         """Return the trainer; a start that fails is recorded as an event, because its time counts."""
         fresh = not (self.resumed and recorder.checkpoints.paths())
         try:
-            return self.build(recorder, open_things, fresh=fresh)
+            return self.build(recorder, exit_stack, fresh=fresh)
         except BaseException as error:
-            self._say_how_to_go_on(error)
+            self._add_resume_command(error)
             with suppress(CotswoldError):  # a full disk must not hide the cause
                 recorder.event("start_failed", reason=_words(error))
             raise
@@ -227,14 +227,14 @@ class Job(ABC):
             why = self.recipe.price.limit if status == "limited" else ""
             return finished
         except BaseException as error:
-            self._say_how_to_go_on(error)
+            self._add_resume_command(error)
             why = _words(error)
             raise
         finally:
             recorder.add_elapsed()
             recorder.end(status, self.recipe.price, why)
 
-    def _say_how_to_go_on(self, error: BaseException) -> None:
+    def _add_resume_command(self, error: BaseException) -> None:
         """Add the resume command to an error that asks to resume, or say that no checkpoint exists yet."""
         if not isinstance(error, MachineError):
             return
@@ -266,7 +266,7 @@ class Job(ABC):
     def _grid(self) -> str:
         """The grid of ranks over which the network is partitioned, in this process or in each worker."""
         return (
-            (self.recipe.gang or "1x1")
+            (self.recipe.worker_grid or "1x1")
             if self.rank_context.mesh is None
             else str(self.rank_context.mesh.grid)
         )
@@ -322,7 +322,7 @@ class RecipeJob(Job):
         """Return the preparation that samples need for the network."""
         return {KEY: SampleSpec.of(self.store).state()}
 
-    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+    def build(self, recorder: Recorder, exit_stack: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer of the recipe's strategy."""
         context = TrainContext(
             recipe=self.recipe,
@@ -332,7 +332,7 @@ class RecipeJob(Job):
             recorder=recorder,
             epochs=stages(self.recipe, self.totals),
             fresh=fresh,
-            exit_stack=open_things,
+            exit_stack=exit_stack,
         )
         torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
         return table.entry(self.recipe.training.strategy).build(context)

@@ -77,8 +77,7 @@ def with_batch_size(training: SupervisedTraining, dataset: UserData) -> Supervis
     if "batch_size" in training.model_fields_set and training.batch_size != own:
         raise UserError(
             f"batch_size={training.batch_size} conflicts with the {type(dataset).__name__}, which makes its "
-            "own "
-            f"batches{'' if own is None else f' of {own}'}; omit batch_size, or give a data set that "
+            f"own batches{'' if own is None else f' of {own}'}; omit batch_size, or give a data set that "
             "makes no batches"
         )
     return training if own is None else training.model_copy(update={"batch_size": own})

@@ -52,7 +52,7 @@ from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
 from cotswold.training.jobs.create import Resume, is_started, open_on_all_ranks, same_recipe
-from cotswold.training.jobs.extend import asked_for, stages
+from cotswold.training.jobs.extend import apply_extension, stages
 from cotswold.training.jobs.job import Job
 from cotswold.training.jobs.module_checks import check_module_learns, with_batch_size, with_module_device
 from cotswold.training.jobs.restore import check_training_device
@@ -121,7 +121,7 @@ def open_module_job(
     began = time.monotonic()
     training: LayerTraining = settings or SupervisedTraining(strategy="supervised")
     data = data_set(dataset)
-    judged_on = validation if isinstance(validation, float | int | None) else data_set(validation)
+    validation_data = validation if isinstance(validation, float | int | None) else data_set(validation)
     if not callable(loss) and not isinstance(loss, str):
         raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
     function = loss_by_name(loss) if isinstance(loss, str) else CustomLoss(loss)
@@ -129,19 +129,18 @@ def open_module_job(
     training = with_module_device(module, training)
     check_training_device(training)
     if isinstance(training, BatchTraining):
-        module_batch.check(module, data, judged_on, training)
+        module_batch.check(module, data, validation_data, training)
     elif isinstance(training, DownpourTraining):
-        module_downpour.check(module, data, judged_on, training)
+        module_downpour.check(module, data, validation_data, training)
     else:
         training = with_batch_size(training, data)
-    samples, held = split_samples(data, judged_on, training.batch_size, training.seed)
-    if training.patience is not None and judged_on is None:
+    samples, held = split_samples(data, validation_data, training.batch_size, training.seed)
+    if training.patience is not None and validation_data is None:
         raise UserError(
             f"patience={training.patience} stops a run when validation stops improving, but there is no "
-            "validation; "
-            "give validation, a data set or a fraction, or omit patience"
+            "validation; give validation, a data set or a fraction, or omit patience"
         )
-    wanted = _recipe(module, samples, loss, judged_on, training)
+    wanted = _recipe(module, samples, loss, validation_data, training)
     if cluster is not None:
         wanted = wanted.model_copy(update={"cluster": cluster})
     if mesh is not None:
@@ -177,11 +176,11 @@ def open_module_job(
         run = RunDirectory.open(path).recognised()
         kept = recipes.load(run.recipe)
         _check_validation(validation, kept, path)
-        asked, totals = asked_for(_with_run_names(wanted, kept), kept, run)
+        asked, totals = apply_extension(_with_run_names(wanted, kept), kept, run)
         same_recipe(asked, kept, path)
         return job(run, asked, True, totals)
 
-    def tell(opened: ModuleJob) -> dict[str, object]:
+    def describe_job(opened: ModuleJob) -> dict[str, object]:
         return {
             "run": str(opened.run.path.absolute()),
             "recipe": recipes.dump(opened.recipe),
@@ -194,7 +193,7 @@ def open_module_job(
         totals = tuple(map(tuple, found["totals"]))
         return job(RunDirectory.open(Path(found["run"])), recipe, bool(found["resumed"]), totals)
 
-    return replace(open_on_all_ranks(rank_context, opened, tell, join), start_time=began)
+    return replace(open_on_all_ranks(rank_context, opened, describe_job, join), start_time=began)
 
 
 def _warning(recorder: Recorder) -> Callable[[str], None]:
@@ -232,22 +231,22 @@ class ModuleJob(Job):
         """Return no metadata beyond the recipe's."""
         return {}
 
-    def build(self, recorder: Recorder, open_things: ExitStack, *, fresh: bool) -> Runner:
+    def build(self, recorder: Recorder, exit_stack: ExitStack, *, fresh: bool) -> Runner:
         """Build the trainer: of synchronous steps, full-batch evaluations or replicas."""
         recorder.allow_nonfinite(network_tensors(self.module))
         if (
-            self.rank_context.mesh is None and self.recipe.gang is None
+            self.rank_context.mesh is None and self.recipe.worker_grid is None
         ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
-            open_things.callback(hook.remove)
+            exit_stack.callback(hook.remove)
         if isinstance(self.recipe.training, BatchTraining):
             given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
-                given, self.factory, self.recipe, self.run.path, recorder, open_things, self.rank_context
+                given, self.factory, self.recipe, self.run.path, recorder, exit_stack, self.rank_context
             )
         if isinstance(self.recipe.training, DownpourTraining):
             given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
-            return module_downpour.build(given, self.recipe, self.run.path, recorder, open_things)
+            return module_downpour.build(given, self.recipe, self.run.path, recorder, exit_stack)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
         batches = training_batches(self.samples, training.batch_size, training.seed, device)

@@ -72,7 +72,7 @@ def check_resources(
     """Check the memory with the samples of this store; raise DiskFullError if the run's files do not fit."""
     check_memory(recipe, store.outputs, rank_context, reading=shuffle_bytes(store, "train"))
     if recipe.training.strategy == "batch" and recipe.is_served and recipe.cluster.ray_address is None:
-        ranks = 1 if recipe.gang is None else Grid.parse(recipe.gang).size
+        ranks = 1 if recipe.worker_grid is None else Grid.parse(recipe.worker_grid).size
         from cotswold.training.data.remote import check_cached_bytes
 
         check_cached_bytes(store, ranks * recipe.cluster.workers)

@@ -1,7 +1,7 @@
 """The model-parallel worker: one worker of a full batch whose network is partitioned over several ranks.
 
 Knows: each rank's part of every parameter, the leader's commands to the followers. Does not know: how ranks
-are started (`launch.gang`), portions, who calls the leader.
+are started (`launch.forked_group`), portions, who calls the leader.
 
 The leader has the whole vector and the layout of a single process, so points, sums and checkpoints equal
 those of any other worker. It sends the followers the samples to sum, and the point if that has changed. All

@@ -1,7 +1,7 @@
 """The model-parallel replica: the mean loss of a batch by a network partitioned over several ranks.
 
 Knows: recipes, the leader's commands to the followers. Does not know: a rank's part of a step (`steps`),
-servers' states, how ranks are started (`launch.gang`).
+servers' states, how ranks are started (`launch.forked_group`).
 
 The first rank leads: it has the replica's session and samples, and decides when to pull and push. Each rank
 pulls and pushes its shards itself, over its own endpoint (`replicas.rank_process`).
@@ -162,8 +162,8 @@ class ModelParallelReplica:
 class ModelParallelSteps:
     """The steps of all ranks, for the first rank's replica (`Steps`)."""
 
-    def __init__(self, gang: ModelParallelReplica, steps: RankSteps) -> None:
-        self._gang, self._steps = gang, steps
+    def __init__(self, replica: ModelParallelReplica, steps: RankSteps) -> None:
+        self._replica, self._steps = replica, steps
         self._shards: tuple[Shard, ...] = ()
         self._sent_shards: tuple[Shard, ...] = ()
         """The shards that the followers have received."""
@@ -196,9 +196,9 @@ class ModelParallelSteps:
             task.closes,
             task.pull,
             task.missing_accumulations,
-            tuple(map(tuple, self._gang.next_samples)),
+            tuple(map(tuple, self._replica.next_samples)),
         )
-        with self._gang.concurrent_step(said):
+        with self._replica.concurrent_step(said):
             found, self._pending_push = self._steps.step_as_leader(said, task)
         self._sent_shards = shards
         return found
@@ -288,6 +288,6 @@ def _learning(
     assert isinstance(parsed.training, DownpourTraining), "only strategy downpour has replicas"
     if parsed.training.unit_norm:
         scale_to_norm_1(network)
-    varying = augmentation_of(parsed, opened)
-    samples = worker_samples(opened, varying, parsed.training.seed, rows, pool, token)
+    augmentation = augmentation_of(parsed, opened)
+    samples = worker_samples(opened, augmentation, parsed.training.seed, rows, pool, token)
     return ReplicaLayers(network, loss_of(parsed), samples)

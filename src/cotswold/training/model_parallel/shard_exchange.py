@@ -93,7 +93,7 @@ class ShardExchange:
                 own[place] = came[parts.rank].pop(0)
             yield place
 
-    def all_of(self, holds: bool) -> bool:
+    def is_true_on_all(self, holds: bool) -> bool:
         """Return True if ``holds`` is true on every rank."""
         found = torch.tensor([int(holds)], dtype=torch.int64)
         dist.all_reduce(found, dist.ReduceOp.MIN, group=self._wire)

@@ -132,7 +132,7 @@ class RankAccumulation(Accumulation, HostVectors):
     def is_finite(self, vector: Tensor) -> bool:
         """Return True if the vectors of all ranks are finite."""
         assert self._exchange is not None, "settle() comes before a step"
-        return self._exchange.all_of(super().is_finite(vector))
+        return self._exchange.is_true_on_all(super().is_finite(vector))
 
     def _numbers(self, whole: Array, shard: Shard) -> object:
         rank = self.parts[shard.number].rank

@@ -1,6 +1,6 @@
 """The parts that every strategy builder assembles: network, batches, trainer.
 
-Knows: the run of a run. Does not know: what a step computes.
+Knows: the context of a run. Does not know: what a step computes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def layers_of(context: TrainContext) -> LayerNetwork:
 
 def batches_of(context: TrainContext, box: Box | None = None) -> TrainBatches:
     """Return endless shuffled batches of the training samples, or of a window (y, x) of each."""
-    training, varying = context.recipe.training, augmentation_of(context.recipe, context.store)
+    training, augmentation = context.recipe.training, augmentation_of(context.recipe, context.store)
     feed = None
     if context.recipe.is_served:
         from cotswold.data.loading.served_store import augmentation_to_json
         from cotswold.training.data.data_servers import batch_source_of
 
-        feed = batch_source_of(context, augmentation_to_json(varying), box)
+        feed = batch_source_of(context, augmentation_to_json(augmentation), box)
     return context.exit_stack.enter_context(
         TrainBatches(
             context.store,
@@ -43,7 +43,7 @@ def batches_of(context: TrainContext, box: Box | None = None) -> TrainBatches:
             training.seed,
             training.device,
             box=box,
-            augmentation=varying,
+            augmentation=augmentation,
             feed=feed,
         )
     )

@@ -31,7 +31,7 @@ def stack_entry(kind: StackKind) -> StrategyEntry:
 
 def in_memory(kind: StackKind, context: TrainContext) -> SyncTrainer:
     """Build the trainer with all filters in memory."""
-    return _of_stacks(kind, context, InMemoryParameters(build_stacks(context.recipe)))
+    return _build(kind, context, InMemoryParameters(build_stacks(context.recipe)))
 
 
 def build_offloaded(kind: StackKind, context: TrainContext) -> SyncTrainer:
@@ -45,7 +45,7 @@ def build_offloaded(kind: StackKind, context: TrainContext) -> SyncTrainer:
         momentum_name=kind.momentum_name,
         reading=shuffle_bytes(context.store, "train"),
     )
-    return _of_stacks(kind, context, context.exit_stack.enter_context(holder))
+    return _build(kind, context, context.exit_stack.enter_context(holder))
 
 
 def build_sharded(kind: StackKind, context: TrainContext) -> SyncTrainer:
@@ -53,10 +53,10 @@ def build_sharded(kind: StackKind, context: TrainContext) -> SyncTrainer:
     from cotswold.training.parameters.sharded import ShardedParameters
 
     holder = ShardedParameters(context.recipe, context.mesh)
-    return _of_stacks(kind, context, holder, holder.window)
+    return _build(kind, context, holder, holder.window)
 
 
-def _of_stacks(
+def _build(
     kind: StackKind, context: TrainContext, holder: ParameterStore, box: Box | None = None
 ) -> SyncTrainer:
     batches = batches_of(context, box)

@@ -36,7 +36,6 @@ def refusal(module: nn.Module, names: list[str], strategy: str) -> str:
     return (
         f"{', '.join(names[:3])} of {type(module).__name__} {'are' if len(names) > 1 else 'is'} changed "
         f"while the module computes; with strategy {strategy} each process would change only its copy, and "
-        "the "
-        "run's buffers would never change: remove them, put their layers into eval(), or train with strategy "
-        "supervised"
+        "the run's buffers would never change: remove them, put their layers into eval(), or train with "
+        "strategy supervised"
     )

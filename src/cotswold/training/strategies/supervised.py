@@ -213,7 +213,7 @@ def explain_dtype_errors(network: nn.Module, batch: Batch) -> Iterator[None]:
             if not own or not isinstance(given, Tensor) or given.dtype in own:
                 continue
             is_whole = not (given.is_floating_point() or given.is_complex())
-            if is_whole and not _OF_TYPES[what].search(said):  # integers may be classes, or indices
+            if is_whole and not _DTYPE_ERRORS[what].search(said):  # integers may be classes, or indices
                 continue
             theirs, ours = (str(each).removeprefix("torch.") for each in (given.dtype, min(own, key=str)))
             raise UserError(
@@ -223,7 +223,7 @@ def explain_dtype_errors(network: nn.Module, batch: Batch) -> Iterator[None]:
         raise
 
 
-_OF_TYPES = {
+_DTYPE_ERRORS = {
     "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
     "targets": re.compile("Found dtype|can't be cast"),
 }

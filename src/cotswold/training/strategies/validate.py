@@ -66,9 +66,8 @@ def check_metrics(strategy: Strategy, verb: str, found: object) -> Metrics:
     for name, value in values.items():
         if not isinstance(value, Real):
             raise UserError(
-                f"{_named(strategy)}.{verb} returned {_kind(value)} for {name}; it must return a number; for "
-                "a "
-                "tensor use float(value.detach())"
+                f"{_named(strategy)}.{verb} returned {_kind(value)} for {name}; it must return a number; "
+                "for a tensor use float(value.detach())"
             )
     return found
 

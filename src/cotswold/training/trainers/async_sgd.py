@@ -160,7 +160,7 @@ class AsyncTrainer:
         Raises EvaluatorError, after a save, if no process can evaluate.
         """
         recorder, is_new = self._recorder, self._snapshot is None
-        unjudged: EvaluatorError | None = None
+        evaluator_error: EvaluatorError | None = None
         if self._complete_reason is not None:
             recorder.event("already_complete", reason=self._complete_reason)
             return True
@@ -185,7 +185,7 @@ class AsyncTrainer:
                     with showing.activity("evaluating the final parameters"):
                         self._evaluate_last(replicas.evaluator, is_over=finished)
             except EvaluatorError as error:
-                unjudged, finished = error, False
+                evaluator_error, finished = error, False
                 replicas.pause()
             self._warn(replicas)
             if finished:
@@ -198,8 +198,8 @@ class AsyncTrainer:
                 if finished or self.number != self._saved:
                     self._save(replicas.snapshot(), is_finished=finished)
                 self._record_saved(saving.wait())
-        if unjudged is not None and recorder.stop.signal is None and not recorder.stop.is_limited:
-            raise unjudged
+        if evaluator_error is not None and recorder.stop.signal is None and not recorder.stop.is_limited:
+            raise evaluator_error
         return finished
 
     def _learn(self, replicas: Replicas, reporter: StatusReporter) -> bool:
@@ -215,7 +215,7 @@ class AsyncTrainer:
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
-            if refused := self._refusals.all_of(replicas.ledger.total):
+            if refused := self._refusals.consecutive_rejections(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.divergence_error(what, f"sample {self.number}")
             if self._stopping.is_exhausted:
@@ -274,8 +274,8 @@ class AsyncTrainer:
             return
         sums = dict(learnt.details)
         weight = learnt.samples - sums.get(LEFT_OUT, 0.0)
-        judged = weight - sums.get(UNJUDGED, 0.0)
-        details = {"accuracy": sums["right"] / judged} if "right" in sums and judged else {}
+        scored = weight - sums.get(UNJUDGED, 0.0)
+        details = {"accuracy": sums["right"] / scored} if "right" in sums and scored else {}
         metrics = Metrics(learnt.value / (weight or 1.0), learnt.samples, details, weight)
         self._recorder.add(metrics, flops, f"sample {self.number}")
         self._pushes.add(learnt.pushed)

@@ -223,8 +223,10 @@ class FullBatchTrainer:
 
     def _expected_seconds(self) -> float:
         """Return the minimum seconds of the next iteration, assuming the present speed of evaluations."""
-        judged = (self._number + 1) % self._training.validate_every == 0
-        return max(self._durations.values(), default=0.0) + (self._validation_seconds if judged else 0.0)
+        is_validated = (self._number + 1) % self._training.validate_every == 0
+        return max(self._durations.values(), default=0.0) + (
+            self._validation_seconds if is_validated else 0.0
+        )
 
     def _should_stop(self, ahead_seconds: float) -> bool:
         """Return True if a stop is requested, or the time limit would pass within ``ahead_seconds``."""

@@ -14,9 +14,7 @@ from cotswold.training.strategies.base import Batch, Batches
 
 
 class MonitoredBatches(Iterator[Batch]):
-    """The batches of a run; ``failed`` says that a batch could not be drawn, so that its step changed
-    nothing.
-    """
+    """The batches of a run; ``has_failed`` is True after a batch could not be drawn."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self._batches = batches

@@ -25,7 +25,7 @@ class RejectedUpdates:
         self._counted = self._rejected = 0
         self._has_warned = False
 
-    def all_of(self, total: SampleCounts) -> int:
+    def consecutive_rejections(self, total: SampleCounts) -> int:
         """Return the number of consecutive rejected samples; 0 if some sample counted or there are too
         few.
         """

@@ -38,7 +38,7 @@ def row_bytes(layer: BlockLocal) -> int:
 def least_bytes(geometries: Sequence[StackGeometry], is_joint: bool) -> int:
     """Return the minimum bytes of the rows of all stacks in memory.
 
-    Momenta of all stacks count if they are trained ``together``, otherwise those of the largest.
+    Momenta of all stacks count if ``is_joint``, otherwise those of the largest.
     """
     layers = [geometry.filters for geometry in geometries]
     momenta = [min(MOMENTUM_ROOM, layer.grid[0]) * row_bytes(layer) for layer in layers]

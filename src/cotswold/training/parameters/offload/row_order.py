@@ -27,7 +27,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class Visit:
-    """A visit of a block row, which completes ``strip``; no later strip needs the rows in ``done``."""
+    """A visit of a block row, which completes ``strip``; no later strip needs the rows in ``finished``."""
 
     row: int
     strip: Strip | None
