@@ -242,7 +242,7 @@ def _select_frequencies(extent: int) -> tuple[NDArray[np.int64], Float64]:
 def cross_spectra(samples: Float32) -> Float32:
     """Return each image's mean product of channels in each ring of `probe`.
 
-    ``images`` are (image, channel, y, x); the result is (image, ring, channel, channel).
+    ``samples`` are (image, channel, y, x); the result is (image, ring, channel, channel).
     """
     images, channels, height, width = samples.shape
     chosen = probe(height, width)

@@ -33,7 +33,7 @@ _HELD_OUT_INTERVAL = 4
 
 @dataclass(frozen=True)
 class Family:
-    """Designs that share outlines. ``covers`` is bool (face, class)."""
+    """Designs that share outlines. ``drawn_glyphs`` is bool (face, class)."""
 
     name: str
     faces: tuple[Face, ...]
