@@ -28,18 +28,18 @@ from cotswold.transport.address import Address
 MODEL = Model((("weight", 64, 256), ("bias", 64, 1)), 1 << 13)
 
 
-@pytest.mark.parametrize("road", TRANSPORTS)
-def test_pulled_values_are_the_pushed_ones_on_any_transport(road: Transport) -> None:
-    with UnreplicatedServers(forked(), MODEL, [REPLICA], road) as served:
-        client = Client(endpoint_on(road, served.token, REPLICA), 1, served.addresses, served.shards)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_pulled_values_are_the_pushed_ones_on_any_transport(transport: Transport) -> None:
+    with UnreplicatedServers(forked(), MODEL, [REPLICA], transport) as served:
+        client = Client(endpoint_on(transport, served.token, REPLICA), 1, served.addresses, served.shards)
         client.push(np.arange(MODEL.size, dtype=np.float32))
         place = np.ones(MODEL.size, np.float32)
         install(client, served, place)
         assert place == pytest.approx(-1e-6 * np.arange(MODEL.size))
         traffic = client.post.endpoint.traffic
-        assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (road == "shared memory")
+        assert (traffic.received_shared_bytes >= 4 * MODEL.size) == (transport == "shared memory")
         mode = Address.parsed(served.addresses["server-0"]).mode
-        assert (mode == "curve") == (road == "TCP, CURVE")
+        assert (mode == "curve") == (transport == "TCP, CURVE")
         client.close()
 
 

@@ -37,6 +37,17 @@ class _AsksOfFeatures(nn.Module):
         return out
 
 
+class _TwoPaths(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        replicated = x.mean((2, 3))
+        out: Tensor = self.last(self.first(replicated).tanh()) + self.last(replicated)
+        return out
+
+
 def _shuffled(_: nn.Module, x: Any) -> Any:
     return x.view(x.shape[0], 2, 2, *x.shape[2:]).transpose(1, 2).reshape(x.shape)
 
@@ -67,6 +78,7 @@ def _transformer() -> nn.Module:
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "one that asks whether it got a tensor": lambda: Between(_asks),
     "one that asks of features": _AsksOfFeatures,
+    "a layer that is split by rows and takes replicated values": _TwoPaths,
     "a shuffle by views": lambda: Between(_shuffled),
     "attention": lambda: Between(_attended, nn.MultiheadAttention(4, 2, batch_first=True)),
     "an encoder layer": lambda: Between(_encoded, _transformer()),

@@ -332,5 +332,7 @@ def test_narrow_filters_learn_as_wide_ones_do_though_each_step_is_below_their_pr
 def test_narrow_filters_without_wide_copies_are_refused() -> None:
     state = new_state(PLAIN, torch.bfloat16)
     state.master_filters = None
-    with pytest.raises(UserError, match=r"steps are smaller than their precision.*masters=filters.float"):
+    with pytest.raises(
+        UserError, match=r"steps are smaller than their precision.*master_filters=filters.float"
+    ):
         ops.stack_step(state, random_map(PLAIN.input, 5).bfloat16(), PLAIN, OBJECTIVE, STILL)

@@ -44,7 +44,7 @@ class StillState:
         return -1
 
     def submit(self, wish: Any, answered: Callable[[Any, Any], None]) -> None:
-        """Execute a request; `take` delivers the reply."""
+        """Execute a request; `run_callbacks` delivers the reply."""
         if isinstance(wish, Read):
             found: Any = {key: text for key, text in self.items.items() if key.startswith(wish.prefix)}
         else:
@@ -118,7 +118,7 @@ class ControllerTarget(Target):
     def _begin(self) -> None:
         deadline = time.monotonic() + 60
         self.turn()
-        self._machine.election._since = float("-inf")  # no leader for a long time
+        self._machine.election._unchanged_since = float("-inf")  # no leader for a long time
         while not self._machine.leads(time.monotonic()):
             if time.monotonic() > deadline:
                 raise BrokenError("the controller does not become leader")

@@ -58,9 +58,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Bounds on the number of rounds: at most ``most``, none after ``seconds``, but at least ``least``.
+    """Bounds on the number of rounds.
 
-    An action with calls longer than ``slow_seconds`` is excluded from the rounds.
+    At most ``max_rounds``, none after ``seconds``, but at least ``min_rounds``. An action with calls longer
+    than ``slow_seconds`` is excluded from the rounds.
     """
 
     max_rounds: int

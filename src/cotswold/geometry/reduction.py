@@ -33,7 +33,7 @@ class Step(NamedTuple):
         receiver: Receiving rank.
         begin: First element of the range.
         end: End of the range.
-        adds: True if the receiver adds the elements to its own; False if it replaces its own.
+        is_sum: True if the receiver adds the elements to its own; False if it replaces its own.
         lane: Network to use, if hosts have several cards.
     """
 

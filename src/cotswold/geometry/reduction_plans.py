@@ -3,8 +3,8 @@
 Knows: orders of ranks, groups within groups. Does not know: rates, the fastest algorithm (`reduction_time`).
 
 An `Algorithm` is a function of an order of ranks and a range. It returns the steps after which the first rank
-of the order has the sum of the range. Any order works; neighbours in the order should be close in
-the network.
+of the order has the sum of the range. Any order works; neighbours in the order should be
+close in the network.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class DenseNetwork:
         self._check_vector("parameters", parameters, parameters.dtype)
         if gradient is not None:
             self._check_vector("the gradient", gradient, parameters.dtype)
-        self._check_patterns(inputs, targets)
+        self._check_samples(inputs, targets)
         if inputs.shape[1] == 0:
             return 0.0, 0
         return dense_add(self._spec, parameters, inputs, targets, gradient, self.deterministic)
@@ -203,22 +203,22 @@ class DenseNetwork:
                 f"got {inputs.dtype} on {inputs.device}"
             )
 
-    def _check_patterns(self, inputs: Tensor, targets: Tensor) -> None:
+    def _check_samples(self, inputs: Tensor, targets: Tensor) -> None:
         self._check_inputs(inputs)
-        patterns, outputs = inputs.shape[1], self.sizes[-1]
+        samples, outputs = inputs.shape[1], self.sizes[-1]
         if targets.device.type != "cpu":
             raise UserError(f"targets must be on the CPU, not on {targets.device}; call .cpu() first")
         if targets.dtype.is_floating_point:
-            if tuple(targets.shape) != (outputs, patterns):
+            if tuple(targets.shape) != (outputs, samples):
                 raise GeometryError(
-                    f"target values must have shape ({outputs}, {patterns}), got {tuple(targets.shape)}"
+                    f"target values must have shape ({outputs}, {samples}), got {tuple(targets.shape)}"
                 )
             return
         if targets.dtype in (torch.bool, torch.complex64, torch.complex128):
             raise UserError(f"targets must be class numbers or values, got {targets.dtype}")
-        if tuple(targets.shape) != (patterns,):
-            raise GeometryError(f"class numbers must have shape ({patterns},), got {tuple(targets.shape)}")
-        least, most = (int(end) for end in targets.long().aminmax()) if patterns else (0, 0)
+        if tuple(targets.shape) != (samples,):
+            raise GeometryError(f"class numbers must have shape ({samples},), got {tuple(targets.shape)}")
+        least, most = (int(end) for end in targets.long().aminmax()) if samples else (0, 0)
         if not 0 <= least <= most < outputs:
             raise UserError(
                 f"class numbers must be 0 to {outputs - 1} for a network of {outputs} outputs, "

@@ -1,7 +1,7 @@
 """One training step of a stack without autograd: objective, gradient, momentum, step and normalisation.
 
 Knows: objective (1) of Coates et al. 2013 and its gradient; that only a few blocks of the gradient exist at a
-time. Does not know: the update rule of filters (`rule`), modules, several processes (`mesh.stacks.step`).
+time. Does not know: the update rule of filters (`sgd_rule`), modules, several processes (`mesh.stacks.step`).
 ``passes`` reach filters that are not in memory.
 """
 
@@ -168,16 +168,17 @@ def _check_held(name: str, held: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _check_masters(state: StackState) -> None:
-    """Raise UserError if filters are too narrow to add small steps and have no float32 masters."""
+    """Raise UserError if filters are too narrow to add small steps and have no float32 copy."""
     wide = accumulation_dtype(state.filters.dtype)
     if state.filters.dtype == wide:
         return
     if state.master_filters is None or state.master_filters.dtype != wide:
         raise UserError(
             f"filters of {state.filters.dtype} are too narrow: training steps are smaller than their "
-            "precision; use StackState(masters=filters.float()) with float32 momentum, or wider filters"
+            "precision; use StackState(master_filters=filters.float()) with float32 momentum, or wider "
+            "filters"
         )
-    _check_held("masters", state.master_filters, tuple(state.filters.shape))
+    _check_held("master_filters", state.master_filters, tuple(state.filters.shape))
 
 
 @torch.no_grad()
@@ -246,7 +247,7 @@ def stack_step(
     Raises:
         GeometryError: Shapes do not fit the stack.
         UserError: An empty batch, operands of different dtypes or devices, or bfloat16 or float16 filters
-            without ``state.masters``.
+            without ``state.master_filters``.
 
     Source:
         Coates et al. 2013, section 3.

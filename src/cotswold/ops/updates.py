@@ -68,7 +68,9 @@ class UpdateRule:
 
 
 @fallback_to_torch
-def apply_pushes(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
+def apply_pushes(
+    update: UpdateRule, weights: Tensor, optimizer_state: Tensor | None, pushes: Sequence[Push]
+) -> None:
     """Apply all pushes in order, in place, in one pass over weights and optimizer state.
 
     All vectors are flat and of one dtype; `optimizer_state` is None for `add`. The bits are those of one push
@@ -76,19 +78,19 @@ def apply_pushes(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushe
     pushes. ValueError for vectors of other lengths or dtypes, or an incomplete row.
 
     >>> weights = torch.tensor([1.0, 2.0])
-    >>> apply_pushes(Update("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
+    >>> apply_pushes(UpdateRule("add"), weights, None, [(-0.5, torch.tensor([2.0, 0.0]))])
     >>> weights
     tensor([0., 2.])
     """
-    _check(update, weights, kept, pushes)
+    _check(update, weights, optimizer_state, pushes)
     if not (pushes or update.unit_norm):
         return
     if not has_cpu_kernel(weights):
-        _apply_with_torch(update, weights, kept, pushes)
+        _apply_with_torch(update, weights, optimizer_state, pushes)
         return
     from cotswold.kernels import updates
 
-    updates.run(_shard(update, weights.numel(), weights.dtype), weights, kept, pushes)
+    updates.run(_shard(update, weights.numel(), weights.dtype), weights, optimizer_state, pushes)
 
 
 @lru_cache(maxsize=256)
@@ -111,24 +113,26 @@ def apply_queues(queues: Sequence[Queue]) -> None:
     for queue in queues:
         _check_queue(queue, queues[0])
     if not has_cpu_kernel(torch.from_numpy(queues[0].weights)):
-        for update, weights, kept, factors, pushes in queues:
-            beside = None if kept is None else torch.from_numpy(kept)
+        for update, weights, optimizer_state, factors, pushes in queues:
+            state = None if optimizer_state is None else torch.from_numpy(optimizer_state)
             numbers = [torch.from_numpy(values) for values in pushes]
             _apply_with_torch(
-                update, torch.from_numpy(weights), beside, list(zip(factors, numbers, strict=True))
+                update, torch.from_numpy(weights), state, list(zip(factors, numbers, strict=True))
             )
         return
     from cotswold.kernels import updates
 
     every, dtype = updates.Queues(), getattr(torch, queues[0].weights.dtype.name)
     like, shard = queues[0].update, _shard(queues[0].update, queues[0].weights.size, dtype)
-    for update, weights, kept, factors, pushes in queues:
+    for update, weights, optimizer_state, factors, pushes in queues:
         if update is not like or weights.size != shard.size:  # looking up a shard takes long
             like, shard = update, _shard(update, weights.size, dtype)
         if weights.size:
-            own, *others = _addresses([weights, *([] if kept is None else [kept]), *pushes])
-            beside_at = 0 if kept is None else others.pop(0)
-            every.add(shard, own, beside_at, others, factors)
+            own, *others = _addresses(
+                [weights, *([] if optimizer_state is None else [optimizer_state]), *pushes]
+            )
+            state_address = 0 if optimizer_state is None else others.pop(0)
+            every.add(shard, own, state_address, others, factors)
     every.run(shard)
 
 
@@ -144,7 +148,7 @@ def _addresses(vectors: Sequence[Array]) -> list[int]:
 
 @fallback_to_torch
 def apply_factors(
-    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[FactorPush]
+    update: UpdateRule, weights: Tensor, optimizer_state: Tensor | None, pushes: Sequence[FactorPush]
 ) -> None:
     """`apply_pushes` of products of factors, without forming any product in memory.
 
@@ -163,14 +167,14 @@ def apply_factors(
                 f"errors {tuple(errors.shape)} and activations {tuple(activations.shape)} ({errors.dtype}, "
                 f"{activations.dtype}) do not fit {rows} rows of {update.columns} weights"
             )
-    _check(update, weights, kept, [])
+    _check(update, weights, optimizer_state, [])
     if not has_cpu_kernel(weights):
         products = [(factor, (errors.t() @ seen).view(-1)) for factor, errors, seen in pushes]
-        apply_pushes(update, weights, kept, products)
+        apply_pushes(update, weights, optimizer_state, products)
         return
     from cotswold.kernels import updates
 
-    updates.run_products(_block(update, rows, weights.dtype), weights, kept, pushes)
+    updates.run_products(_block(update, rows, weights.dtype), weights, optimizer_state, pushes)
 
 
 @lru_cache(maxsize=256)
@@ -181,9 +185,14 @@ def _block(update: UpdateRule, rows: int, dtype: torch.dtype) -> BlockKind:
     return updates.BlockKind(update.kind, rows, update.columns, dtype_name, update.constant, unit_norm)
 
 
-def _check(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]) -> None:
-    _check_update(update, weights.numel(), has_kept=kept is not None)
-    for values in [*(values for _, values in pushes), *([] if kept is None else [kept])]:
+def _check(
+    update: UpdateRule, weights: Tensor, optimizer_state: Tensor | None, pushes: Sequence[Push]
+) -> None:
+    _check_update(update, weights.numel(), has_state=optimizer_state is not None)
+    for values in [
+        *(values for _, values in pushes),
+        *([] if optimizer_state is None else [optimizer_state]),
+    ]:
         if values.shape != weights.shape or values.dtype != weights.dtype:
             raise ValueError(
                 f"a push or optimizer state must be {tuple(weights.shape)} of {weights.dtype}, "
@@ -191,22 +200,22 @@ def _check(update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Seq
             )
 
 
-def _check_update(update: UpdateRule, size: int, *, has_kept: bool) -> None:
-    if has_kept == (update.kind == "add"):
-        raise ValueError(f"{update.kind} with{'' if has_kept else 'out'} optimizer state")
+def _check_update(update: UpdateRule, size: int, *, has_state: bool) -> None:
+    if has_state == (update.kind == "add"):
+        raise ValueError(f"{update.kind} with{'' if has_state else 'out'} optimizer state")
     if update.unit_norm and (update.columns < 1 or size % update.columns):
         raise ValueError(f"{size} weights do not divide into rows of {update.columns}")
 
 
 def _check_queue(queue: Queue, first: Queue) -> None:
-    update, weights, kept, factors, pushes = queue
+    update, weights, optimizer_state, factors, pushes = queue
     if (update.kind, update.constant) != (first.update.kind, first.update.constant):
         raise ValueError(f"all queues need one rule, got {update} and {first.update}")
     if len(factors) != len(pushes):
         raise ValueError(f"{len(pushes)} pushes need one factor each, got {len(factors)}")
     size, dtype = weights.size, first.weights.dtype
-    _check_update(update, size, has_kept=kept is not None)
-    for values in (weights, weights if kept is None else kept, *pushes):
+    _check_update(update, size, has_state=optimizer_state is not None)
+    for values in (weights, weights if optimizer_state is None else optimizer_state, *pushes):
         if values.size != size or values.dtype != dtype:
             raise ValueError(
                 f"a vector has {values.size} elements of {values.dtype}, but the shard {size} of {dtype}"
@@ -214,25 +223,27 @@ def _check_queue(queue: Queue, first: Queue) -> None:
 
 
 def _apply_with_torch(
-    update: UpdateRule, weights: Tensor, kept: Tensor | None, pushes: Sequence[Push]
+    update: UpdateRule, weights: Tensor, optimizer_state: Tensor | None, pushes: Sequence[Push]
 ) -> None:
     for first in range(0, weights.numel(), BLOCK):
         block = slice(first, first + BLOCK)
-        beside = weights[:0] if kept is None else kept[block]
+        state = weights[:0] if optimizer_state is None else optimizer_state[block]
         for factor, values in pushes:
-            _apply_rule(update, weights[block], beside, factor, values[block])
+            _apply_rule(update, weights[block], state, factor, values[block])
     if update.unit_norm:
         _scale_to_one(weights.view(-1, update.columns))
 
 
-def _apply_rule(update: UpdateRule, weights: Tensor, kept: Tensor, factor: float, push: Tensor) -> None:
+def _apply_rule(
+    update: UpdateRule, weights: Tensor, optimizer_state: Tensor, factor: float, push: Tensor
+) -> None:
     if update.kind == "add":
         weights.add_(push, alpha=factor)
     elif update.kind == "momentum":
-        weights.add_(kept.mul_(update.constant).add_(push, alpha=-factor))
+        weights.add_(optimizer_state.mul_(update.constant).add_(push, alpha=-factor))
     else:
-        kept.addcmul_(push, push)
-        weights.sub_((push * factor).div_(_root(kept).add_(update.constant)))
+        optimizer_state.addcmul_(push, push)
+        weights.sub_((push * factor).div_(_root(optimizer_state).add_(update.constant)))
 
 
 def _root(values: Tensor) -> Tensor:

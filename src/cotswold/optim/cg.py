@@ -65,7 +65,7 @@ def hestenes_stiefel(c: StepDots) -> float:
 def dai_yuan(c: StepDots) -> float:
     """Gives descent directions if d·y > 0, which the Wolfe conditions ensure.
 
-    Restarts if gradients stay alike.
+    It restarts if consecutive gradients are similar.
 
     Without the restart the method can continue for thousands of short steps (Powell 1977): in the valley of
     Rosenbrock's function 2000 iterations were not enough; with it, 100 are.

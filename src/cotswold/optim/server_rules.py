@@ -101,6 +101,6 @@ class Adagrad:
 
 
 Rule = AddUpdate | Sgd | Momentum | Adagrad
-"""Update rule of a shard. ``name`` is its name in recipes; ``keeps`` names the further vectors of a shard
-that it needs, each as long as the weights and initially zero.
+"""Update rule of a shard. ``name`` is its name in recipes; ``state_names`` are the names of the further
+vectors of a shard that it needs, each as long as the weights and initially zero.
 """

@@ -61,7 +61,7 @@ _QUEUE_BYTES = 64 << 20
 _SERIAL = itertools.count()
 _OUTSIDE = ("192.0.2.1", "8.8.8.8")
 """Addresses whose routes programs look up: Cotswold the first, Ray the second."""
-_NOBODY = "02:00:00:00:ff:ff"
+_UNUSED_MAC = "02:00:00:00:ff:ff"
 """A MAC address that no host has."""
 
 
@@ -193,7 +193,7 @@ class Hosts:
         for name in self._names:
             gateway = f"10.97.0.{HOSTS_MOST + 1}"
             routes = [f"route add {address} via {gateway} dev {INTERFACE}" for address in _OUTSIDE]
-            batch(name, [f"neigh add {gateway} lladdr {_NOBODY} dev {INTERFACE}", *routes])
+            batch(name, [f"neigh add {gateway} lladdr {_UNUSED_MAC} dev {INTERFACE}", *routes])
 
     def start(
         self, host: int, words: Sequence[str], environ: Mapping[str, str], output: Path
@@ -251,7 +251,7 @@ class Hosts:
             receiver: Number of the receiving host.
             networks: Numbers of the networks (default: all).
         """
-        self._wire_neighbour(sender, receiver, networks, _NOBODY)
+        self._wire_neighbour(sender, receiver, networks, _UNUSED_MAC)
 
     def mend(self, one: int, other: int, networks: Iterable[int] | None = None) -> None:
         """Restore the traffic between two hosts after `cut` or `cut_way`.
@@ -328,7 +328,7 @@ class Hosts:
             bridge = f"{_BRIDGE}{network}"
             made = f"link add {bridge} type bridge mcast_snooping 0", f"link set {bridge} addrgenmode none"
             batch(self._switch, [*made, f"link set {bridge} up"])
-            run(*f"bridge -n {self._switch} fdb add {_NOBODY} dev {bridge} self permanent".split())
+            run(*f"bridge -n {self._switch} fdb add {_UNUSED_MAC} dev {bridge} self permanent".split())
             for host in range(self.count):
                 self._wire_host(host, network, bridge)
 

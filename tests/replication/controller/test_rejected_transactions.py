@@ -35,7 +35,7 @@ def test_a_controller_says_what_was_refused_and_forgets_it() -> None:
     role: Any = victim._role
     victim._machine._state.view.map.drain("server-a-0", 1.0)
     wish = victim._machine._state.view.map.transaction(victim._machine.election.key)
-    victim._machine._asking = wish
+    victim._machine._request = wish
     told = victim._post.sent["EventReport"]
     role._on_result(wish, ValueError("a key is too long"))
     assert victim._post.sent["EventReport"] == told + 1

@@ -93,7 +93,7 @@ def _shape_case(
 
 
 def _network_case(network: Perceptron) -> Case[Perceptron]:
-    return Case("dense", f"{network.name}, {network.samples} patterns", perceptron.measured, network)
+    return Case("dense", f"{network.name}, {network.samples} samples", perceptron.measured, network)
 
 
 def _size_case(size: int) -> Case[int]:

@@ -51,7 +51,7 @@ def measured(network: Perceptron, effort: Effort) -> list[Row]:
 
 
 def cotswold_gradient(network: Perceptron, deterministic: bool = False) -> Action:
-    """The network as `DenseNetwork` with classes; gradients of portions are accumulated."""
+    """The network as `DenseNetwork` with classes; gradients of calls are accumulated."""
     ours = DenseNetwork((network.inputs, network.hidden, network.outputs), deterministic=deterministic)
     torch.manual_seed(0)
     x, classes = torch.randn(network.inputs, network.samples), _classes(network)
@@ -99,7 +99,7 @@ def _parameters(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
 
 
 def _classes(network: Perceptron) -> Tensor:
-    """The class of every pattern; its output should be 1, all others -1."""
+    """The class of every sample; its output should be 1, all others -1."""
     return torch.arange(network.samples) * 31 % network.outputs
 
 

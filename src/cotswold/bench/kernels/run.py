@@ -54,7 +54,7 @@ def measure_kernels(
         quick: Use small shapes and few rounds, to try the command; do not quote the figures.
         command: Command that the result names.
         say: Called with each measurement's name.
-        leave: Called with the results so far.
+        write: Called with the results so far.
 
     Returns:
         The results, as JSON values.

@@ -32,7 +32,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Perceptron:
-    """A network of two fully connected layers, and a number of patterns."""
+    """A network of two fully connected layers, and a number of samples."""
 
     inputs: int
     hidden: int
@@ -51,9 +51,9 @@ class Perceptron:
         return self.samples * (4 * self.inputs * self.hidden + 6 * self.hidden * self.outputs)
 
 
-PORTIONS = (320, 1280, 2560)
-"""Patterns per call; Bunyip's processors took 320 at a time."""
-BUNYIP = tuple(Perceptron(400, 480, 3203, patterns) for patterns in PORTIONS)
+BATCHES = (320, 1280, 2560)
+"""Samples per call; Bunyip's processors took 320 at a time."""
+BUNYIP = tuple(Perceptron(400, 480, 3203, samples) for samples in BATCHES)
 SIZES = (64, 128, 256, 512, 1024, 2048)
 """Sizes of square matrices for the curve of rates."""
 

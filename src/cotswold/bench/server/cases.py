@@ -66,10 +66,12 @@ def quick_cases() -> list[Case[Any]]:
     ]
 
 
-def _exchanges(shards: tuple[int, ...], vector_bytes: int, roads: tuple[Transport, ...]) -> list[Case[Any]]:
+def _exchanges(
+    shards: tuple[int, ...], vector_bytes: int, transports: tuple[Transport, ...]
+) -> list[Case[Any]]:
     return [
         Case(one.verb, one.name, push_pull.measured, one, is_measured_once=True)
-        for one in exchanges(shards, vector_bytes, roads)
+        for one in exchanges(shards, vector_bytes, transports)
     ]
 
 

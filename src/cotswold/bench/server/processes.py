@@ -85,7 +85,7 @@ def call_of(
     folder: Path,
     more: Mapping[str, object] | None = None,
 ) -> Call:
-    """The call of a client process: ``function`` with its `Peer` and ``more``."""
+    """The call of a client process: ``function`` with its `ClientIdentity` and ``more``."""
     shards = [astuple(one) for one in served.shards]
     peer = ClientIdentity(
         name_of(number), number + 1, served.transport, served.addresses, shards, str(folder)

@@ -133,9 +133,9 @@ def exchanges(
 ) -> list[TransportCase]:
     """Every transport with every length of shard."""
     return [
-        TransportCase(verb, road, shard, vector_bytes)
+        TransportCase(verb, transport, shard, vector_bytes)
         for verb in ("push", "pull")
-        for road in transports
+        for transport in transports
         for shard in shards
     ]
 

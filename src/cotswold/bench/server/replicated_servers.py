@@ -98,7 +98,7 @@ class ReplicatedServers:
         return {CONTROLLER: self._addresses[CONTROLLER]}
 
     def counts(self) -> list[ServerCounters]:
-        """ServerCounters of the servers so far."""
+        """Counters of the servers so far."""
         return counts_of(self._post, self.names)
 
     def send(self, name: str, number: signal.Signals) -> None:

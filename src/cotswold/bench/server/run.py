@@ -47,7 +47,7 @@ def measure_server(
         copies: Numbers of copies, for the two groups about replication.
         command: Command that the result names.
         say: Called with each measurement's name.
-        leave: Called with the results so far.
+        write: Called with the results so far.
 
     Returns:
         The results, as JSON values.

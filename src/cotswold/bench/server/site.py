@@ -93,14 +93,14 @@ class LinkedHosts:
 
     def call(self, name: str, role: str, told: Mapping[str, object]) -> Call:
         """The call of a process with a role of the cluster."""
-        host, roads = 0, dict[str, object]()
+        host, networks = 0, dict[str, object]()
         if role == "keeper":
             host = self._host_numbers.setdefault(name, 1 + len(self._host_numbers))
             data = self.hosts.address(host, DATA)
-            roads = {"networks": {REPLICATION: data, UPDATES: data}}
+            networks = {"networks": {REPLICATION: data, UPDATES: data}}
         towards, at = self.hosts.address(0, ORDERS), self.hosts.address(host, ORDERS)
         reach = EndpointSettings(towards, encrypt=False, apart=True, at=at).as_dict()
-        arguments = {"name": name, "endpoint_settings": reach, **roads, **told}
+        arguments = {"name": name, "endpoint_settings": reach, **networks, **told}
         return self.call_on(host, name, PROGRAMS[role], arguments)
 
     def call_on(self, host: int, name: str, function: str, arguments: Mapping[str, object]) -> Call:

@@ -144,13 +144,18 @@ class UnreplicatedServers:
     """Servers of a model that accept pushes of ``sessions`` (their names); use in a ``with`` statement."""
 
     def __init__(
-        self, processes: ForkServer, model: Model, sessions: Sequence[str], road: Transport, servers: int = 1
+        self,
+        processes: ForkServer,
+        model: Model,
+        sessions: Sequence[str],
+        transport: Transport,
+        servers: int = 1,
     ) -> None:
-        self.model, self.transport, self.token = model, road, Token.new()
+        self.model, self.transport, self.token = model, transport, Token.new()
         self.shards = model.shards([f"server-{number}" for number in range(servers)])
         self.names = tuple(dict.fromkeys(one.server for one in self.shards))
         self.addresses: dict[str, str] = {}
-        self._post = Messenger(endpoint_on(road, self.token, m.COORDINATOR))
+        self._post = Messenger(endpoint_on(transport, self.token, m.COORDINATOR))
         self._processes: list[Process] = []
         try:
             for name in self.names:
@@ -167,7 +172,7 @@ class UnreplicatedServers:
         return [one.pid for one in self._processes]
 
     def counts(self) -> list[ServerCounters]:
-        """ServerCounters of the servers so far."""
+        """Counters of the servers so far."""
         return counts_of(self._post, self.names)
 
     def close(self) -> None:
@@ -206,7 +211,7 @@ class UnreplicatedServers:
 
 
 def counts_of(post: Messenger, servers: Sequence[str]) -> list[ServerCounters]:
-    """ServerCounters of servers so far."""
+    """Counters of servers so far."""
     found: dict[str, ServerCounters] = {}
 
     def hear(message: AnyMessage) -> None:

@@ -3,8 +3,7 @@
 Knows: maps of the plane, random numbers by key. Does not know: pixels, recipes.
 
 A position is (y, x) in pixels from the centre of the image. `Move.before` returns, for each sample, the
-affine
-map from positions in the variant to positions in the image; consecutive transforms combine to one map.
+affine map from positions in the variant to positions in the image; consecutive transforms combine to one map.
 """
 
 from __future__ import annotations

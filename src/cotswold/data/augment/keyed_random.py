@@ -30,8 +30,7 @@ def random_words(keys: Keys, stream: int, count: int) -> Words:
     """Return ``count`` 32-bit numbers for each key: (sample, count).
 
     Two rounds of an integer hash, in which each output bit depends on all input bits; half of the key is
-    mixed
-    in before each round.
+    mixed in before each round.
     """
     low, high = (keys & np.uint64(0xFFFFFFFF)).astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
     places = np.arange(count, dtype=np.uint32)

@@ -48,10 +48,9 @@ class Augmentation:
     """Transforms of images, applied in order.
 
     ``augmentation(values, keys)`` returns one variant of each image of float32 (image, channel, y, x). A
-    variant
-    depends only on the image and its key: its bits are the same in any batch, thread, process and machine.
-    Consecutive geometric transforms with the same fill are merged, so that pixels are interpolated once.
-    Instances are cheap to pickle.
+    variant depends only on the image and its key: its bits are the same in any batch, thread, process and
+    machine. Consecutive geometric transforms with the same fill are merged, so that pixels are interpolated
+    once. Instances are cheap to pickle.
 
     Args:
         steps: The transforms.

@@ -31,8 +31,7 @@ def field(keys: Keys, stream: int, sigma: float, slopes: Maps) -> Field:
     """Return a displacement field: uniform numbers in -1..1, two per pixel, smoothed by a Gaussian.
 
     ``sigma`` is the deviation of the Gaussian in pixels; ``slopes`` (image, 2, 2) convert the smoothed
-    numbers to
-    displacements (y, x) in pixels.
+    numbers to displacements (y, x) in pixels.
     """
     return Field(
         np.ascontiguousarray(keys, np.uint64),
@@ -46,8 +45,7 @@ def warped(values: Float32, maps: Maps, displacement: Field | None, fill: Paddin
     """Return images (image, channel, y, x) sampled at other positions, by bilinear interpolation.
 
     ``maps`` lead from positions of the result, (y, x) from the centre, to those of the image;
-    ``displacement``
-    is added. Positions farther away than `MAX_DISTANCE` pixels count as at that distance.
+    ``displacement`` is added. Positions farther away than `MAX_DISTANCE` pixels count as at that distance.
     """
     asked = Images(
         np.ascontiguousarray(values, np.float32), np.ascontiguousarray(maps, np.float32), displacement, fill

@@ -42,7 +42,7 @@ class StoreBatchSource:
                 yield self._maker.batch(BatchRows(epoch.number, rows), buffer.take(epoch.number, rows))
 
     def stop(self) -> None:
-        """See `BatchSource.stop`: this feed never waits."""
+        """See `BatchSource.stop`: this source never waits."""
 
     def _read(self, shard: int) -> NDArray[Any]:
         rows = self._split.rows_of(shard)

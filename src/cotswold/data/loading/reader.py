@@ -134,8 +134,6 @@ class Reader:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume at the position and in the order of another reader, even if its buffer had another size.
 
-        A state without the name of an order is from an older version and resumes in that version's order.
-
         Args:
             state: A value of `state_dict`.
 

@@ -1,8 +1,7 @@
 """Streaming of samples from a source to batches, without a store, for labelled test sets.
 
 Knows: threads that decode ahead (Pillow and NumPy release the interpreter lock). Does not know: the use of
-the
-batches.
+the batches.
 """
 
 from __future__ import annotations

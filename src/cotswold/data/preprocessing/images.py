@@ -41,8 +41,7 @@ _LIMIT = 1.25
 """Maximum root mean square of a whitened image; that of the set is about 1.
 
 Without a limit a few drawings in pure colours outweigh all photographs: 1 % of Caltech-101 exceeds 2.5,
-single
-values exceed 28.
+single values exceed 28.
 """
 _HALF_MAX = 65504
 """The largest float16."""
@@ -287,8 +286,7 @@ def _halves(values: Float32) -> NDArray[np.float16]:
     """Convert to float16: to nearest, ties away from zero, overflow to the largest value.
 
     NumPy's conversion takes four times as long, as long as a cosine transform. After multiplication by
-    2**-112
-    the exponent is that of float16, so the bits only need to be shifted.
+    2**-112 the exponent is that of float16, so the bits only need to be shifted.
     """
     bits = (np.clip(values, -_HALF_MAX, _HALF_MAX) * np.float32(2**-112)).view(np.uint32)
     bits += 0x1000

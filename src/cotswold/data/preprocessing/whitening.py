@@ -1,15 +1,13 @@
 """Whitening: a linear filter that makes a set's spectrum flat and its colours uncorrelated.
 
 Knows: cosine transforms, cross-spectra of colours, the estimation of a filter from them. Does not know:
-files,
-other steps of the preparation.
+files, other steps of the preparation.
 
 A full covariance of 120,000 dimensions is infeasible, but that of photographs is nearly stationary and
 isotropic: one C x C matrix of colour covariance at each spatial frequency describes almost all of it. The
-filter
-is applied to the cosine transform (DCT-II) of the image. This equals a convolution of the image mirrored at
-its
-edges, so opposite edges never interact. Frequencies are in cycles per pixel; the highest is 0.5.
+filter is applied to the cosine transform (DCT-II) of the image. This equals a convolution of the image
+mirrored at its edges, so opposite edges never interact. Frequencies are in cycles per pixel; the highest is
+0.5.
 """
 
 from __future__ import annotations
@@ -195,8 +193,7 @@ class Probe:
     """The cosine coefficients from which spectra are estimated.
 
     They are all low ones and a subset of the others, each of which represents its neighbours. At 200 pixels
-    one in
-    nine is used.
+    one in nine is used.
     """
 
     rows: Float32
@@ -245,7 +242,7 @@ def _select_frequencies(extent: int) -> tuple[NDArray[np.int64], Float64]:
 def cross_spectra(samples: Float32) -> Float32:
     """Return each image's mean product of channels in each ring of `probe`.
 
-    ``images`` are (image, channel, y, x); the result is (image, ring, channel, channel).
+    ``samples`` are (image, channel, y, x); the result is (image, ring, channel, channel).
     """
     images, channels, height, width = samples.shape
     chosen = probe(height, width)

@@ -70,7 +70,7 @@ class ContentIdentity:
     """Compute the identity of a source from the contents of its files when called.
 
     ``where`` is the source, under which digests are recorded. ``names`` are the files, relative to
-    ``folder``. ``others`` are further values that determine the samples.
+    ``folder``. ``other_parts`` are further values that determine the samples.
     """
 
     where: Path
@@ -79,7 +79,7 @@ class ContentIdentity:
     other_parts: tuple[object, ...] = ()
 
     def __call__(self) -> str:
-        """Return a SHA-256 of ``others`` and the contents of all files."""
+        """Return a SHA-256 of ``other_parts`` and the contents of all files."""
         return hashed([*self.other_parts, *digests(self.where, self.folder, self.names)])
 
 

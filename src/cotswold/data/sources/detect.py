@@ -94,15 +94,12 @@ def open_vectors(
     """Open a source of vectors or of frames.
 
     Vectors are an array (n, features) in an .npy, .npz or idx file. Labels are in `name.labels.npy`, in the
-    same
-    .npz, or in the idx file next to it. A set of Japanese print is ``folder``, ``folder:611200`` (the number
-    of
-    training samples) or one of its held-out parts, ``folder:families``.
+    same .npz, or in the idx file next to it. A set of Japanese print is ``folder``, ``folder:611200`` (the
+    number of training samples) or one of its held-out parts, ``folder:families``.
 
     Frames are .npy files (frames, features) in a folder or zip, one per sequence, or an .npz with `frames`,
     `lengths` and `labels`. Labels of .npy files are in `name.labels.npy` next to each (``"file"``), or are
-    the
-    parent folders (``"folders"``).
+    the parent folders (``"folders"``).
 
     Args:
         path: The file or folder, or the ``scheme:...`` of an installed plug-in.

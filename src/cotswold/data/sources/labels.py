@@ -88,8 +88,7 @@ def joined_labels(parts: Sequence[tuple[str, NDArray[Any]]]) -> LabelArray:
 
     Floats are regression targets. Integers from 0 to 65,535 are class numbers; texts and other integers are
     class names, in sorted order. Texts are compared in Unicode's composed form. Raises SourceError for parts
-    of
-    different kinds, and for a single negative number among class numbers.
+    of different kinds, and for a single negative number among class numbers.
     """
     kinds = {
         "f" if labels.dtype.kind == "f" else "U" if labels.dtype.kind in "US" else "i" for _, labels in parts

@@ -5,16 +5,12 @@ numbers, manifests, zarr itself.
 
 ``arrays/<split>/samples`` is (image, channel, y, x). One file contains a shard of images, with one chunk for
 each tile of the plane, each with a CRC-32C, so that a window of the plane is read without the rest. A vector
-or
-frame is an image of one pixel. A shard of vectors has several chunks of rows, so that the frames before a
-shard
-are read without the rest of the previous one. Next to it are ``labels`` and, for frames, ``lengths``: the
-number
-of frames in each sequence.
+or frame is an image of one pixel. A shard of vectors has several chunks of rows, so that the frames before a
+shard are read without the rest of the previous one. Next to it are ``labels`` and, for frames, ``lengths``:
+the number of frames in each sequence.
 
 Shards are written by this module instead of zarr. Importing zarr takes longer than preparing a hundred
-images,
-and its queues and copies take several times as long as writing the bytes.
+images, and its queues and copies take several times as long as writing the bytes.
 """
 
 from __future__ import annotations
@@ -79,8 +75,7 @@ def write_shard(path: Path, images: NDArray[Any], size: ShardSize) -> Chunk:
     """Write a shard's file atomically and return its size and checksum.
 
     The format is zarr's codec "sharding_indexed": the chunks in sequence, each with its CRC-32C, then an
-    index
-    of their offsets and lengths, then the CRC-32C of the index. Chunks without images are omitted.
+    index of their offsets and lengths, then the CRC-32C of the index. Chunks without images are omitted.
     """
     real_folder(path.parent)
     total, crc, index = 0, 0, b""

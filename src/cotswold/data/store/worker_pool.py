@@ -77,9 +77,8 @@ class Workers(Generic[WorkT]):
         """Start processes without importing the main module, unless the work is defined in it.
 
         The import would run a script without `if __name__ == "__main__":` again. multiprocessing reads the
-        origin
-        of the main module from its attributes, which are hidden meanwhile. The module itself stays in place,
-        because other threads may pickle its objects.
+        origin of the main module from its attributes, which are hidden meanwhile. The module itself stays in
+        place, because other threads may pickle its objects.
         """
         if self._main:
             yield

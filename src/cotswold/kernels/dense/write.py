@@ -57,7 +57,7 @@ class Operation:
 
     `activate`: sums become outputs. `squared`: sums of the last layer become slopes of the squared error, and
     losses are stored. `softmax`: sums become exponentials relative to the maximum of the group; that maximum
-    and their sum are stored. `_softmax_slopes`: exponentials become slopes of the cross entropy. `slope`:
+    and their sum are stored. `softmax_slopes`: exponentials become slopes of the cross entropy. `slope`:
     gradients of a hidden layer's outputs become gradients of its sums. ``values``: targets are values, not
     classes. ``slopes``: False to compute only losses.
     """

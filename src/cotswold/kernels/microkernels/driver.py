@@ -2,9 +2,8 @@
 
 Knows: the tables of `plan`, the order of loops, scratch. Does not know: layers, the meaning of a table.
 
-Threads take tasks from a shared counter. Within a task the loops are, from the outside: k-blocks of entries
-(k-blocks), tiles of lanes, tiles of rows. The part of B that a tile of lanes needs stays in cache while A is
-read once.
+Threads take tasks from a shared counter. Within a task the loops are, from the outside: k-blocks of entries,
+tiles of lanes, tiles of rows. The part of B that a tile of lanes needs stays in cache while A is read once.
 """
 
 from __future__ import annotations

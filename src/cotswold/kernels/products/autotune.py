@@ -73,7 +73,7 @@ class Choice:
     """A tile, the reason for its choice, and the shortest seconds of each candidate.
 
     ``noise`` is the spread of the measurements of one tile, ``measured`` the number of measurements of the
-    class, ``when`` the time of the last, in seconds since 1970.
+    class, ``measured_at`` the time of the last, in seconds since 1970.
     """
 
     tile: Tile

@@ -142,7 +142,7 @@ class _Sampling:
 
 @dataclass(frozen=True, eq=False)
 class _Neighbour:
-    """One of the two pixels around a position along an axis; ``there``: mask of pixels inside, if needed."""
+    """One of the two pixels around a position along an axis; ``mask``: mask of pixels inside, if needed."""
 
     share: ir.Value
     index: ir.Value

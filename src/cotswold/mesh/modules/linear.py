@@ -55,7 +55,7 @@ class SplitLinear(nn.Module):
             return DistributedFeatures(F.linear(whole, weight, bias), self.out_features, self.mesh)
         if not isinstance(x, DistributedFeatures):
             x = DistributedFeatures(x, self.in_features, self.mesh)
-            x.local = all_reduce_backward(x.local, self.mesh)[..., x.own]
+            x.local = all_reduce_backward(x.local, self.mesh)[..., x.local_slice]
         y = all_reduce_forward(F.linear(x.local, weight), self.mesh)
         return y if bias is None else y + bias.to(y.dtype)
 

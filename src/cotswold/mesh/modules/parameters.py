@@ -149,7 +149,7 @@ class ShardedParameter(DistributedTensor):
         )
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's takes contents
-        return f"CutParameter({tuple(self.shape)})"
+        return f"ShardedParameter({tuple(self.shape)})"
 
 
 HARMLESS = ALIKE | {"dtype", "device", "requires_grad"}

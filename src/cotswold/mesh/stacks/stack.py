@@ -155,7 +155,7 @@ class TrainedStack:
         """Return this rank's momentum (zeros if unset), its box in the whole, and the whole's shape."""
         if self.momentum is None:
             self.zero_momentum()
-        assert self.momentum is not None, "rest() has set it"
+        assert self.momentum is not None, "zero_momentum() has set it"
         shape = self.geometry.filters.filters_shape
         return self.momentum, self._box(shape), shape
 

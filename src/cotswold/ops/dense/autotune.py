@@ -26,11 +26,11 @@ from cotswold.ops.dense.spec import DenseSpec
 try:  # load this module's kernels before processes fork
     from cotswold.kernels.machine.processor import this_processor
     from cotswold.ops.dense import compiled
-except (ImportError, OSError):  # without llvmlite no kernel is `has_cpu_kernel`
+except (ImportError, OSError):  # without llvmlite `has_cpu_kernel` is false
     compiled = this_processor = None  # type: ignore[assignment]  # a module and a function
 
 COMPILED, ONEDNN, TORCH = "kernels", "oneDNN", "torch.mm"
-MEASURED_PATTERNS = 384
+MEASURED_SAMPLES = 384
 """Maximum samples of one measurement."""
 ROUNDS = 3
 WORTH_FLOPS = 1e8
@@ -88,16 +88,16 @@ def choose(
     known: dict[str, Backend], spec: DenseSpec, parameters: Tensor, inputs: Tensor, targets: Tensor
 ) -> str:
     """Return the fastest backend for a network and a similar number of samples; measure if unknown."""
-    patterns = min(inputs.shape[1], MEASURED_PATTERNS)
+    samples = min(inputs.shape[1], MEASURED_SAMPLES)
     values = targets.dtype.is_floating_point
-    key = spec, parameters.dtype, torch.get_num_threads(), values, patterns.bit_length(), tuple(known)
-    if len(known) == 1 or 6 * parameters.numel() * patterns < WORTH_FLOPS:
+    key = spec, parameters.dtype, torch.get_num_threads(), values, samples.bit_length(), tuple(known)
+    if len(known) == 1 or 6 * parameters.numel() * samples < WORTH_FLOPS:
         return next(iter(known))
     if key not in CHOICES:
         file = _file(key)
         chosen = _load_choice(file, known)
         if chosen is None:
-            operands = parameters, inputs[:, :patterns], targets[..., :patterns], torch.zeros_like(parameters)
+            operands = parameters, inputs[:, :samples], targets[..., :samples], torch.zeros_like(parameters)
             actions = {name: partial(way, spec, *operands) for name, way in known.items()}
             chosen = choose_fastest(actions, time.perf_counter)
             code_cache.save(file, json.dumps({"way": chosen, "when": time.time()}).encode())

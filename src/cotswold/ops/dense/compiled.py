@@ -28,11 +28,11 @@ _TESTED_KERNELS: set[tuple[object, ...]] = set()
 """Networks and chunks whose kernels are all loaded and have passed their self-tests."""
 
 
-def chunks(patterns: int) -> Iterator[slice]:
+def chunks(samples: int) -> Iterator[slice]:
     """Split samples into nearly equal chunks."""
-    parts = -(-patterns // CHUNK)
+    parts = -(-samples // CHUNK)
     for number in range(parts):
-        yield slice(number * patterns // parts, (number + 1) * patterns // parts)
+        yield slice(number * samples // parts, (number + 1) * samples // parts)
 
 
 def add(

@@ -24,9 +24,9 @@ class Matrix:
     columns: int
 
     @classmethod
-    def empty(cls, rows: int, patterns: int, dtype: torch.dtype) -> Matrix:
+    def empty(cls, rows: int, samples: int, dtype: torch.dtype) -> Matrix:
         """Return an uninitialised matrix."""
-        return cls(torch.empty(rows, dense.padded_lanes(patterns), dtype=dtype, device="cpu"), patterns)
+        return cls(torch.empty(rows, dense.padded_lanes(samples), dtype=dtype, device="cpu"), samples)
 
     @property
     def rows(self) -> int:
@@ -80,8 +80,8 @@ def add_row_sums(delta: Matrix, gradient: Tensor) -> None:
 
 def row_totals(values: Tensor) -> Tensor:
     """Sum ``(sample, output)`` over outputs, to ``(sample, 1)``, in the products' order of summation."""
-    patterns, rows = values.shape
-    held, found = Matrix.empty(rows, patterns, values.dtype), Matrix.empty(1, patterns, values.dtype)
+    samples, rows = values.shape
+    held, found = Matrix.empty(rows, samples, values.dtype), Matrix.empty(1, samples, values.dtype)
     held.view.copy_(values.t())
     forward(held, values.new_ones(1, rows), found)
     return found.view.t()

@@ -37,15 +37,15 @@ class TorchProducts:
     """Products by `torch.mm`."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-        """See `Products`."""
+        """See `LayerProducts`."""
         return torch.addmm(biases, x, weights.t())
 
     def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
-        """See `Products`."""
+        """See `LayerProducts`."""
         return torch.mm(delta, weights)
 
     def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
-        """See `Products`."""
+        """See `LayerProducts`."""
         gradient.addmm_(delta.t(), x)
 
 
@@ -53,15 +53,15 @@ class OnednnProducts:
     """Products by oneDNN, called as torch's compiler calls it."""
 
     def forward(self, x: Tensor, weights: Tensor, biases: Tensor) -> Tensor:
-        """See `Products`."""
+        """See `LayerProducts`."""
         return _linear(x, weights, biases)
 
     def backward(self, delta: Tensor, weights: Tensor) -> Tensor:
-        """See `Products`."""
+        """See `LayerProducts`."""
         return _linear(delta, weights.t(), None)
 
     def add_outer(self, gradient: Tensor, delta: Tensor, x: Tensor) -> None:
-        """See `Products`."""
+        """See `LayerProducts`."""
         gradient.add_(_linear(delta.t().contiguous(), x.t(), None))
 
 

@@ -17,13 +17,13 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class Combine:
-    """``out`` ← Σ factor · vector, added in the order of ``terms``.
+    """``target`` ← Σ factor · vector, added in the order of ``terms``.
 
-    All terms are read before ``out`` is written, so ``out`` may be one of them. A new ``out`` is created. No
-    terms give zeros.
+    All terms are read before ``target`` is written, so ``target`` may be one of them. A new ``target`` is
+    created. No terms give zeros.
 
     Args:
-        out: name of the vector that receives the sum.
+        target: name of the vector that receives the sum.
         terms: factors and names of vectors.
     """
 
@@ -33,7 +33,7 @@ class Combine:
 
 @dataclass(frozen=True)
 class Multiply:
-    """``out`` ← ``left`` · ``right``, element by element; the arguments are names of vectors."""
+    """``target`` ← ``left`` · ``right``, element by element; the arguments are names of vectors."""
 
     target: str
     left: str

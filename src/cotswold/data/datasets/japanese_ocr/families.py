@@ -1,13 +1,12 @@
 """Grouping of typefaces into families by their outlines.
 
 Knows: the comparison of outlines, the classes that a family draws. Does not know: names (except the designs
-to
-which faces belong), degradations.
+to which faces belong), degradations.
 
 Two designs are one family if at least a quarter of a sample of kanji have the same outline, regardless of the
 size and position of the glyph in its body. IPA, IPAex and Takao are one family; so are M+, VL Gothic and
-MigMix.
-On 35 designs of Debian the fraction is at least 0.60 inside a family and at most 0.02 between families.
+MigMix. On 35 designs of Debian the fraction is at least 0.60 inside a family and at most 0.02 between
+families.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _HELD_OUT_INTERVAL = 4
 
 @dataclass(frozen=True)
 class Family:
-    """Designs that share outlines. ``covers`` is bool (face, class)."""
+    """Designs that share outlines. ``drawn_glyphs`` is bool (face, class)."""
 
     name: str
     faces: tuple[Face, ...]

@@ -7,14 +7,10 @@ installed
 files: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
 
 The fractions of groups are those of a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods
-32,
-482-500). Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's law
-with a
-flat top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first 1,000 are 95.7
-%
-of the text and the first 2,000 are 99.6 %; in newspapers of 1966 they were 94.1 % and 99.7 % (National
-Language
-Research Institute 1971).
+32, 482-500). Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's
+law with a flat top and an exponential tail (digits and signs: 1 / (x + 1)). Of kanji (c = 1/30) the first
+1,000 are 95.7 % of the text and the first 2,000 are 99.6 %; in newspapers of 1966 they were 94.1 % and 99.7 %
+(National Language Research Institute 1971).
 """
 
 from __future__ import annotations

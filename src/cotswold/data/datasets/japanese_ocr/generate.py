@@ -1,8 +1,7 @@
 """Making of a set from installed typefaces, on all cores, resumable after a kill at any time.
 
 Knows: the sequence of steps, what may be overwritten, notes for users. Does not know: the making of a scan,
-or
-of samples from it.
+or of samples from it.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
     """Open a set; a sample is ink from 0 to 1, (sample, 400), generated on access.
 
     The source contains the training samples (the number in the name, else that of the set), `validation`, and
-    the
-    scans with unseen degradations as test. The name of a part after the colon selects that part alone.
+    the scans with unseen degradations as test. The name of a part after the colon selects that part alone.
     """
     from cotswold.data.datasets.japanese_ocr.japanese_set import JapaneseSet
 

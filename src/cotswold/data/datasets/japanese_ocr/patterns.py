@@ -4,10 +4,8 @@ Knows: thickening, thinning, shifting, blurring, noise; 64 x 64 bits to 20 x 20 
 files, labels.
 
 The first n samples are the n unchanged originals; sample i is made from original i modulo n. All arithmetic
-is
-exact on integers (including products of floats that are integers below 2^24), so a sample has the same bits
-on
-every processor and in every batch. Random numbers are a hash of (seed, i) instead of a stream.
+is exact on integers (including products of floats that are integers below 2^24), so a sample has the same
+bits on every processor and in every batch. Random numbers are a hash of (seed, i) instead of a stream.
 """
 
 from __future__ import annotations

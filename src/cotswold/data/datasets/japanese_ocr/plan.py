@@ -21,8 +21,7 @@ from cotswold.errors import UserError
 Part = Literal["originals", "validation", "degradations", "families"]
 PARTS: tuple[Part, ...] = ("originals", "validation", "degradations", "families")
 """The originals of training samples; other scans of the same kind; scans with degradations that no original
-has;
-scans of families that no original has.
+has; scans of families that no original has.
 """
 Frequencies = Literal["natural", "equal"]
 

@@ -5,9 +5,8 @@ characters,
 20 x 20, files.
 
 The stages follow the physical order. The glyph is set (size, position, slant), ink spreads or fails, paper
-and
-scanner rotate and blur, the scanner samples at its resolution and adds noise, and a threshold makes the image
-binary. The paper's originals were binary images of varying resolution, too.
+and scanner rotate and blur, the scanner samples at its resolution and adds noise, and a threshold makes the
+image binary. The paper's originals were binary images of varying resolution, too.
 """
 
 from __future__ import annotations
