@@ -112,4 +112,4 @@ def test_kernels_get_addresses_in_one_place_alone() -> None:
     source = Path(cotswold.__file__).parent
     files = [*(source / "kernels").rglob("*.py"), *(source / "ops").rglob("*.py")]
     asking = {path.name for path in files if re.search(r"\.data_ptr\(\)", path.read_text())}
-    assert asking == {"operands.py", "prepared.py"}  # the latter for its own scratch memory
+    assert asking == {"operands.py", "execution.py"}  # the latter for its own scratch memory

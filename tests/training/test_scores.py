@@ -159,5 +159,5 @@ def test_one_detector_learns_from_classes_0_and_1() -> None:
 
 
 def test_a_detector_is_taught_nothing_beside_0_and_1() -> None:
-    with pytest.raises(UserError, match="targets lie between -1 and 2, but logistic needs 0, 1 or"):
+    with pytest.raises(UserError, match="targets lie between -1 and 2, but bce_with_logits needs 0, 1 or"):
         bce_with_logits(torch.zeros(2, 1), torch.tensor([[-1.0], [2.0]]))

@@ -137,9 +137,9 @@ def test_rows_on_the_disk_leave_memory_for_the_mixing_of_images(
     job = started(greedy(images, more=OFFLOADED), tmp_path / "run", stores)
     given: list[int] = []
 
-    def noted(layers: list[StackGeometry], size: int, *, together: bool) -> list[int]:
+    def noted(layers: list[StackGeometry], size: int, *, is_joint: bool) -> list[int]:
         given.append(size)
-        return row_capacities(layers, size, is_joint=together)
+        return row_capacities(layers, size, is_joint=is_joint)
 
     monkeypatch.setattr(holder, "available_bytes", lambda: 1 << 30)
     monkeypatch.setattr(holder, "row_capacities", noted)
