@@ -172,7 +172,9 @@ DISK_FAULTS: Mapping[str, Fault] = {
     "taken-for-saved": Fault(
         "what a full disk did not take counts as saved", ReplicaServer, "unsaved", _unnoticed
     ),
-    "unverified": Fault("no checksum of what a disk has is looked at", SimulatedDisk, "intact_bucket", _unverified),
+    "unverified": Fault(
+        "no checksum of what a disk has is looked at", SimulatedDisk, "intact_bucket", _unverified
+    ),
     "never-saved": Fault("nothing is put on a disk", GroupMember, "is_unsaved", _nothing_to_save),
     "seldom-saved": Fault("a disk is given something every few seconds", ReplicaServer, "saves", _seldom),
     "unnamed": Fault("nobody is told which samples are lost", Dispatcher, "_report_lost", _tells_nobody),
