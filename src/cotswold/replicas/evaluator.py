@@ -37,7 +37,7 @@ class EvaluatorError(ResumableError):
 
 @dataclass(frozen=True)
 class EvaluatorTask:
-    """Function and arguments that create an evaluator's work, a `EvaluationWork`, as for replicas."""
+    """Function and arguments that create an evaluator's work, an `EvaluationWork`, as for replicas."""
 
     work: str
     arguments: Mapping[str, object]

@@ -4,7 +4,7 @@ Knows: names, entry points of other packages. Does not know: the trainers that a
 
 The specs here name their functions as ``"module:function"``, so that a run imports only the modules of its
 strategy. Another package registers a strategy as an entry point of the group `cotswold.strategies`: a name,
-and an `StrategyEntry`.
+and a `StrategyEntry`.
 """
 
 from __future__ import annotations
