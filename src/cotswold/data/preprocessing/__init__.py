@@ -38,11 +38,11 @@ def differing_fields(old: AnyPreparation, new: AnyPreparation) -> list[tuple[str
     The dtype of a store does not count, nor do parameters of a disabled whitening.
 
     Args:
-        there: One preparation.
-        here: The other.
+        old: One preparation.
+        new: The other.
 
     Returns:
-        (field, value in ``there``, value in ``here``) for each difference.
+        (field, value in ``old``, value in ``new``) for each difference.
     """
     if old.kind != new.kind:
         return [("type", old.kind, new.kind)]
