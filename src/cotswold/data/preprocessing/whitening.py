@@ -34,8 +34,7 @@ _FAST_FROM = 64
 """Minimum extent at which SciPy's fast transform is used instead of a matrix product.
 
 A forward transform of a colour image of 200 x 200 takes 0.34 instead of 0.92 ms; 0.08 and 0.12 ms at 96; 0.02
-and
-0.02 ms at 48. Torch's Fourier transform takes 0.23 ms, but its import 1.2 s.
+and 0.02 ms at 48. Torch's Fourier transform takes 0.23 ms, but its import 1.2 s.
 """
 
 

@@ -32,8 +32,7 @@ _SAMPLE_IMAGES = 5000
 """Maximum number of images from which whitening is estimated.
 
 With 1,500 of Caltech-101, the colours of validation images still correlate by 0.068, with 4,000 by 0.050,
-with
-5,000 by 0.046.
+with 5,000 by 0.046.
 """
 _SAMPLE_BYTES = 1 << 30
 """Maximum size of their decoded pixels, which are cached on disk until they are written."""

@@ -2,7 +2,7 @@
 
 Knows: steps, values, slopes. Does not know: vectors, directions, evaluations.
 
-A search is a generator: it yields an `TrialRequest`, receives a `Trial` and returns an `Outcome`.
+A search is a generator: it yields a `TrialRequest`, receives a `Trial` and returns an `Outcome`.
 """
 
 from __future__ import annotations

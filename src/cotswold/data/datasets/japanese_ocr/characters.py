@@ -3,10 +3,9 @@
 Knows: the characters of JIS X 0208 that are classes, their groups and numbers. Does not know: typefaces,
 frequencies.
 
-Aberdeen, Baxter and Edwards (2000) give the number of classes, but not the classes. The following rows of JIS
-X
-0208 add up to 3203: both kana (rows 4 and 5), the kanji of level 1 (rows 16 to 47), digits and Latin letters
-(row 3), and seven signs of row 1.
+Aberdeen, Baxter and Edwards (2000) give the number of classes, but not the classes. The following rows of
+JIS X 0208 add up to 3203: both kana (rows 4 and 5), the kanji of level 1 (rows 16 to 47), digits and Latin
+letters (row 3), and seven signs of row 1.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Knows: the law, the fractions of groups, the ranking of characters. Does not know: typefaces, images.
 
 No corpus is copied. The *law* is stated here; only the *order* of the characters in a group comes from
-installed
-files: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
+installed files: newspaper ranks of kanji (Debian's `kanjidic`, field F) and counts in Japanese manual pages.
 
 The fractions of groups are those of a year of a newspaper (Chikamatsu et al. 2000, Behavior Research Methods
 32, 482-500). Inside a group the r-th of n characters has the weight exp(-5 x) / (x + c), x = r / n: Zipf's

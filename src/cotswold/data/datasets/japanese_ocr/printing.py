@@ -1,8 +1,7 @@
 """Simulation of printing, scanning and cutting out a character: a binary image of 64 x 64.
 
 Knows: the stages between a glyph and its scan, and their strengths. Does not know: the selection of
-characters,
-20 x 20, files.
+characters, 20 x 20, files.
 
 The stages follow the physical order. The glyph is set (size, position, slant), ink spreads or fails, paper
 and scanner rotate and blur, the scanner samples at its resolution and adds noise, and a threshold makes the
