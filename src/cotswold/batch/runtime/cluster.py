@@ -374,10 +374,7 @@ class BatchCluster:
         self.last = done
         self._backups += done.account.backups
         name = self._sets.add_drawn(done.portions) if patterns is None else patterns
-        self._on_event(
-            "evaluation",
-            counted_values(done, name, is_drawn=patterns is None),
-        )
+        self._on_event("evaluation", counted_values(done, name, is_drawn=patterns is None))
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 
     def _begin(self, request: EvaluationRequest, asked: tuple[object, ...]) -> None:

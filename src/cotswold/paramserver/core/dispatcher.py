@@ -50,6 +50,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cotswold import wire as m
 from cotswold.paramserver.core.checkpoint_ledger import EMPTY_REPORT, CheckpointLedger
 from cotswold.paramserver.core.dispatcher_state import NEXT, DispatcherState, lost_samples_event
 from cotswold.paramserver.core.durability import LedgerDurability
@@ -57,18 +58,6 @@ from cotswold.paramserver.core.session_dispatcher import SessionDispatcher
 from cotswold.paramserver.core.settings import DispatcherCounters, DispatcherSettings
 from cotswold.shards.core.events import Event
 from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
-from cotswold.wire import (
-    CoordinatorState,
-    CoordinatorStateAck,
-    Join,
-    Leave,
-    Ranges,
-    ReplicaHeartbeat,
-    Send,
-    SessionExpired,
-    Shard,
-    Shutdown,
-)
 from cotswold.wire.ranges import intersection, union
 
 _TRIES = 5
@@ -83,7 +72,7 @@ class Dispatcher(SessionDispatcher):
     def __init__(
         self,
         rules: DispatcherSettings,
-        shards: Sequence[Shard],
+        shards: Sequence[m.Shard],
         servers: Sequence[tuple[str, str]],
         now: float,
         ledger: SampleLedger | None = None,
@@ -99,7 +88,7 @@ class Dispatcher(SessionDispatcher):
         """Newest checkpoint whose state is no longer needed."""
         self.frozen_ledger: SampleLedger | None = None
         """Ledger of the newest frozen checkpoint, until it is taken."""
-        self._answers: dict[str, CoordinatorStateAck] = {}
+        self._answers: dict[str, m.CoordinatorStateAck] = {}
         """Acknowledgements of the newest one, by server."""
         self._last_state_at = self._sent_at = now - rules.retry_seconds
         self._incarnations: dict[str, int] = {}
@@ -169,49 +158,49 @@ class Dispatcher(SessionDispatcher):
     # --- received messages and time ---
 
     def receive(
-        self, sender: str, message: Join | ReplicaHeartbeat | Leave | CoordinatorStateAck, now: float
-    ) -> list[Send]:
+        self, sender: str, message: m.Join | m.ReplicaHeartbeat | m.Leave | m.CoordinatorStateAck, now: float
+    ) -> list[m.Send]:
         """Handle a message of a replica or a server; the transport has authenticated the sender's name."""
         match message:
-            case CoordinatorStateAck():
+            case m.CoordinatorStateAck():
                 return self._on_acknowledgement(message, now) if message.server == sender else []
-            case Join():
+            case m.Join():
                 return self._join(message, now) if message.name == sender else []
-            case ReplicaHeartbeat() | Leave():
+            case m.ReplicaHeartbeat() | m.Leave():
                 member = self.members.of.get(message.session)
                 if member is None or member.name != sender:
                     return [
-                        Send(
+                        m.Send(
                             sender,
-                            Shutdown(message.session)
+                            m.Shutdown(message.session)
                             if self._is_finished
-                            else SessionExpired(message.session),
+                            else m.SessionExpired(message.session),
                         )
                     ]
                 member.last_heartbeat = now
-                if isinstance(message, Leave):
+                if isinstance(message, m.Leave):
                     return self._leave(member, message.reason)
                 return self._on_heartbeat(member, message)
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[m.Send]:
         """Advance the time; call it a few times within each interval of the settings."""
-        sends: list[Send] = []
+        sends: list[m.Send] = []
         for member in self.members.silent_members(now - self.rules.silent_seconds):
             sends += self._expire(member, "no heartbeat")
         if self._acknowledged_state.number < self._newest_state.number:
             if now - self._sent_at >= self.rules.retry_seconds:
                 self._sent_at = now
                 sends += [
-                    Send(name, self._newest_state) for name, _ in self.servers if name not in self._answers
+                    m.Send(name, self._newest_state) for name, _ in self.servers if name not in self._answers
                 ]
         elif now - self._last_state_at >= self._state_seconds or self._has_changes:
             sends += self._issue_state(now)
         return sends
 
-    def resend(self, server: str) -> list[Send]:
+    def resend(self, server: str) -> list[m.Send]:
         """Return the unacknowledged coordinator state for a server that was replaced."""
         is_owed = self._acknowledged_state.number < self._newest_state.number and server not in self._answers
-        return [Send(server, self._newest_state)] if is_owed else []
+        return [m.Send(server, self._newest_state)] if is_owed else []
 
     def silent_servers(self, now: float, seconds: float) -> list[str]:
         """Return the servers that have not acknowledged a coordinator state for this time; nothing is settled
@@ -249,13 +238,13 @@ class Dispatcher(SessionDispatcher):
         is_tail = not self.ledger.free and any(hands.needs_samples for hands in self._assignments.values())
         return self.rules.tail_seconds if is_tail else self.rules.state_seconds
 
-    def _next_state(self) -> CoordinatorState:
+    def _next_state(self) -> m.CoordinatorState:
         sessions = tuple((member.session, member.name) for member in self.members)
         forgotten, known = self._durability.settled, self.ledger.settled
         if self.is_freezing:  # the state of a checkpoint has everything applied since it began
             forgotten = self._newest_state.settled
         is_first = bool(forgotten) and forgotten[0][0] == 0
-        return CoordinatorState(
+        return m.CoordinatorState(
             self._newest_state.number,
             sessions,
             tuple(self._rates.items()),
@@ -268,7 +257,7 @@ class Dispatcher(SessionDispatcher):
             self._newest_state.recorded_at_checkpoint if self.is_freezing else (),
         )
 
-    def _issue_state(self, now: float) -> list[Send]:
+    def _issue_state(self, now: float) -> list[m.Send]:
         """Send the next coordinator state to all servers."""
         before = self._newest_state
         self._newest_state = replace(self._next_state(), number=before.number + 1)
@@ -279,9 +268,9 @@ class Dispatcher(SessionDispatcher):
             )
         self._last_state_at = self._sent_at = now
         self._answers = {}
-        return [Send(name, self._newest_state) for name, _ in self.servers]
+        return [m.Send(name, self._newest_state) for name, _ in self.servers]
 
-    def _on_acknowledgement(self, answer: CoordinatorStateAck, now: float) -> list[Send]:
+    def _on_acknowledgement(self, answer: m.CoordinatorStateAck, now: float) -> list[m.Send]:
         newest = self._newest_state.number
         if answer.number != newest or self._acknowledged_state.number == newest:
             return []
@@ -328,12 +317,12 @@ class Dispatcher(SessionDispatcher):
         ledger.tear()
         self._attempts, self.frozen_ledger = 0, ledger
 
-    def _on_restarts(self, answers: Sequence[CoordinatorStateAck]) -> list[Send]:
+    def _on_restarts(self, answers: Sequence[m.CoordinatorStateAck]) -> list[m.Send]:
         """Handle restarts of servers that lost their memory: free the lost samples and end all sessions."""
         revived = [each for each in answers if each.incarnation > self._incarnations.get(each.server, 0)]
         if not revived:
             return []
-        places: list[Ranges] = []
+        places: list[m.Ranges] = []
         for each in revived:
             if each.restored < self._durability.state:
                 self.failure = (
@@ -347,7 +336,7 @@ class Dispatcher(SessionDispatcher):
         sends = []
         for member in list(self.members):
             self._end_session(member)
-            sends.append(Send(member.name, SessionExpired(member.session)))
+            sends.append(m.Send(member.name, m.SessionExpired(member.session)))
         names = {each.server for each in revived}
         self._sessions_with_loss.update(self._voided)
         if self.checkpoint > self.released_checkpoint:  # some servers no longer have a state of it
@@ -361,7 +350,7 @@ class Dispatcher(SessionDispatcher):
         self._report_lost(union(*places), "that counted")
         return sends
 
-    def _report_lost(self, places: Ranges, of: str) -> None:
+    def _report_lost(self, places: m.Ranges, of: str) -> None:
         self.events.append(lost_samples_event(places, self.rules.samples, of))
 
     def _settle(self, servers: Sequence[Mapping[int, SampleReport]]) -> None:

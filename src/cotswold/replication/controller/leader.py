@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from cotswold import wire as m
 from cotswold.phrases import counted
 from cotswold.replication.controller import event_text as sentences
 from cotswold.replication.controller.assignment_delivery import AssignmentDelivery, PrimaryClaims
@@ -50,28 +51,6 @@ from cotswold.replication.controller.replication_repair import RemovalCheck, Rep
 from cotswold.replication.controller.run_deletion import RunDeletion
 from cotswold.replication.controller.settings import ControllerSettings
 from cotswold.replication.controller.status import cluster_status, lookup_reply
-from cotswold.wire import (
-    Assigned,
-    Create,
-    DeleteRunRequest,
-    DiskStateReply,
-    Drain,
-    FenceReply,
-    Group,
-    Heartbeat,
-    LearnerCaughtUp,
-    LeaseGrant,
-    LookupRequest,
-    PeerUnreachable,
-    PrimaryUnreachable,
-    RunDescription,
-    RunDescriptionRequest,
-    Send,
-    ServerExited,
-    StatusRequest,
-    Undrain,
-    Undrained,
-)
 
 _SETTLE_SECONDS = 2.0
 """Seconds without a planned election of a bucket after one was abandoned because members were silent."""
@@ -120,14 +99,14 @@ class LeaderState:
             self._repair.enqueue((group.bucket,))
             self._delivery.enqueue(group.all_servers, group.bucket)
 
-    def finish_loading(self, now: float) -> list[Send]:
+    def finish_loading(self, now: float) -> list[m.Send]:
         """Finish loading: all committed keys are loaded."""
         self.is_loaded = True
         self.view.finish_loading()
         self._drains = DrainManager(self.view, self._repair, now)
         return self._delivery.next_messages(now)
 
-    def written(self, written: CommittedChanges, now: float) -> list[Send]:
+    def written(self, written: CommittedChanges, now: float) -> list[m.Send]:
         """Apply a committed transaction."""
         for old, group in written.groups:
             self._changed(old, group, now)
@@ -145,7 +124,7 @@ class LeaderState:
             sends = self._deletions.removed(written.removed)
         return [*sends, *self._delivery.next_messages(now)]
 
-    def _changed(self, old: Group | None, group: Group, now: float) -> None:
+    def _changed(self, old: m.Group | None, group: m.Group, now: float) -> None:
         bucket, reason = group.bucket, self.view.reasons.pop(group.bucket, Reason())
         election = self.elections.committed(group)
         self.arbiter.forget(bucket)
@@ -167,72 +146,76 @@ class LeaderState:
 
     # --- requests ---
 
-    def create(self, request: Create, now: float) -> bool:
+    def create(self, request: m.Create, now: float) -> bool:
         """Place new buckets evenly on the available servers; False if there are too few servers."""
         made = self._creation.create(request)
         if made:
             self._events.note("created", request.run, f"{request.run} has {counted(made, 'bucket')}", now)
         return made is not None
 
-    def receive(self, sender: str, message: FromServers, now: float) -> list[Send]:
+    def receive(self, sender: str, message: FromServers, now: float) -> list[m.Send]:
         """Process a message and return the messages to send."""
-        sends: list[Send] = []
+        sends: list[m.Send] = []
         match message:
-            case Heartbeat() if message.server == sender:
+            case m.Heartbeat() if message.server == sender:
                 sends = self._on_heartbeat(message, now)
-            case Assigned() if message.server == sender:
+            case m.Assigned() if message.server == sender:
                 group = self.view.groups.get(message.bucket)
                 if group is None or message.term >= group.term:
                     self._delivery.acknowledged(sender, message.bucket)
                 if self._removals.record_reply(message):
                     self._repair.reconcile(message.bucket, now)
-            case FenceReply() | DiskStateReply() if message.server == sender:
+            case m.FenceReply() | m.DiskStateReply() if message.server == sender:
                 self.elections.record_reply(message, now)
-            case LearnerCaughtUp() | PeerUnreachable() | PrimaryUnreachable() if message.server == sender:
+            case m.LearnerCaughtUp() | m.PeerUnreachable() | m.PrimaryUnreachable() if (
+                message.server == sender
+            ):
                 self._on_report(sender, message, now)
-            case ServerExited():
+            case m.ServerExited():
                 self._on_exit(message, now)
             case (
-                LookupRequest()
-                | Create()
-                | DeleteRunRequest()
-                | Drain()
-                | Undrain()
-                | StatusRequest()
-                | RunDescriptionRequest()
+                m.LookupRequest()
+                | m.Create()
+                | m.DeleteRunRequest()
+                | m.Drain()
+                | m.Undrain()
+                | m.StatusRequest()
+                | m.RunDescriptionRequest()
             ):
                 sends = self._on_request(sender, message, now)
             case _:
                 pass
         return [*sends, *self.elections.advance(now), *self._removals.take_messages()]
 
-    def _on_request(self, sender: str, message: FromClients, now: float) -> list[Send]:
+    def _on_request(self, sender: str, message: FromClients, now: float) -> list[m.Send]:
         match message:
-            case LookupRequest():
-                return [Send(sender, lookup_reply(message, self.view))]
-            case RunDescriptionRequest(run, number):
+            case m.LookupRequest():
+                return [m.Send(sender, lookup_reply(message, self.view))]
+            case m.RunDescriptionRequest(run, number):
                 drained = () if run or not is_host(sender) else self._drains.drained(servers_of(sender))
-                return [Send(sender, RunDescription(run, self.view.map.runs.get(run, ""), number, drained))]
-            case Create():
+                return [
+                    m.Send(sender, m.RunDescription(run, self.view.map.runs.get(run, ""), number, drained))
+                ]
+            case m.Create():
                 self.create(message, now)
                 return []
-            case DeleteRunRequest(run):
+            case m.DeleteRunRequest(run):
                 return self._deletions.remove(sender, run)
-            case Drain():
+            case m.Drain():
                 return self._drain(sender, message, now)
-            case Undrain(server):
+            case m.Undrain(server):
                 heir = self._drains.heir(server)
                 was_drained = self._drains.end(server)
                 if (heir != server and self._drains.end(heir)) or was_drained:
                     self._rebalancer.postpone(now)
                     self._events.note("drain_cancelled", server, f"{server} may have copies again", now)
-                return [Send(sender, Undrained(server))]
-            case StatusRequest(bucket, number):
+                return [m.Send(sender, m.Undrained(server))]
+            case m.StatusRequest(bucket, number):
                 last = self._events.last(now, bucket)
                 found = cluster_status(self.name, self.epoch, self.view, self._repair, last, now)
-                return [Send(sender, replace(found, number=number))]
+                return [m.Send(sender, replace(found, number=number))]
 
-    def _drain(self, sender: str, wanted: Drain, now: float) -> list[Send]:
+    def _drain(self, sender: str, wanted: m.Drain, now: float) -> list[m.Send]:
         known = self.view.servers.of.get(wanted.server)
         if wanted.is_lost:
             if known is not None and not known.is_alive and not known.has_exited:
@@ -240,7 +223,7 @@ class LeaderState:
                 self.view.servers.declare_lost(known.name)
                 sentence = f"{known.name} is declared lost by an operator"
                 self._events.note("lost", known.name, sentence, now)
-            return [Send(sender, self._drains.progress(wanted.server, now))]
+            return [m.Send(sender, self._drains.progress(wanted.server, now))]
         if known is None and now - self._started_at < self.control.lease_seconds:
             return []  # the server may still report; the client asks again
         name, by_host = self._drains.heir(wanted.server), is_host(sender)
@@ -249,11 +232,11 @@ class LeaderState:
         if may_begin and self._drains.begin(name, wanted.seconds, now, by_host=by_host):
             sentence = f"{name} is being drained, within {wanted.seconds:g} s"
             self._events.note("draining", name, sentence, now)
-        return [Send(sender, replace(self._drains.progress(name, now), server=wanted.server))]
+        return [m.Send(sender, replace(self._drains.progress(name, now), server=wanted.server))]
 
     # --- messages of servers ---
 
-    def _on_heartbeat(self, here: Heartbeat, now: float) -> list[Send]:
+    def _on_heartbeat(self, here: m.Heartbeat, now: float) -> list[m.Send]:
         servers, known = self.view.servers, self.view.servers.of.get(here.server)
         if here.cluster not in ("", self._cluster):
             if here.server not in self._unknown_servers and len(self._unknown_servers) < _MAX_STRANGERS:
@@ -263,10 +246,10 @@ class LeaderState:
             return []
         deaf = 0.0 if known is None else known.record_acknowledged(here.answered, now)
         is_deaf = deaf >= _DEAF * self.control.lease_seconds
-        none = LeaseGrant(self.epoch, here.server, here.number, 0.0, self._cluster)
+        none = m.LeaseGrant(self.epoch, here.server, here.number, 0.0, self._cluster)
         is_away = known is not None and (known.may_return or not (known.is_alive or known.has_exited))
         if is_deaf and is_away:
-            return [Send(here.server, none)]
+            return [m.Send(here.server, none)]
         is_new, is_first = not servers.is_alive(here.server), known is None or known.last_heartbeat is None
         known = servers.record_heartbeat(here, now)
         if known.has_exited:
@@ -291,7 +274,7 @@ class LeaderState:
         sends = self._deletions.deletions_for(here.server, here.runs, now)
         stale = self._claims.heard(here)
         if stale is None:
-            return [*sends, Send(here.server, none)]
+            return [*sends, m.Send(here.server, none)]
         for bucket in stale:
             self._delivery.resend(here.server, bucket)
         if stale or self.elections.blocks_lease(here.server):
@@ -302,17 +285,17 @@ class LeaderState:
         else:
             servers.lease(known, now + seconds)
         known.lease_start = now if known.lease_start is None else known.lease_start
-        leased = LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
-        return [*sends, Send(here.server, leased)]
+        leased = m.LeaseGrant(self.epoch, here.server, here.number, seconds, self._cluster)
+        return [*sends, m.Send(here.server, leased)]
 
     def _on_report(
-        self, sender: str, message: LearnerCaughtUp | PeerUnreachable | PrimaryUnreachable, now: float
+        self, sender: str, message: m.LearnerCaughtUp | m.PeerUnreachable | m.PrimaryUnreachable, now: float
     ) -> None:
         group = self.view.groups.get(message.bucket)
         if group is None or message.term != group.term:
             if group is not None:
                 self._delivery.resend(sender, message.bucket)
-        elif not isinstance(message, LearnerCaughtUp):
+        elif not isinstance(message, m.LearnerCaughtUp):
             # a primary without a lease sends nothing
             if self.view.servers.of[group.primary].leased_seconds(now) >= self.control.lease_seconds / 2:
                 self.arbiter.record_report(sender, message, group, now)
@@ -325,7 +308,7 @@ class LeaderState:
             members = (*group.secondaries, message.learner)
             self.view.propose(replace(group, term=group.term + 1, secondaries=members, learners=learners))
 
-    def _on_exit(self, ended: ServerExited, now: float) -> None:
+    def _on_exit(self, ended: m.ServerExited, now: float) -> None:
         was_drained = self._drains.forget(ended.server)
         if self.view.servers.record_exit(ended.server):
             drained = "; it was drained and had no copies" if was_drained else ""
@@ -340,7 +323,7 @@ class LeaderState:
         """Extend all leases by a stall in which no heartbeats arrived and no leases were granted."""
         self.view.servers.extend_leases(seconds)
 
-    def tick(self, now: float) -> list[Send]:
+    def tick(self, now: float) -> list[m.Send]:
         """Process the passing of time; call it a few times per retry interval."""
         for known in self.view.servers.take_expired(now):
             self._drains.forget(known.name)

@@ -28,6 +28,7 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
+from cotswold import wire as m
 from cotswold.errors import CotswoldError, MachineError, UserError
 from cotswold.files import DirectoryLock
 from cotswold.host import Call, ForkServer, Processes, Token
@@ -62,18 +63,6 @@ from cotswold.transport import Endpoint, Lost, Ready
 from cotswold.transport.address import is_port_taken
 from cotswold.transport.multi_endpoint import MultiEndpoint
 from cotswold.transport.token_rotation import TokenRotation
-from cotswold.wire import (
-    COORDINATOR,
-    Drain,
-    DrainStatus,
-    NotLeader,
-    RunDescription,
-    RunDescriptionRequest,
-    Send,
-    ServerExited,
-    StatusReply,
-    StatusRequest,
-)
 from cotswold.wire.lifecycle import STOP_SECONDS, EventReport, ServerReady, StopProcess
 from cotswold.wire.messenger import Messenger, Received, Reconnector
 
@@ -113,7 +102,7 @@ class HostSupervisor:
                 encrypt=settings.encrypt, ports=settings.ports, at=settings.at
             )
             self._endpoint_settings = endpoint_settings
-            here = Endpoint(self._tokens.ring, COORDINATOR)
+            here = Endpoint(self._tokens.ring, m.COORDINATOR)
             own_name = f"{SUPERVISOR_PREFIX}{secrets.token_hex(3)}/{settings.prefix.removeprefix('server-')}"
             out = Endpoint(
                 *(self._tokens.ring, own_name),
@@ -176,11 +165,11 @@ class HostSupervisor:
             case Received(sender, ServerReady(name, _)) if sender == name and name in self._names:
                 self._serving.add(name)
                 self._on_event("serving", name, f"{name} serves, process {self._process_group.pid_of(name)}")
-            case Received(sender, NotLeader()) if sender in self._controllers:
+            case Received(sender, m.NotLeader()) if sender in self._controllers:
                 self._leader_probe.on_follower(sender)
             case Lost():
                 self._leader_probe.on_lost(event)
-            case Received(sender, RunDescription("") | StatusReply() as answer) if (
+            case Received(sender, m.RunDescription("") | m.StatusReply() as answer) if (
                 sender in self._controllers
             ):
                 self._on_leader_reply(answer)
@@ -197,7 +186,7 @@ class HostSupervisor:
     def drain(self, seconds: float) -> DrainProgress:
         """Have servers of other hosts take over the replicas of this host, while its servers keep running.
         Stop after ``seconds``, or when there is no progress."""
-        heard: dict[str, DrainStatus | None] = {
+        heard: dict[str, m.DrainStatus | None] = {
             name: None for name, life in self._names.items() if life in self._disks.disks
         }
         deadline, moved, asked = time.monotonic() + seconds, time.monotonic(), float("-inf")
@@ -207,10 +196,10 @@ class HostSupervisor:
             if now - asked > _REQUEST_SECONDS:
                 asked = now
                 more = [name for name, said in heard.items() if said is None or said.left]
-                wanted = [Drain(name, deadline - now) for name in more]
-                self._messenger.deliver([Send(to, each) for each in wanted for to in self._controllers])
+                wanted = [m.Drain(name, deadline - now) for name in more]
+                self._messenger.deliver([m.Send(to, each) for each in wanted for to in self._controllers])
             said = self._receive_event(_TICK_SECONDS)
-            if not isinstance(said, DrainStatus) or said.server not in heard:
+            if not isinstance(said, m.DrainStatus) or said.server not in heard:
                 continue
             before, heard[said.server] = heard[said.server], said
             if said != before or said.copying:  # a copy may take long
@@ -274,20 +263,20 @@ class HostSupervisor:
     def _probe_leader(self, now: float) -> None:
         """Probe the leading controller now and then; report if none replies."""
         if self._leader_probe.should_request(now):
-            question = StatusRequest() if self._disks.lacking else RunDescriptionRequest("")
-            self._messenger.deliver([Send(to, question) for to in self._controllers])
+            question = m.StatusRequest() if self._disks.lacking else m.RunDescriptionRequest("")
+            self._messenger.deliver([m.Send(to, question) for to in self._controllers])
         if said := self._leader_probe.problem_text(now):
             self._on_event("waiting", self._settings.prefix, said)
 
-    def _on_leader_reply(self, answer: RunDescription | StatusReply) -> None:
+    def _on_leader_reply(self, answer: m.RunDescription | m.StatusReply) -> None:
         """Process a reply of the leader; it lists the names that are taken."""
         if said := self._leader_probe.on_reply(time.monotonic()):
             self._on_event("connected", self._settings.prefix, said)
-        if isinstance(answer, StatusReply) and self._disks.lacking:
+        if isinstance(answer, m.StatusReply) and self._disks.lacking:
             new = self._disks.choose(each.name for each in answer.servers)
             self._on_event("starting", self._settings.prefix, f"starting {', '.join(new)}")
             self._begin_servers(new)
-        if isinstance(answer, RunDescription):
+        if isinstance(answer, m.RunDescription):
             self._set_drained(answer.drained)
 
     def _set_drained(self, servers: Sequence[str]) -> None:
@@ -361,10 +350,10 @@ class HostSupervisor:
             name: key for name, key in self._keys.items() if name in {*self._names, *self._unreported_exits}
         }
         ended = [
-            ServerExited(name, why, self._keys.get(name, ""))
+            m.ServerExited(name, why, self._keys.get(name, ""))
             for name, (why, _) in self._unreported_exits.items()
         ]
-        sends = [Send(to, each) for each in ended for to in self._controllers]
+        sends = [m.Send(to, each) for each in ended for to in self._controllers]
         self._messenger.deliver(sends)
 
     # --- arguments of processes ---
@@ -373,11 +362,7 @@ class HostSupervisor:
         settings = self._settings
         assert settings.controller is not None, "there is one here"
         place = settings.place or MetadataLocation(sqlite=str((settings.folder / METADATA_FILE).absolute()))
-        told = {
-            "state": asdict(place),
-            "control": asdict(settings.control),
-            "port": settings.controller[1],
-        }
+        told = {"state": asdict(place), "control": asdict(settings.control), "port": settings.controller[1]}
         return self._call(name, "controller", told)
 
     def _server(self, name: str) -> Call:

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from cotswold import wire as m
 from cotswold.host import keep_freed_bytes
 from cotswold.paramserver.runtime.server_metrics import ServerMetrics
 from cotswold.phrases import short_in_words
@@ -34,26 +35,6 @@ from cotswold.shards.runtime.arithmetic import Array
 from cotswold.transport import Lost, Ready
 from cotswold.transport.address import Address
 from cotswold.transport.token_rotation import TokenRotation
-from cotswold.wire import (
-    CONTROLLERS,
-    COORDINATOR,
-    Assign,
-    BucketEnvelope,
-    DeleteRun,
-    DiskStateRequest,
-    Fence,
-    Heartbeat,
-    LeaseGrant,
-    Message,
-    NotPrimary,
-    Prepare,
-    Prepared,
-    PullNewer,
-    RunDescription,
-    RunDescriptionRequest,
-    Send,
-    Update,
-)
 from cotswold.wire.lifecycle import (
     STOP_SECONDS,
     ControllerAddresses,
@@ -77,7 +58,7 @@ _BATCH = 256
 _MAX_UNREAD_BYTES = 1 << 24
 """Unread bytes of a client from which on it gets no further reply to a pull."""
 _RECEIVED = get_args(ToReplicaServer)
-_OFTEN = (BucketEnvelope, Prepare, Prepared)
+_OFTEN = (m.BucketEnvelope, m.Prepare, m.Prepared)
 
 
 def main(
@@ -114,9 +95,9 @@ def main(
             held,
             None if ring is None else ring.ring,
         )
-        ways.administration.connect(COORDINATOR, coordinator)
+        ways.administration.connect(m.COORDINATOR, coordinator)
         messenger = Messenger(ways.all)
-        messenger.send(COORDINATOR, ServerReady(name, ways.administration.address))
+        messenger.send(m.COORDINATOR, ServerReady(name, ways.administration.address))
         saving = replace(ReplicationSettings(**copying), saves=disk is not None)
         role = ReplicaServerProcess(
             name, host, messenger, controllers, saving, ways, SupervisorLink(coordinator, ring), key
@@ -160,7 +141,7 @@ class ReplicaServerProcess:
         self._supervisor_link = supervisor_link
         for way in endpoints.endpoints:
             way.key = key
-            way.reserve_name(COORDINATOR)
+            way.reserve_name(m.COORDINATOR)
         self._accept_only_answers(controllers)
         self._controller_reconnector = Reconnector(lambda address: endpoints.administration)
         self._peers: dict[str, str] = {}
@@ -170,7 +151,7 @@ class ReplicaServerProcess:
         self._work = ServerMetrics()
         self._is_due = False
         """True if a message has arrived since queues were drained: held updates wait for that."""
-        self._sends: list[Send] = []
+        self._sends: list[m.Send] = []
         """Messages to be sent together."""
         self._queued_buckets: set[str] = set()
         """Buckets whose numbers, in place in memory, may be part of these."""
@@ -209,7 +190,7 @@ class ReplicaServerProcess:
     def _attend(self, event: object) -> bool:
         """Process an event; False to stop. Only kept messages are referenced afterwards."""
         match event:
-            case Received(sender, StopProcess()) if sender == COORDINATOR:
+            case Received(sender, StopProcess()) if sender == m.COORDINATOR:
                 return False
             case Received(sender, message):
                 self._on_message(sender, message)
@@ -217,7 +198,7 @@ class ReplicaServerProcess:
                 self._flush_and_drain()
             case Ready() if self._disk is not None:
                 self._disk.run_callbacks()
-            case Lost(peer, why) if peer == COORDINATOR and self._supervisor_link.on_lost(time.monotonic()):
+            case Lost(peer, why) if peer == m.COORDINATOR and self._supervisor_link.on_lost(time.monotonic()):
                 raise self._supervisor_link.closed_error(self._name, why)
             case _:
                 pass
@@ -233,11 +214,11 @@ class ReplicaServerProcess:
                     for way in self._endpoints.endpoints:
                         way.require_proof(name, pair)
                 self._on_addresses(dict(addresses))
-            case ControllerAddresses(addresses) if sender == COORDINATOR:
+            case ControllerAddresses(addresses) if sender == m.COORDINATOR:
                 known = [each for each in addresses if not each[1] or Address.is_valid(each[1])]
                 self._controllers.update(known)
                 self._accept_only_answers(name for name, _ in known)
-            case RunDescription(run, description) if sender in self._controllers:
+            case m.RunDescription(run, description) if sender in self._controllers:
                 if description and run not in self._runs:
                     self._learn(run, description)
             case ServerReportRequest(bucket):
@@ -248,22 +229,22 @@ class ReplicaServerProcess:
                 whole = bucket_export(self._machine, bucket) or [
                     server_report(self._machine, self._endpoints, self._unsaved(), bucket)
                 ]
-                self._messenger.deliver([Send(sender, cast(Message, each)) for each in whole])
+                self._messenger.deliver([m.Send(sender, cast(m.Message, each)) for each in whole])
             case CountersRequest(run):
                 refused = self._messenger.endpoint.rejections
                 counts = server_counts(self._machine, self._work, refused, self._unsaved(run), run)
                 self._messenger.send(sender, counts)
-            case Assign() | Fence() | DiskStateRequest() | DeleteRun() | LeaseGrant() if (
+            case m.Assign() | m.Fence() | m.DiskStateRequest() | m.DeleteRun() | m.LeaseGrant() if (
                 sender not in self._controllers
             ):
                 self._messenger.endpoint.rejections["strangers"] += 1
-            case Assign() | Fence() | DiskStateRequest() if run_of(_bucket(message)) not in self._runs:
+            case m.Assign() | m.Fence() | m.DiskStateRequest() if run_of(_bucket(message)) not in self._runs:
                 self._messenger.send(
-                    sender, RunDescriptionRequest(run_of(_bucket(message)))
+                    sender, m.RunDescriptionRequest(run_of(_bucket(message)))
                 )  # the controller sends it again
-            case Assign() | Fence() | DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
+            case m.Assign() | m.Fence() | m.DiskStateRequest() if not self._runs.has_bucket(_bucket(message)):
                 self._messenger.endpoint.rejections["malformed"] += 1
-            case DeleteRun():
+            case m.DeleteRun():
                 self._process(sender, message)
                 self._forget_runs()
             case _ if isinstance(message, _RECEIVED):
@@ -305,29 +286,32 @@ class ReplicaServerProcess:
     def _report_malformed(self, run: str, why: str) -> None:
         sentence = f"{self._name} cannot have copies of {run!r:.80}: malformed description ({why:.200})"
         self._messenger.send(
-            COORDINATOR, EventReport("malformed_run", self._name, f"{sentence}; remove that run")
+            m.COORDINATOR, EventReport("malformed_run", self._name, f"{sentence}; remove that run")
         )
 
     def _process(self, sender: str, message: ToReplicaServer) -> None:
         self._work.begin()
-        if isinstance(message, BucketEnvelope):
+        if isinstance(message, m.BucketEnvelope):
             self._serve(sender, message)
         else:
             self._deliver(self._machine.receive(sender, message, time.monotonic()))
         self._processed += 1
         self._is_due = self._machine.is_busy
 
-    def _serve(self, sender: str, message: BucketEnvelope) -> None:
+    def _serve(self, sender: str, message: m.BucketEnvelope) -> None:
         """Process a client's message."""
         if message.bucket in self._queued_buckets:
             self._flush()  # before numbers change that are waiting to be sent
         said = message.message
-        if isinstance(said, PullNewer) and self._messenger.endpoint.unread_bytes(sender) > _MAX_UNREAD_BYTES:
+        if (
+            isinstance(said, m.PullNewer)
+            and self._messenger.endpoint.unread_bytes(sender) > _MAX_UNREAD_BYTES
+        ):
             return  # it has not read its earlier pulls, and asks again
         if run_of(message.bucket) in self._runs:
             sender = self._clients.name(sender, run_of(message.bucket))
         self._deliver(self._machine.receive(sender, message, time.monotonic()))
-        if isinstance(said, Update):
+        if isinstance(said, m.Update):
             self._work.count_update(sender, said)
 
     def _flush_and_drain(self) -> None:
@@ -350,12 +334,12 @@ class ReplicaServerProcess:
             return
         self._ticked = now
         self._controller_reconnector.connect(
-            {**self._controllers, COORDINATOR: self._supervisor_link.reconnect_address}
+            {**self._controllers, m.COORDINATOR: self._supervisor_link.reconnect_address}
         )
         self._peer_reconnector.connect(self._peers)
         for sentence in self._supervisor_link.tick(self._endpoints.endpoints, now):
             report = EventReport("token_rotation", self._name, f"{self._name}: {sentence}")
-            self._messenger.send(COORDINATOR, report)
+            self._messenger.send(m.COORDINATOR, report)
         self._machine.address = self._endpoints.updates.address
         self._machine.peer_address = self._endpoints.replication.address
         self._deliver(self._machine.tick(now))
@@ -381,21 +365,21 @@ class ReplicaServerProcess:
 
     def report(self, sentence: str) -> None:
         """Report something about the disk."""
-        self._messenger.send(COORDINATOR, EventReport("disk", self._name, sentence))
+        self._messenger.send(m.COORDINATOR, EventReport("disk", self._name, sentence))
 
-    def _deliver(self, sends: Sequence[Send]) -> None:
+    def _deliver(self, sends: Sequence[m.Send]) -> None:
         """Queue messages; those for the controllers go to all of them, so any next leader knows the live
         servers."""
         for each in sends:
             message = each.message
-            if isinstance(message, BucketEnvelope | Prepare):
+            if isinstance(message, m.BucketEnvelope | m.Prepare):
                 self._queued_buckets.add(message.bucket)
-            if isinstance(message, BucketEnvelope | NotPrimary):
+            if isinstance(message, m.BucketEnvelope | m.NotPrimary):
                 peer = self._clients.peer(each.to, run_of(message.bucket))
-                self._sends.append(each if peer == each.to else Send(peer, message))
-            elif each.to == CONTROLLERS:
-                message = replace(message, key=self._key) if isinstance(message, Heartbeat) else message
-                self._sends += [Send(name, message) for name in self._controllers]
+                self._sends.append(each if peer == each.to else m.Send(peer, message))
+            elif each.to == m.CONTROLLERS:
+                message = replace(message, key=self._key) if isinstance(message, m.Heartbeat) else message
+                self._sends += [m.Send(name, message) for name in self._controllers]
             else:
                 self._sends.append(each)
 
@@ -408,8 +392,8 @@ class ReplicaServerProcess:
                 short_in_words(*short, self._machine.settings.min_members) or "no bucket waits for copies"
             )
             report = EventReport("under_replicated", self._name, f"{self._name}: {sentence}")
-            self._messenger.send(COORDINATOR, report)
+            self._messenger.send(m.COORDINATOR, report)
 
 
-def _bucket(message: Assign | Fence | DiskStateRequest) -> str:
-    return message.group.bucket if isinstance(message, Assign) else message.bucket
+def _bucket(message: m.Assign | m.Fence | m.DiskStateRequest) -> str:
+    return message.group.bucket if isinstance(message, m.Assign) else message.bucket
