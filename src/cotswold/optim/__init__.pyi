@@ -1,8 +1,8 @@
 from .cg import BetaName as BetaName
 from .cg import CGMethod as CGMethod
 from .convergence import Convergence as Convergence
+from .iteration import Iteration as Iteration
 from .lbfgs import LBFGSMethod as LBFGSMethod
-from .method import Iteration as Iteration
 from .method import Method as Method
 from .method import MethodState as MethodState
 from .objective import Decayed as Decayed

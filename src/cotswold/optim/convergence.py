@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
-from cotswold.optim.method import Iteration
+from cotswold.optim.iteration import Iteration
 
 MIN_PREDICTED_FRACTION = 0.01
 """Fraction of a value's rounding that counts as progress if slopes predict it. In a valley, steps of a tenth

@@ -17,8 +17,9 @@ from torch.distributed.tensor import DTensor
 from cotswold.errors import UserError
 from cotswold.optim.cg import BETAS, BetaName, CGMethod
 from cotswold.optim.closure_objective import Closure, ClosureObjective, StoredVectors
+from cotswold.optim.iteration import Iteration
 from cotswold.optim.lbfgs import LBFGSMethod
-from cotswold.optim.method import Iteration, Method
+from cotswold.optim.method import Method
 from cotswold.optim.search.base import Search
 from cotswold.optim.vectors.base import Combine, Dot, Drop
 from cotswold.optim.vectors.dtensor import DTensorVectors

@@ -20,7 +20,8 @@ from cotswold.geometry import Box, Region, Smoothing, StackGeometry
 from cotswold.kernels import available
 from cotswold.kernels.compile import code_cache, library
 from cotswold.kernels.machine.processor import Processor, this_processor
-from cotswold.kernels.microkernels.driver import KINDS, ProductJob
+from cotswold.kernels.microkernels.driver import KINDS
+from cotswold.kernels.microkernels.job import ProductJob
 from cotswold.kernels.products import compiled
 from cotswold.kernels.products import run as kernels
 from cotswold.ops import filters

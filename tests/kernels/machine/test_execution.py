@@ -25,7 +25,7 @@ from cotswold import ops
 from cotswold.kernels.compile import engine, library
 from cotswold.kernels.machine import execution
 from cotswold.kernels.machine.processor import this_processor
-from cotswold.kernels.microkernels.driver import ProductJob
+from cotswold.kernels.microkernels.job import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.products import autotune, compiled
 from cotswold.kernels.products import run as kernels

@@ -251,15 +251,8 @@ class BatchCluster:
         self._require_servers()
         kept = self._sets.state()
         recorded = self._sets.next_replayed() if patterns is None else self._sets.portions(patterns)
-        request = EvaluationRequest(
-            at,
-            gradient,
-            tuple(before),
-            tuple(after),
-            recorded,
-            self._sets.draws,
-            self._settings.sample_fraction,
-        )
+        draws, fraction = self._sets.draws, self._settings.sample_fraction
+        request = EvaluationRequest(at, gradient, tuple(before), tuple(after), recorded, draws, fraction)
         self._begin(request, (request, kept))
         try:
             done = self._coordinator.outcome()

@@ -128,9 +128,7 @@ class Store:
 
     @property
     def outputs(self) -> int:
-        """Outputs of a network that learns the labels: the number of classes or of targets; 0 without
-        labels.
-        """
+        """Outputs of a network that learns the labels: the number of classes or targets; 0 without labels."""
         return len(self.classes) or self.targets
 
     def describe(self) -> dict[str, object]:
@@ -235,7 +233,7 @@ class Store:
             name = f"{store_layout.folder(split)}/{store_layout.LENGTHS}"
             lengths = np.asarray(self._read_checked(self._array(name), name, slice(None)), np.int64)
             if int(lengths.min()) < 1 or int(lengths.sum()) != self._part(split)["samples"]:
-                raise self._corrupted(name)
+                raise StoreError(damaged(self.path, name))
             self._lengths[split] = lengths
         return self._lengths[split]
 
@@ -355,11 +353,11 @@ class Store:
         if name not in self._arrays:
             described = f"{name}/zarr.json"
             if self.fault_of(described) is not None:
-                raise self._corrupted(described)
+                raise StoreError(damaged(self.path, described))
             try:
                 array = zarr_group.open_array(self.path / name)
             except Exception as error:  # zarr raises many kinds of errors for damaged metadata
-                raise self._corrupted(described) from error
+                raise StoreError(damaged(self.path, described)) from error
             wanted = self._described(name)
             if (array.shape, array.dtype) != wanted:
                 raise StoreError(
@@ -385,10 +383,10 @@ class Store:
             values = np.asarray(array[selection])
         except Exception as error:  # checksums, lengths and shard indices raise many kinds of errors
             bad = next((key for key in keys if self.fault_of(key) is not None), name)
-            raise self._corrupted(bad) from error
+            raise StoreError(damaged(self.path, bad)) from error
         gone = next((key for key in keys if not (self.path / key).exists()), None)
         if gone is not None:
-            raise self._corrupted(gone)
+            raise StoreError(damaged(self.path, gone))
         return values
 
     def _files_of(self, name: str, selection: Any) -> list[str]:
@@ -398,6 +396,3 @@ class Store:
             shard, rows = self.shard(split), selection[0]
             return store_layout.shard_keys(split, rows.stop, shard)[rows.start // shard :]
         return store_layout.side_keys(name, self._part(split), self.targets)
-
-    def _corrupted(self, key: str) -> StoreError:
-        return StoreError(damaged(self.path, key))

@@ -43,8 +43,7 @@ _FORGOTTEN = 50
 """Idle time after which a slow server is tried again, as a multiple of the seconds of a request. The cause
 may be over, such as reading new shards."""
 _OUTLIER = 10.0
-"""Slowest pace that an answer counts for, as a multiple of the server's previous pace: the server may have
-been paused."""
+"""Slowest pace that an answer counts for, as a multiple of the previous one: the server may have paused."""
 _LATENCIES = 33
 """Number of answers from which the usual latency is computed."""
 
@@ -56,8 +55,7 @@ class RequestSettings:
     window: int = 8
     """Requests that are outstanding, or ready and not delivered, at most."""
     batches_per_request: int = 8
-    """Batches per request, at most. They are requested together because a request costs as much as
-    transforming a hundred small images."""
+    """Batches per request, at most; a request costs as much as a transform of a hundred small images."""
     request_bytes: int = 2 << 20
     """Bytes of a request of several batches, at most."""
     straggler_factor: float = 3.0
@@ -69,8 +67,7 @@ class RequestSettings:
     no_server_seconds: float = 30.0
     """Seconds to wait while all servers are silent."""
     pause_seconds: float = 1.0
-    """Seconds between two ticks above which the trainer itself was paused, so that no server counts as
-    late."""
+    """Seconds between two ticks from which on the trainer itself was paused, so that no server is late."""
 
     def __post_init__(self) -> None:
         if self.window < 1:

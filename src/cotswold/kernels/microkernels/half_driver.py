@@ -18,14 +18,7 @@ from llvmlite import ir
 from numpy.typing import NDArray
 
 from cotswold.kernels.compile.emit import I64, POINTER, VOID, FunctionBuilder, integer, loop
-from cotswold.kernels.microkernels.driver import (
-    LANE_TILE_FIELDS,
-    ROW_TILE_FIELDS,
-    ProductJob,
-    ProductKind,
-    Task,
-    write_work,
-)
+from cotswold.kernels.microkernels.driver import LANE_TILE_FIELDS, ROW_TILE_FIELDS, ProductKind, write_work
 from cotswold.kernels.microkernels.half_tile import UnitTileConfig, write_half_tile
 from cotswold.kernels.microkernels.half_units import (
     UNIT_NUMBERS,
@@ -34,6 +27,7 @@ from cotswold.kernels.microkernels.half_units import (
     write_packing,
     write_packing_transposed,
 )
+from cotswold.kernels.microkernels.job import ProductJob, Task
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, LINE_BYTES, Tile, row_block_sizes
 
 KINDS = ("product", "product_small_batch", "adjoint", "outer")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.geometry import BlockLocal, Region, Window
-from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.microkernels.job import Task
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.plan import Table
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.kernels.microkernels.driver import ProductJob
+from cotswold.kernels.microkernels.job import ProductJob
 from cotswold.kernels.microkernels.tile import ENTRY_FIELDS, Tile
 
 Table = NDArray[np.int64]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from cotswold.geometry import BlockLocal, Region, Window
-from cotswold.kernels.microkernels.driver import Task
+from cotswold.kernels.microkernels.job import Task
 from cotswold.kernels.operands import MapStrides
 from cotswold.kernels.products.blocks import Blocks, empty_tasks, fields_along, neuron_offsets, repeat_tasks
 from cotswold.kernels.products.cuts import (

@@ -14,8 +14,9 @@ from cotswold.kernels.compile.emit import BYTES
 from cotswold.kernels.machine.execution import PreparedKernel
 from cotswold.kernels.machine.processor import Processor
 from cotswold.kernels.microkernels import half_driver
-from cotswold.kernels.microkernels.driver import STEP, ProductJob, Task
+from cotswold.kernels.microkernels.driver import STEP
 from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.job import ProductJob, Task
 from cotswold.kernels.microkernels.panels import PANEL_GAP
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, pointer_of

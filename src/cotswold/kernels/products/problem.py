@@ -21,10 +21,10 @@ from cotswold.kernels.microkernels.driver import (
     PRODUCT,
     PRODUCT_SMALL_BATCH,
     STEP,
-    ProductJob,
     ProductKind,
 )
 from cotswold.kernels.microkernels.half_units import Units
+from cotswold.kernels.microkernels.job import ProductJob
 from cotswold.kernels.microkernels.tile import Tile
 from cotswold.kernels.operands import HALVES, MapStrides, name_of
 from cotswold.kernels.products.plan import Blocking, GemmPlan

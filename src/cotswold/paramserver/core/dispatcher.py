@@ -99,8 +99,7 @@ class Dispatcher(SessionDispatcher):
         """Consecutive restarts of a checkpoint because their states were divided."""
         self._durability = LedgerDurability(self.ledger.settled)
         self.is_unsaved = False
-        """True if training ended although disks did not store all counted samples; samples lost from then on
-        are not handed out again."""
+        """True if training ended before disks had all counted samples; lost ones are not trained again."""
         self.failure = ""
         """Reason why the counted samples are unknown, or empty; only resuming from a checkpoint helps."""
         self._finished_at: float | None = None
@@ -116,10 +115,8 @@ class Dispatcher(SessionDispatcher):
     @property
     def may_begin_checkpoint(self) -> bool:
         """True if the previous checkpoint was taken and training has not ended."""
-        return self.released_checkpoint == self.checkpoint and self.state in (
-            DispatcherState.WARMING,
-            DispatcherState.RUNNING,
-        )
+        is_training = self.state in (DispatcherState.WARMING, DispatcherState.RUNNING)
+        return is_training and self.released_checkpoint == self.checkpoint
 
     @property
     def is_settling(self) -> bool:
@@ -223,14 +220,9 @@ class Dispatcher(SessionDispatcher):
     @property
     def _has_changes(self) -> bool:
         """True if servers lack something of the current state."""
-        old = self._newest_state
-        new = replace(
-            self._next_state(),
-            settled_below=old.settled_below,
-            settled_above=old.settled_above,
-            recorded=old.recorded,
-            recorded_at_checkpoint=old.recorded_at_checkpoint,
-        )
+        old, new = self._newest_state, self._next_state()
+        new = replace(new, settled_below=old.settled_below, settled_above=old.settled_above)
+        new = replace(new, recorded=old.recorded, recorded_at_checkpoint=old.recorded_at_checkpoint)
         return replace(new, incarnations=old.incarnations) != old
 
     @property

@@ -41,6 +41,13 @@ class PortionSum:
         return self.samples - self.details.get(LEFT_OUT, 0.0)
 
 
+def add_sums(sums: Sequence[PortionSum]) -> PortionSum:
+    """Return the sum of several portions' sums."""
+    names = dict.fromkeys(name for each in sums for name in each.details)
+    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in names}
+    return PortionSum(sum(each.value for each in sums), sum(each.samples for each in sums), details)
+
+
 @dataclass(frozen=True)
 class TensorSlot:
     """A tensor in the vector of parameters, as rows of numbers."""

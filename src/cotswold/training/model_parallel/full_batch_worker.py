@@ -31,7 +31,7 @@ from cotswold.host import Process, Token, inherited, raise_on_all, token_of
 from cotswold.launch import LeaderGroup, Membership, follow, lead
 from cotswold.launch.watch.failure import is_peer_lost
 from cotswold.mesh import own_box
-from cotswold.shards.runtime.work import PortionSum, TensorSlot
+from cotswold.shards.runtime.work import PortionSum, TensorSlot, add_sums
 from cotswold.training.full_batch.objective import (
     INHERITED_OBJECTIVE,
     ModuleObjective,
@@ -99,13 +99,11 @@ class Rank:
             return [each.to_local() for each in self._copies.parameters]
 
     def add(self, numbers: Sequence[int], learn: bool) -> PortionSum:
-        """Return the sum over samples, whole on every rank; with ``learn`` this rank's parts get
-        gradients.
-        """
+        """Return the sum over samples, whole on every rank; if ``learn``, this rank's parts get gradients."""
         with raise_on_all(self._ranks, MachineError):
             batches = [self.objective.read(part) for part in parts_of(numbers, self._microbatches)]
         self._copies.clear()
-        return _add_sums(
+        return add_sums(
             self._copies.run(batches, lambda batch, network: self.objective.loss_sum(batch, network, learn))
         )
 
@@ -331,14 +329,6 @@ def _receive_point(rank: Rank) -> None:
         start += part.numel()
 
 
-def _add_sums(sums: Sequence[PortionSum]) -> PortionSum:
-    if len(sums) == 1:
-        return sums[0]
-    names = dict.fromkeys(name for each in sums for name in each.details)
-    details = {name: sum(each.details.get(name, 0.0) for each in sums) for name in names}
-    return PortionSum(sum(each.value for each in sums), sum(each.samples for each in sums), details)
-
-
 def _flatten_parts(parts: Sequence[Tensor], like: Tensor) -> Tensor:
     return torch.cat([part.reshape(-1) for part in parts]) if parts else like.new_empty(0)
 
@@ -352,13 +342,8 @@ def build_model_parallel_worker(
     token = {TOKEN: token_of(os.environ)}
     mesh = recipes.parse(recipe).mesh
     assert mesh.grid is not None, "model-parallel workers have a grid"
-    with lead(
-        f"{__name__}:follow_recipe",
-        given,
-        Grid.parse(mesh.grid).size,
-        given=token,
-        timeout_seconds=mesh.timeout,
-    ) as led:
+    size, function = Grid.parse(mesh.grid).size, f"{__name__}:follow_recipe"
+    with lead(function, given, size, given=token, timeout_seconds=mesh.timeout) as led:
         yield from _led(
             lambda: _build_recipe_objective(recipe, store, rows, pool), mesh.grid, led, mesh.microbatches
         )
@@ -384,9 +369,8 @@ def inherited_worker(
     work, given = inherited_objective(), {"grid": grid, "microbatches": microbatches}
     size = Grid.parse(grid).size
     function = f"{__name__}:follow_inherited"
-    with lead(
-        function, given, size, given={INHERITED_OBJECTIVE: work}, timeout_seconds=timeout_seconds
-    ) as led:
+    inherit = {INHERITED_OBJECTIVE: work}
+    with lead(function, given, size, given=inherit, timeout_seconds=timeout_seconds) as led:
         yield from _led(lambda: work, grid, led, microbatches)
 
 
