@@ -22,3 +22,12 @@ def test_the_table_has_every_package() -> None:
 def test_the_drawing_has_every_package() -> None:
     drawing = (ROOT / "docs" / "figures" / "packages.svg").read_text(encoding="utf-8")
     assert sorted(re.findall(r'<text class="name"[^>]*>(\w+)<', drawing)) == PACKAGES
+
+
+def test_folders_and_modules_stay_small() -> None:
+    modules = [path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py"]
+    long = [path.name for path in modules if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+    assert not long, f"split modules of more than 400 lines: {long}"
+    folders = {path.parent for path in modules}
+    crowded = [folder.name for folder in folders if len([*folder.glob("[!_]*.py")]) > 20]
+    assert not crowded, f"split folders of more than 20 modules: {crowded}"
