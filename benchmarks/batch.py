@@ -31,13 +31,13 @@ def main() -> None:
     found: dict[str, object] = {}
     sizes = tuple(words.sizes)
     for travel in words.travel:
-        with bunyip_cluster(2, words.patterns, words.portion, travel, sizes) as (cluster, heard):
+        with bunyip_cluster(2, words.samples, words.portion, travel, sizes) as (cluster, heard):
             if "two" in words.case:
-                with Alone(2, words.patterns, words.portion, sizes) as alone:
+                with Alone(2, words.samples, words.portion, sizes) as alone:
                     pairs = beside_alone(cluster, alone, words.rounds)
                 ratio = median(a / b for a, b in pairs)
                 found[f"two, {travel}"] = _row(pairs, "alone", "cluster", ratio)
-                flops = cluster.flops[1] * words.patterns / median(b for _, b in pairs)
+                flops = cluster.flops[1] * words.samples / median(b for _, b in pairs)
                 print(
                     f"two, {travel}: {ratio:.3f} of two processes alone (wanted 0.92); "
                     f"{flops / 1e9:.0f} GFLOP/s"
@@ -65,7 +65,7 @@ def main() -> None:
     if words.out is not None:
         told = "python benchmarks/batch.py"
         kept = document(
-            "batch", told, patterns=words.patterns, portion=words.portion, sizes=sizes, cases=found
+            "batch", told, patterns=words.samples, portion=words.portion, sizes=sizes, cases=found
         )
         (words.out / "batch.json").write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -92,15 +92,15 @@ def figure_6() -> list[Document]:
         "host by host": lam_reduction(),
         "in turn": lam_reduction(in_turn=True),
     }
-    for patterns in PATTERNS:
-        work = evaluation(OCR, patterns, PROCESSORS)
+    for samples in PATTERNS:
+        work = evaluation(OCR, samples, PROCESSORS)
         found = {name: predict_evaluation(machine(), work, PROCESSORS, how) for name, how in plans.items()}
         seconds = {name: each.repeated_seconds for name, each in found.items()}
         rest = seconds["four"] - found["four"].parts["sum"]
         chosen = predict_evaluation(machine(), work, PROCESSORS)
         rows.append(
             {
-                "patterns": patterns,
+                "patterns": samples,
                 "predicted, host by host": seconds["host by host"] / seconds["four"],
                 "predicted, in turn": seconds["in turn"] / seconds["four"],
                 "from the stated seconds": (rest + STATED_LAM) / (rest + STATED_FOUR),
@@ -220,9 +220,9 @@ def here(tflop: float, rounds: int, reduced: int) -> Document:
     for name, (sizes, given) in WORKLOADS.items():
         print(f"measured: {name}", flush=True)
         whole = 2 * SAMPLES_PER_PROCESSOR if given is None else given
-        most = int(tflop * 1e12 / dense_work(sizes, whole, POLL).pattern_flops)
-        patterns = whole if most >= whole else max(2 * POLL, most // (2 * POLL) * 2 * POLL)
-        rows += measured(sizes, patterns, POLL, rounds).rows()
+        most = int(tflop * 1e12 / dense_work(sizes, whole, POLL).sample_flops)
+        samples = whole if most >= whole else max(2 * POLL, most // (2 * POLL) * 2 * POLL)
+        rows += measured(sizes, samples, POLL, rounds).rows()
     found: Document = {"tflop_most": tflop, "figure 8": rows}
     if reduced:
         took = reductions(reduced)

@@ -18,7 +18,7 @@ from cotswold.cli.support.tables import require_positive, write_result
 from cotswold.data import VectorPreparation, open_vectors, prepare
 from cotswold.data.datasets.japanese_ocr import JapaneseSet
 from cotswold.data.datasets.japanese_ocr.generate import Printer, Task
-from cotswold.data.datasets.japanese_ocr.patterns import FEATURES
+from cotswold.data.datasets.japanese_ocr.samples import FEATURES
 from cotswold.data.datasets.japanese_ocr.typefaces import installed
 from lib.command import Json, command, main, spreads
 

@@ -98,7 +98,7 @@ FAULTS = (
         "batch/runtime/test_pattern_sets.py",
     ),
     PlantedFault(
-        "batch/runtime/pattern_sets.py",
+        "batch/runtime/sample_sets.py",
         "count = max(1, round(fraction * len(whole)))",
         "count = max(1, int(fraction * len(whole)))",
         "batch/runtime/test_pattern_sets.py",

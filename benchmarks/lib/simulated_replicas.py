@@ -200,7 +200,7 @@ class SimulatedReplicas:
     def _batch(self) -> tuple[int, int]:
         """Return the places of the next samples, within one epoch."""
         start = self._handed
-        end = (start // self._work.patterns + 1) * self._work.patterns
+        end = (start // self._work.samples + 1) * self._work.samples
         self._handed = min(end, start + self._learning.pace.batch)
         return start, self._handed
 

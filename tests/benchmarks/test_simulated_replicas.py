@@ -37,7 +37,7 @@ class Regression:
     def layout(self) -> Sequence[TensorSlot]:
         return [TensorSlot("line", 1, SIZE)]
 
-    patterns = PATTERNS
+    samples = PATTERNS
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         chosen = torch.tensor(list(samples))

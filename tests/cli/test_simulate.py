@@ -54,7 +54,7 @@ def test_a_recipe_of_whole_sets_has_a_line_for_each_number_of_workers() -> None:
     assert said.status == 0, said.err
     assert "bunyip-japanese-ocr, batch, 9,264,000 samples, 3,203 outputs, on bunyip2000" in said.out
     assert sum(line.startswith(("│       2 │", "│       6 │")) for line in said.out.splitlines()) == 4
-    assert "* more than the memory" in said.out  # nine million patterns on one node or three
+    assert "* more than the memory" in said.out  # nine million samples on one node or three
 
 
 def test_json_of_evaluations_has_time_bytes_rates_and_cost() -> None:

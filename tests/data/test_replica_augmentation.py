@@ -17,8 +17,8 @@ from cotswold.training.model_parallel.replica import ModelParallelReplica
 TURN = Augmentation.of([{"name": "rotation", "degrees": 30.0}])
 
 
-def work(patterns: int, varies: bool) -> ParameterWork:
-    found = SimpleNamespace(patterns=patterns, varies=varies, parameters=None, layout=())
+def work(samples: int, varies: bool) -> ParameterWork:
+    found = SimpleNamespace(samples=samples, varies=varies, parameters=None, layout=())
     return cast(ParameterWork, found)
 
 
@@ -35,11 +35,11 @@ def test_whatever_a_replica_is_can_say_whether_it_varies() -> None:
 
 def test_replicas_learn_from_the_variants_that_a_reader_hands_out(plain_store: Callable[..., Store]) -> None:
     store = plain_store(20)
-    patterns = StoreSamples(store, "train", augmentation=TURN, seed=7)
-    count = len(patterns)
+    samples = StoreSamples(store, "train", augmentation=TURN, seed=7)
+    count = len(samples)
     rows = np.array([3, 0, 11])
     plain = StoreSamples(store, "train").batch(rows.tolist())
-    seen = [patterns.batch((epoch * count + rows).tolist()) for epoch in range(3)]
+    seen = [samples.batch((epoch * count + rows).tolist()) for epoch in range(3)]
     for epoch, batch in enumerate(seen):
         values = np.ascontiguousarray(plain.inputs.numpy())
         assert np.array_equal(batch.inputs.numpy(), TURN(values, keys(7, epoch, rows)))
@@ -50,7 +50,7 @@ def test_replicas_learn_from_the_variants_that_a_reader_hands_out(plain_store: C
 
 def test_epochs_that_meet_in_a_batch_keep_their_variants(plain_store: Callable[..., Store]) -> None:
     store = plain_store(20)
-    patterns = StoreSamples(store, "train", augmentation=TURN, seed=7)
-    both = patterns.batch([4, len(patterns) + 4]).inputs
-    assert np.array_equal(both[:1], patterns.batch([4]).inputs)
-    assert np.array_equal(both[1:], patterns.batch([len(patterns) + 4]).inputs)
+    samples = StoreSamples(store, "train", augmentation=TURN, seed=7)
+    both = samples.batch([4, len(samples) + 4]).inputs
+    assert np.array_equal(both[:1], samples.batch([4]).inputs)
+    assert np.array_equal(both[1:], samples.batch([len(samples) + 4]).inputs)

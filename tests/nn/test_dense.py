@@ -19,15 +19,15 @@ COMBINED: list[tuple[DenseOutput, DenseLoss]] = [
 ]
 
 
-def operands(network: DenseNetwork, patterns: int, classes: bool) -> tuple[Tensor, Tensor, Tensor]:
+def operands(network: DenseNetwork, samples: int, classes: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return parameters, inputs and targets in float64."""
-    generator = torch.Generator().manual_seed(patterns)
+    generator = torch.Generator().manual_seed(samples)
     draw = {"generator": generator, "dtype": torch.float64}
     parameters = torch.randn(network.size, **draw) / 3  # type: ignore[call-overload]  # of a dictionary
-    inputs = torch.randn(network.sizes[0], patterns, **draw)  # type: ignore[call-overload]  # options by name
+    inputs = torch.randn(network.sizes[0], samples, **draw)  # type: ignore[call-overload]  # options by name
     if classes:
-        return parameters, inputs, torch.randint(network.sizes[-1], (patterns,), generator=generator)
-    return parameters, inputs, torch.rand(network.sizes[-1], patterns, **draw)  # type: ignore[call-overload]  # options by name
+        return parameters, inputs, torch.randint(network.sizes[-1], (samples,), generator=generator)
+    return parameters, inputs, torch.rand(network.sizes[-1], samples, **draw)  # type: ignore[call-overload]  # options by name
 
 
 def plain(
@@ -70,8 +70,8 @@ def test_value_and_gradient_are_those_of_autograd(
     output: DenseOutput, loss: DenseLoss, classes: bool, deterministic: bool, dtype: torch.dtype
 ) -> None:
     network = DenseNetwork(SIZES, "tanh", output, loss, deterministic=deterministic)
-    for patterns in (1, 37):
-        parameters, inputs, targets = operands(network, patterns, classes)
+    for samples in (1, 37):
+        parameters, inputs, targets = operands(network, samples, classes)
         value, gradient, sums = plain(network, output, loss, parameters, inputs, targets)
         added = torch.ones(network.size, dtype=dtype)
         typed = targets.to(dtype) if targets.dtype.is_floating_point else targets

@@ -1,4 +1,4 @@
-"""Methods: rounds of messages, stop and resume, random patterns, and all failures."""
+"""Methods: rounds of messages, stop and resume, random samples, and all failures."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_method_with_every_search_reaches_the_minimum(name: str) -> None:
     vectors = TensorVectors(zeros())
     method = MAKES[name](vectors, Patterns(vectors), None)
     values = [method.step().value for _ in range(40)]
-    # a search that is led by part of the patterns ends where these say; the others at the minimum
+    # a search that is led by part of the samples ends where these say; the others at the minimum
     assert values[-1] == pytest.approx(least(), rel=0.03 if "bunyip" in name else 1e-6)
     if "approximate" not in name:  # whose values may rise by rounding
         assert values == sorted(values, reverse=True)
@@ -176,7 +176,7 @@ def test_a_smaller_memory_than_was_saved_keeps_the_youngest_pairs() -> None:
     assert [smaller.step().failure for _ in range(4)] == [None] * 4
 
 
-# patterns that are drawn
+# samples that are drawn
 
 
 @pytest.mark.parametrize("name", ["lbfgs strong", "polak-ribiere strong", "polak-ribiere bunyip"])
@@ -326,7 +326,7 @@ def test_an_evaluation_that_raises_leaves_a_state_from_which_the_same_step_is_ma
         other.step()
     right = broken.value
 
-    def fails(point: Tensor, patterns: str) -> tuple[float, Tensor]:
+    def fails(point: Tensor, sample_set: str) -> tuple[float, Tensor]:
         raise RuntimeError("every worker is dead")
 
     broken.value = fails  # type: ignore[method-assign]  # what a cluster may do

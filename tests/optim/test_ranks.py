@@ -80,7 +80,7 @@ def test_lbfgs_on_uneven_dtensors_does_what_it_does_on_tensors() -> None:
 
 
 def _copies(wrapped: bool) -> tuple[list[float], Tensor] | str:
-    """Train with half of the patterns on each rank."""
+    """Train with half of the samples on each rank."""
     torch.manual_seed(0)
     rank = dist.get_rank()
     module: nn.Module = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()

@@ -125,7 +125,7 @@ def test_bunyips_search_asks_for_signs_on_part_and_for_all_patterns_once() -> No
 
 
 def test_bunyips_search_goes_back_where_the_part_was_wrong() -> None:
-    """The minimum of the part is at 8, that of all patterns at 1."""
+    """The minimum of the part is at 8, that of all samples at 1."""
     asking = BunyipSearch().find_step(Start(0.0, -2.0, 4.0))
     ask, steps = next(asking), []
     for _ in range(3):

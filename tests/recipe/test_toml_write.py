@@ -46,13 +46,13 @@ stacks = st.builds(
     epochs=st.none() | rates,
 )
 about_files: dict[str, Any] = {"source": st.none(), "store": texts}
-patterns = st.lists(texts, max_size=3)
+samples = st.lists(texts, max_size=3)
 sourced = st.one_of(
-    st.builds(ImageData, **about_files, type=st.just("images"), include=patterns, size=pairs),
+    st.builds(ImageData, **about_files, type=st.just("images"), include=samples, size=pairs),
     st.builds(
         VectorData, **about_files, type=st.just("vectors"), features=st.none() | pixels, limit=st.none()
     ),
-    st.builds(FrameData, **about_files, type=st.just("frames"), include=patterns, features=st.none()),
+    st.builds(FrameData, **about_files, type=st.just("frames"), include=samples, features=st.none()),
 )
 given_data = st.builds(GivenData, type=st.just("dataset"), samples=st.none() | pixels)
 settings: dict[str, Any] = {"threads": st.none() | st.integers(1, 4096), "device": texts}

@@ -111,7 +111,7 @@ def test_replicas_that_wait_together_go_no_further_than_one_that_steps_by_itself
     target = data @ torch.ones(8, dtype=torch.float64)
 
     class Squares:
-        patterns, flops = 64, (1, 1)
+        samples, flops = 64, (1, 1)
 
         def __init__(self) -> None:
             self.parameters = torch.zeros(8, dtype=torch.float64)
@@ -198,7 +198,7 @@ def test_all_ranks_hear_with_a_step_whether_it_is_the_last_of_its_push(
 
     role = ReplicaProcess.__new__(ReplicaProcess)
     role._name, role._ranks = "one", RankFanout("one") if is_ranked else None
-    role._work = cast(ReplicaWork, SimpleNamespace(patterns=20))
+    role._work = cast(ReplicaWork, SimpleNamespace(samples=20))
     role._machine, role._accumulation, role._batch, role._seed = machine, Steps(), 1, 0
     role._lock, role._device = threading.Lock(), torch.device("cpu")
     role._metrics, role._first_metrics = StepMetrics("one", 0, 0, 0.0, (), 0.0), None

@@ -27,7 +27,7 @@ WELL = "ended with exit code 0"
 
 def by_sgd(epochs: int, rate: float) -> torch.Tensor:
     """Return the result of plain SGD in one process, on the same batches."""
-    work: Regression = regression(patterns=PATTERNS, size=SIZE)
+    work: Regression = regression(samples=PATTERNS, size=SIZE)
     weights = work.parameters
     weights.requires_grad_()
     optimiser = torch.optim.SGD([weights], rate)

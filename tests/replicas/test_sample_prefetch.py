@@ -18,7 +18,7 @@ from cotswold.shards.runtime.work import PortionSum
 class Learning:
     """A work of ten samples."""
 
-    patterns = 10
+    samples = 10
     is_starved = False
 
     def __init__(self, is_fed: bool) -> None:

@@ -60,7 +60,7 @@ def test_replicas_that_learn_are_not_disturbed_either(fork_server: ForkServer) -
         epochs=4,
         fraction=1.0,
     )
-    work = {"patterns": 1000, "size": 48, "seconds": 0.002}
+    work = {"samples": 1000, "size": 48, "seconds": 0.002}
     with open_replicas(
         chosen, "tests.support.replicas.works:regression", work, processes=fork_server, token=token
     ) as replicas:
@@ -95,7 +95,7 @@ def test_a_replicas_server_that_stands_still_is_named(fork_server: ForkServer) -
         0.02,
         epochs=900,
     )
-    work = {"patterns": 1000, "size": 48, "seconds": 0.002}
+    work = {"samples": 1000, "size": 48, "seconds": 0.002}
     with open_replicas(
         chosen, "tests.support.replicas.works:regression", work, processes=fork_server
     ) as replicas:

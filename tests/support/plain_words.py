@@ -61,12 +61,12 @@ class Count:
         """Count one docstring, or one line of a page."""
         self.docstrings += is_docstring
         self.words += len(text.split())
-        for kind, pattern in _PATTERNS.items():
+        for kind, sample in _PATTERNS.items():
             if kind == "opening":
-                match = pattern.match(text.strip()) if is_docstring else None
+                match = sample.match(text.strip()) if is_docstring else None
                 matches = [match] if match else []
             else:
-                matches = list(pattern.finditer(text))
+                matches = list(sample.finditer(text))
             self.found[kind] += len(matches)
             self.places += [f"{place}: {kind}: {each[0]}" for each in matches]
 

@@ -113,10 +113,10 @@ def test_a_sample_that_is_not_finite_is_named(part: int, tmp_path: Path) -> None
 
 
 def test_workers_and_replicas_name_a_sample_that_is_not_finite() -> None:
-    patterns = DatasetSamples(Samples(spoilt(0), 8).subset(range(10, 40)))
+    samples = DatasetSamples(Samples(spoilt(0), 8).subset(range(10, 40)))
     for work in (
-        ReplicaTask(nn.Linear(FEATURES, CLASSES), sum_squared_error, patterns, (0, 0)).compute,
-        ModuleObjective(nn.Linear(FEATURES, CLASSES), sum_squared_error, patterns, None).add,
+        ReplicaTask(nn.Linear(FEATURES, CLASSES), sum_squared_error, samples, (0, 0)).compute,
+        ModuleObjective(nn.Linear(FEATURES, CLASSES), sum_squared_error, samples, None).add,
     ):
         with pytest.raises(UserError, match="sample 13 of the data set has NaN"):
             work(range(8), torch.zeros(FEATURES * CLASSES + CLASSES))

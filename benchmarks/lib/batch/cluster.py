@@ -39,7 +39,7 @@ class Heard:
 
 @contextmanager
 def bunyip_cluster(
-    workers: int, patterns: int, portion: int, travel: str, sizes: tuple[int, ...]
+    workers: int, samples: int, portion: int, travel: str, sizes: tuple[int, ...]
 ) -> Iterator[tuple[BatchCluster, Heard]]:
     """Yield a cluster of workers that have started: each was granted a portion once."""
     heard = Heard()
@@ -49,7 +49,7 @@ def bunyip_cluster(
         point_transfer=travel,  # type: ignore[arg-type]  # from the words of the command
         silent_seconds=4.0,
     )
-    work, arguments = "lib.batch.network:bunyip", {"patterns": patterns, "sizes": list(sizes)}
+    work, arguments = "lib.batch.network:bunyip", {"samples": samples, "sizes": list(sizes)}
     with open_cluster(settings, work, arguments, on_event=heard.take) as cluster:
         while cluster.status().workers < workers:
             cluster.evaluate("x", "g")

@@ -33,7 +33,7 @@ class Measured:
     """Seconds of all cases, which alternate round by round."""
 
     sizes: tuple[int, int, int]
-    patterns: int
+    samples: int
     portion: int
     single: list[float]
     """Half of the patterns in one isolated process."""
@@ -47,7 +47,7 @@ class Measured:
     @property
     def work(self) -> BatchWork:
         """Return the evaluated work."""
-        return dense_work(self.sizes, self.patterns, self.portion)
+        return dense_work(self.sizes, self.samples, self.portion)
 
     def machine(self, number: int) -> Cluster:
         """Describe this machine with the rates of a portion in one round."""
@@ -77,7 +77,7 @@ class Measured:
             found.append(
                 {
                     "sizes": list(self.sizes),
-                    "patterns": self.patterns,
+                    "patterns": self.samples,
                     "workers": workers,
                     "travel": "in one process" if workers == 1 else travel,
                     "seconds": median(seconds),
@@ -91,7 +91,7 @@ class Measured:
         return found
 
 
-def measured(sizes: tuple[int, int, int], patterns: int, portion: int, rounds: int) -> Measured:
+def measured(sizes: tuple[int, int, int], samples: int, portion: int, rounds: int) -> Measured:
     """Measure evaluations along a line by one process and by two workers, and the rate of a portion."""
     torch.set_num_threads(1)  # like each worker
     single: list[float] = []
@@ -99,10 +99,10 @@ def measured(sizes: tuple[int, int, int], patterns: int, portion: int, rounds: i
     one: list[float] = []
     two: dict[str, list[float]] = {travel: [] for travel in TRAVELS}
     with ExitStack() as stack:
-        alone = {n: stack.enter_context(Alone(n, n * (patterns // 2), portion, sizes)) for n in (1, 2)}
-        whole = Line(patterns, portion, sizes)
+        alone = {n: stack.enter_context(Alone(n, n * (samples // 2), portion, sizes)) for n in (1, 2)}
+        whole = Line(samples, portion, sizes)
         searches = {
-            travel: Search(stack.enter_context(bunyip_cluster(2, patterns, portion, travel, sizes))[0])
+            travel: Search(stack.enter_context(bunyip_cluster(2, samples, portion, travel, sizes))[0])
             for travel in TRAVELS
         }
         for number in range(rounds + 1):
@@ -112,16 +112,16 @@ def measured(sizes: tuple[int, int, int], patterns: int, portion: int, rounds: i
                 *((two[travel], search.seconds()) for travel, search in searches.items()),
                 (crowded, alone[2].seconds()),
             ]
-            for samples, seconds in row if number else ():
-                samples.append(seconds)
-    return Measured(sizes, patterns, portion, single, crowded, one, two)
+            for times, seconds in row if number else ():
+                times.append(seconds)
+    return Measured(sizes, samples, portion, single, crowded, one, two)
 
 
 class Line:
     """Evaluations along a line in this process, on one thread."""
 
-    def __init__(self, patterns: int, portion: int, sizes: tuple[int, int, int]) -> None:
-        self._whole = FullBatchObjective(bunyip(patterns=patterns, sizes=sizes), portion=portion)
+    def __init__(self, samples: int, portion: int, sizes: tuple[int, int, int]) -> None:
+        self._whole = FullBatchObjective(bunyip(samples=samples, sizes=sizes), portion=portion)
         self._number = 0
         self._whole.evaluate("x", "g")
         self._whole.vectors.run([Combine("d", ((-1e-3, "g"),))])

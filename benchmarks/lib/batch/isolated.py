@@ -13,20 +13,20 @@ from typing import Self
 
 import torch
 
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from lib.batch.network import bunyip
 
 
 class Alone:
     """Isolated processes of one thread each; `seconds` times a gradient over equal shares of the patterns."""
 
-    def __init__(self, processes: int, patterns: int, portion: int, sizes: tuple[int, ...]) -> None:
+    def __init__(self, processes: int, samples: int, portion: int, sizes: tuple[int, ...]) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection[object, object]] = []
         self._processes = []
         for number in range(processes):
             ours, theirs = context.Pipe()
-            words = (theirs, number, processes, patterns, portion, sizes)
+            words = (theirs, number, processes, samples, portion, sizes)
             process = context.Process(target=_serve, args=words, daemon=True)
             process.start()
             theirs.close()
@@ -60,13 +60,13 @@ def _serve(
     pipe: Connection[object, object],
     number: int,
     count: int,
-    patterns: int,
+    samples: int,
     portion: int,
     sizes: tuple[int, ...],
 ) -> None:
     torch.set_num_threads(1)
-    work, dealing = bunyip(patterns=patterns, sizes=sizes), ChunkPermutation(0, patterns, portion)
-    own = [dealing.patterns_of(one) for one in range(number, dealing.portions, count)]
+    work, dealing = bunyip(samples=samples, sizes=sizes), PortionPermutation(0, samples, portion)
+    own = [dealing.samples_of(one) for one in range(number, dealing.portions, count)]
     gradient = torch.zeros_like(work.parameters)
     work.add(own[0], gradient)
     pipe.send(True)

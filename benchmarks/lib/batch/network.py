@@ -20,11 +20,11 @@ SIZES = (400, 480, 3203)
 class Bunyip:
     """Value and gradient of 400-480-3203 (Aberdeen et al. 2000) on rows of bytes, as in a store."""
 
-    def __init__(self, patterns: int, sizes: Sequence[int]) -> None:
+    def __init__(self, samples: int, sizes: Sequence[int]) -> None:
         self._network = DenseNetwork(tuple(sizes))
         chance = np.random.default_rng(0)
-        self._rows = torch.from_numpy(chance.integers(0, 256, (patterns, sizes[0]), dtype=np.uint8))
-        self._classes = torch.from_numpy(chance.integers(0, sizes[-1], patterns))
+        self._rows = torch.from_numpy(chance.integers(0, 256, (samples, sizes[0]), dtype=np.uint8))
+        self._classes = torch.from_numpy(chance.integers(0, sizes[-1], samples))
         weights = chance.standard_normal(self._network.size, dtype=np.float32) * 1e-3
         self._parameters = torch.from_numpy(weights)
 
@@ -39,7 +39,7 @@ class Bunyip:
         return [TensorSlot.of_shape(slot.name, slot.shape) for slot in self._network.layout]
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """Number of patterns."""
         return len(self._rows)
 
@@ -48,9 +48,9 @@ class Bunyip:
         """FLOPs of a pattern, counted as in the paper."""
         return self._network.flops
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """Return the sum over some patterns."""
-        chosen = torch.from_numpy(np.array(patterns, dtype=np.int64))
+        chosen = torch.from_numpy(np.array(samples, dtype=np.int64))
         rows = self._rows[chosen]
         value, right = self._network.add(self._parameters, rows.t(), self._classes[chosen], gradient)
         return PortionSum(value, len(chosen), {"right": right})
@@ -62,6 +62,6 @@ class Bunyip:
         return PortionSum(0.0, 0, {})
 
 
-def bunyip(*, patterns: int, sizes: Sequence[int] = SIZES) -> Bunyip:
+def bunyip(*, samples: int, sizes: Sequence[int] = SIZES) -> Bunyip:
     """Return the work named ``"lib.batch.network:bunyip"``."""
-    return Bunyip(patterns, sizes)
+    return Bunyip(samples, sizes)

@@ -86,12 +86,12 @@ class Rank:
 
     def __post_init__(self) -> None:
         store = Store(Path(self.arguments["store"]))
-        self._patterns = StoreSamples(store, "train", Path(self.arguments["rows"]))
+        self._samples = StoreSamples(store, "train", Path(self.arguments["rows"]))
         self._loss = loss_of(parse(self.arguments["recipe"]))
 
     def batches(self) -> Iterator[list[int]]:
         """Yield this process's batches, in a new order each epoch."""
-        count, epoch = len(self._patterns), 0
+        count, epoch = len(self._samples), 0
         while True:
             chance = torch.Generator().manual_seed(1000 * self.race.seed + epoch)
             own = torch.randperm(count, generator=chance)[self.number :: self.race.processes]
@@ -101,7 +101,7 @@ class Rank:
 
     def loss(self, network: nn.Module, numbers: list[int]) -> Tensor:
         """Return the mean loss of these samples."""
-        batch = self._patterns.batch(numbers)
+        batch = self._samples.batch(numbers)
         found: Tensor = self._loss(network(batch.inputs), require_targets(batch.targets))
         return found
 

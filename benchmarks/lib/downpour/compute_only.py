@@ -72,7 +72,7 @@ def _serve(pipe: Connection[object, object], number: int, arguments: Mapping[str
         samples, began = 0, time.perf_counter()
         while (now := time.perf_counter()) < began + float(str(seconds)):
             gradient.zero_()
-            start = step * batch % (work.patterns - batch + 1)
-            samples += work.compute(samples_at(0, work.patterns, start, start + batch), gradient).samples
+            start = step * batch % (work.samples - batch + 1)
+            samples += work.compute(samples_at(0, work.samples, start, start + batch), gradient).samples
             step += 2
         pipe.send(samples / (now - began))

@@ -152,7 +152,7 @@ class Experiment:
                 while time.perf_counter() < began + self._seconds:
                     found = method.step()
                     steps += found.evaluations
-                    samples += found.evaluations * cluster.patterns
+                    samples += found.evaluations * cluster.samples
                     used.append(clock.seconds())
                     kept.keep(began, samples, cluster.read("x"))
                     if found.failure is not None:
@@ -192,20 +192,20 @@ class Accuracies:
 
     def __init__(self, recipe: Recipe, store: Store) -> None:
         self._flat = FlatParameters(supervised_network(recipe, store.outputs).eval())
-        self._patterns = {split: StoreSamples(store, split) for split in SPLITS if store.splits.get(split)}
+        self._samples = {split: StoreSamples(store, split) for split in SPLITS if store.splits.get(split)}
 
     @torch.no_grad()
     def of(self, parameters: Tensor, splits: Sequence[str] = tuple(SPLITS)) -> Mapping[str, float]:
         """Return the fractions by the names in `SPLITS`."""
         self._flat.vector.copy_(parameters)
         found = {}
-        for split, patterns in self._patterns.items():
+        for split, samples in self._samples.items():
             if split not in splits:
                 continue
-            places = np.linspace(0, len(patterns) - 1, min(len(patterns), JUDGED_MOST)).astype(int)
+            places = np.linspace(0, len(samples) - 1, min(len(samples), JUDGED_MOST)).astype(int)
             right = 0
             for start in range(0, len(places), 500):
-                batch = patterns.batch(places[start : start + 500].tolist())
+                batch = samples.batch(places[start : start + 500].tolist())
                 right += int((self._flat.module(batch.inputs).argmax(1) == batch.targets).sum())
             found[SPLITS[split]] = rounded(right / len(places))
         return found

@@ -74,7 +74,7 @@ class Nothing:
     """Work of one parameter without data: only the times of steps matter."""
 
     flops = (0, 0)
-    patterns = 1 << 30
+    samples = 1 << 30
     layout: Sequence[TensorSlot] = (TensorSlot("nothing", 1, 1),)
 
     def __init__(self) -> None:

@@ -52,7 +52,7 @@ def demo(out: Path) -> None:
 def japanese_ocr(
     out: Path = Path("japanese-ocr"),
     *,
-    patterns: int = 9_264_000,
+    samples: int = 9_264_000,
     originals: int = 168_000,
     held_out: int = 6_320,
     frequencies: Literal["natural", "equal"] = "natural",
@@ -72,14 +72,14 @@ def japanese_ocr(
     Examples:
 
       cotswold data make japanese-ocr
-      cotswold data make japanese-ocr small-ocr --originals 3203 --held-out 500 --patterns 20000
+      cotswold data make japanese-ocr small-ocr --originals 3203 --held-out 500 --samples 20000
       cotswold data make japanese-ocr equal-ocr --frequencies equal
 
     Parameters
     ----------
     out
         The folder to write.
-    patterns
+    samples
         Number of training samples, scans included. Another number can be read by OUT:NUMBER. Samples take no
         time until they are read; scans do.
     originals
@@ -105,7 +105,7 @@ def japanese_ocr(
         seed=seed,
         originals=originals,
         held_out=held_out,
-        patterns=patterns,
+        samples=samples,
         frequencies=frequencies,
         held_families=tuple(held_family or ()),
     )
@@ -114,7 +114,7 @@ def japanese_ocr(
     counts = made.frequencies
     print(
         f"{out}: {made.originals:,} originals of {int((counts > 0).sum()):,} characters, "
-        f"{int(((counts > 0) & (counts < 3)).sum()):,} of them once or twice; {request.patterns:,} samples; "
+        f"{int(((counts > 0) & (counts < 3)).sum()):,} of them once or twice; {request.samples:,} samples; "
         f"{request.held_out:,} scans in each of validation, degradations and families"
     )
     for note in made.notes:

@@ -46,9 +46,9 @@ class ClosureObjective:
         self.closure: Closure | None = None
         self._decays = list(decays)
 
-    def part(self, patterns: str, fraction: float) -> str:
-        """Return `patterns`: a closure has no subsets."""
-        return patterns
+    def part(self, sample_set: str, fraction: float) -> str:
+        """Return `samples`: a closure has no subsets."""
+        return sample_set
 
     def evaluate(
         self,
@@ -57,7 +57,7 @@ class ClosureObjective:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Return the closure's value at a vector, averaged over the group."""
         assert self.closure is not None and gradient is not None

@@ -318,17 +318,17 @@ class Method(ABC):
     ) -> Evaluation:
         """Evaluate value and gradient at a step along ``d``, or only the slope on a fraction of samples."""
         assert self._point is not None
-        patterns = self._point.sample_set
+        sample_set = self._point.sample_set
         before = [*making, Combine("trial", ((1.0, "x"), (ask.step, "d")))]
         if ask.part is not None:
             count.partial += 1
-            named = self._objective.part(patterns, ask.part)
+            named = self._objective.part(sample_set, ask.part)
             return self._evaluate("trial", "trial_g", before, [Dot("trial_g", "d")], named)
         count.whole += 1
         after = [*COMMON, *self._trial_commands(ask.step)]
-        found = self._evaluate("trial", "trial_g", before, after, patterns)
-        if found.sample_set != patterns:
-            raise IncomparableError(f"an evaluation used sample set {found.sample_set}, expected {patterns}")
+        found = self._evaluate("trial", "trial_g", before, after, sample_set)
+        if found.sample_set != sample_set:
+            raise IncomparableError(f"an evaluation used samples {found.sample_set}, expected {sample_set}")
         return found
 
     def _evaluate(
@@ -337,11 +337,11 @@ class Method(ABC):
         gradient: str,
         before: Sequence[Command],
         after: Sequence[Command],
-        patterns: str | None,
+        sample_set: str | None,
     ) -> Evaluation:
         waiting, self._pending = self._pending, []  # even an evaluation that fails has run them
         return self._objective.evaluate(
-            at, gradient, before=[*waiting, *before], after=after, patterns=patterns
+            at, gradient, before=[*waiting, *before], after=after, sample_set=sample_set
         )
 
     def _accept_step(self, plan: Plan, step: float, found: Evaluation, count: IterationStats) -> None:

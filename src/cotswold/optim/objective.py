@@ -38,7 +38,7 @@ class Objective(Protocol):
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Compute the value at a vector, and its gradient.
 
@@ -47,7 +47,7 @@ class Objective(Protocol):
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first, in the round that starts the evaluation (they make `at`).
             after: commands to run in the round that ends the evaluation.
-            patterns: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
+            samples: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
                 the objective chooses a set and may end before all its samples are evaluated.
 
         Returns:
@@ -57,14 +57,14 @@ class Objective(Protocol):
         """
         ...
 
-    def part(self, patterns: str, fraction: float) -> str:
+    def part(self, sample_set: str, fraction: float) -> str:
         """Return the name of a subset of an evaluated sample set.
 
         The same arguments always name the same samples. An objective that cannot subset its samples returns
-        `patterns`. Bunyip's line search evaluates the sign of a slope on such a subset.
+        `samples`. Bunyip's line search evaluates the sign of a slope on such a subset.
 
         Args:
-            patterns: name of the sample set of an earlier evaluation.
+            samples: name of the sample set of an earlier evaluation.
             fraction: approximate fraction of its samples.
         """
         ...
@@ -92,7 +92,7 @@ class Decayed:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Evaluate the objective and add the penalty.
 
@@ -101,7 +101,7 @@ class Decayed:
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first.
             after: commands to run last.
-            patterns: name of the sample set of an earlier evaluation; see `Objective.evaluate`.
+            samples: name of the sample set of an earlier evaluation; see `Objective.evaluate`.
 
         Returns:
             The evaluation; its value includes `Evaluation.penalty`.
@@ -110,17 +110,17 @@ class Decayed:
         if gradient is not None:
             decaying.append(Combine(gradient, ((1.0, gradient), (self.decay, at))))
         found = self.objective.evaluate(
-            at, gradient, before=before, after=[*decaying, *after], patterns=patterns
+            at, gradient, before=before, after=[*decaying, *after], sample_set=sample_set
         )
         square, *dots = found.dots
         penalty = 0.5 * self.decay * square
         return replace(found, value=found.value + penalty, dots=tuple(dots), penalty=penalty)
 
-    def part(self, patterns: str, fraction: float) -> str:
+    def part(self, sample_set: str, fraction: float) -> str:
         """Return the objective's subset.
 
         Args:
-            patterns: name of the sample set of an earlier evaluation.
+            samples: name of the sample set of an earlier evaluation.
             fraction: approximate fraction of its samples.
         """
-        return self.objective.part(patterns, fraction)
+        return self.objective.part(sample_set, fraction)

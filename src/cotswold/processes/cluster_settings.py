@@ -26,13 +26,13 @@ class ClusterSettings:
     """`bunyip`: workers keep the point and the direction, step lengths travel, sums are reduced over the
     workers. `sandblaster`: workers pull the point when an evaluation starts, and push their sums."""
     portion_size: int = 320
-    """Patterns per portion (Bunyip: 320)."""
+    """Samples per portion (Bunyip: 320)."""
     sample_fraction: float = 1.0
-    """Fraction of the patterns that must be done before an evaluation may end (Bunyip: 0.8)."""
+    """Fraction of the samples that must be done before an evaluation may end (Bunyip: 0.8)."""
     deterministic: bool = False
     """Sum along a fixed tree over portions: the same bits, independent of the workers."""
     seed: int = 0
-    """Seed that distributes patterns to portions."""
+    """Seed that distributes samples to portions."""
     deadline_factor: float | None = None
     """An evaluation that draws its own set ends after this multiple of its usual seconds."""
     backup_tasks: int = 1
@@ -81,7 +81,7 @@ class ClusterSettings:
             raise UserError(f"ports {self.ports[0]} to {self.ports[1]}: must be between 1 and 65535")
         if not 0 < self.sample_fraction <= 1:
             raise UserError(
-                f"sample_fraction = {self.sample_fraction} of the patterns: must be above 0 and at most 1"
+                f"sample_fraction = {self.sample_fraction} of the samples: must be above 0 and at most 1"
             )
         if self.deadline_factor is not None and not self.deadline_factor > 0:
             raise UserError(f"deadline_factor = {self.deadline_factor} times the usual: must be more than 0")

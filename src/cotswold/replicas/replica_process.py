@@ -128,7 +128,7 @@ class ReplicaProcess:
         """``endpoint_settings`` also applies to its other ranks, if any; a step without progress for
         ``silent_seconds`` hangs."""
         self._work, self._messenger, self._name = work, messenger, name
-        self._schedule = stepping.by_samples(work.patterns, pace.batch)
+        self._schedule = stepping.by_samples(work.samples, pace.batch)
         parameters, self._layout = parameters_of(work)
         self._device = parameters.device
         self._initial: Array = parameters.to("cpu", copy=True).numpy()
@@ -154,7 +154,7 @@ class ReplicaProcess:
         size = self._initial.size
         self._lock = threading.Lock()
         """Guards the state machine, and the reports of steps."""
-        self._machine = Replica(m.Join(name, 0, messenger.endpoint.address, work.patterns, size), pace)
+        self._machine = Replica(m.Join(name, 0, messenger.endpoint.address, work.samples, size), pace)
         self._worker_thread = WorkerThread()
         self._hang_detector = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
         self._seed = 0
@@ -177,7 +177,7 @@ class ReplicaProcess:
         while self._absent:
             self._attend(self._messenger.receive(_TICK_SECONDS))
         made = WorkerReady(
-            self._name, dtype, size, work.patterns, work.flops, 0, self._layout, products_of(work)
+            self._name, dtype, size, work.samples, work.flops, 0, self._layout, products_of(work)
         )
         self._messenger.send(m.COORDINATOR, made)
         while self._machine.state is not ReplicaState.GONE:

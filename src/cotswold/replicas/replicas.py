@@ -96,7 +96,7 @@ class Replicas:
     @property
     def samples(self) -> int:
         """Samples of an epoch."""
-        return self._processes.work.patterns
+        return self._processes.work.samples
 
     @property
     def flops(self) -> tuple[int, int]:

@@ -123,12 +123,12 @@ class ReplicaSettings:
         """Dispatcher settings for a work. ``run`` identifies the updates of this run, but not of earlier
         ones. Raises UserError for invalid values."""
         batch, push = self.pace.batch, self.pace.n_push
-        batches = made.patterns // (batch * _ASSIGNMENT_BATCHES * self.processes.workers)
+        batches = made.samples // (batch * _ASSIGNMENT_BATCHES * self.processes.workers)
         pushes = max(1, min(_ASSIGNMENT_BATCHES, batches) // push)  # accumulations end with the assignment
         try:
             return DispatcherSettings(
                 run,
-                made.patterns,
+                made.samples,
                 made.size,
                 self.epochs,
                 self.rate,
@@ -366,7 +366,7 @@ class ReplicaStartup(Startup):
             QueueLimits(room, room),
             self._learning.staleness,
             self._learning.unit_norm,
-            self._learning.stepping.by_samples(made.patterns, self._learning.pace.batch),
+            self._learning.stepping.by_samples(made.samples, self._learning.pace.batch),
             dict(made.products),
             may_repeat_samples=True,
         )

@@ -12,7 +12,7 @@ Glossary:
 - *session*: the time from a worker's join to its end, identified by a number that is never reused. If a
   worker was silent for too long, its session is void when it wakes up, and it joins again.
 - *evaluation*: a number that only grows.
-- *portion*: a range of positions in the permuted order of the patterns (`shards.core.permutation`).
+- *portion*: a range of positions in the permuted order of the samples (`shards.core.permutation`).
 - *sum*: the sum of some portions on one worker, named by (session, number). It counts completely or not at
   all.
 - *node* (level, index) of the binary tree over portions: [index · 2**level, (index + 1) · 2**level).

@@ -22,8 +22,8 @@ class Join:
     """Number of this join; a higher number ends the session of a lower one."""
     address: str
     """Address at which peers and the coordinator reach the worker."""
-    patterns: int
-    """Number of patterns of its work; the same for all workers."""
+    samples: int
+    """Number of samples of its work; the same for all workers."""
     size: int
     """Length of its parameters; the same for all workers."""
 
@@ -117,7 +117,7 @@ class Leave:
 
 @dataclass(frozen=True)
 class HeldOutSum:
-    """The sums of a portion of held-out patterns."""
+    """The sums of a portion of held-out samples."""
 
     value: float
     samples: int
@@ -126,7 +126,7 @@ class HeldOutSum:
 
 @dataclass(frozen=True)
 class Validated:
-    """The sums of a run of held-out patterns, one per portion."""
+    """The sums of a run of held-out samples, one per portion."""
 
     session: int
     number: int
@@ -143,9 +143,9 @@ class Welcome:
     attempt: int
     session: int
     seed: int
-    patterns: int
+    samples: int
     portion_size: int
-    """Patterns per portion; the last portion may have fewer. With ``seed`` and ``patterns`` it determines the
+    """Samples per portion; the last portion may have fewer. With ``seed`` and ``samples`` it determines the
     permutation (`shards.core.permutation`)."""
     tree: bool
     """True if the worker's sums must be nodes of the tree."""
@@ -271,7 +271,7 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class Validate:
-    """Fetch ``at`` and evaluate a run of held-out patterns there."""
+    """Fetch ``at`` and evaluate a run of held-out samples there."""
 
     session: int
     number: int

@@ -21,11 +21,11 @@ class WorkerReady:
     dtype: str
     """Type of the parameters: float32 or float64."""
     size: int
-    patterns: int
+    samples: int
     flops: tuple[int, int]
-    """Floating-point operations per pattern: for the value, and for value and gradient."""
+    """Floating-point operations per sample: for the value, and for value and gradient."""
     held_out: int
-    """Number of patterns for validation."""
+    """Number of samples for validation."""
     layout: tuple[tuple[str, int, int], ...]
     """(name, rows, numbers per row) of each tensor in the parameters."""
     products: tuple[tuple[str, tuple[int, ...]], ...] = ()

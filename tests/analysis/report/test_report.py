@@ -361,7 +361,7 @@ def test_the_report_of_a_run_on_print_shows_the_sheets_of_its_set(tmp_path: Path
     assert printed_set_section(recipe) is None  # the set is gone
     (tmp_path / "japanese-ocr.json").write_text("{}")
     (tmp_path / "sheets").mkdir()
-    for name in ("families-patterns", "originals-patterns", "of-another-version"):
+    for name in ("families-samples", "originals-samples", "of-another-version"):
         Image.new("L", (4, 4)).save(tmp_path / "sheets" / f"{name}.png")
     section = printed_set_section(recipe)
     assert section is not None

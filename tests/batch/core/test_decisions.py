@@ -10,7 +10,7 @@ from cotswold.batch.core.portion_ledger import PortionLedger
 from cotswold.batch.core.portion_queues import PortionHomes
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.shards.core.membership import Members
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.wire import Join
 
 
@@ -29,7 +29,7 @@ def test_a_portion_is_to_blame_for_deaths_in_a_row_and_not_where_one_died_withou
 
 @pytest.mark.parametrize(("computed", "left"), [(3, []), (5, [5, 6, 7, 8, 9])])
 def test_a_deadline_waits_for_the_least_part(computed: int, left: list[int]) -> None:
-    rules = EvaluationSettings(ChunkPermutation(0, 100, 10), 4, deadline_factor=2.0, least=0.5)
+    rules = EvaluationSettings(PortionPermutation(0, 100, 10), 4, deadline_factor=2.0, least=0.5)
     members, ledger = Members(), PortionLedger(range(10))
     member = members.add(Join("one", 0, "", 100, 4), 0.0)
     member.seconds, member.is_ready = 1.0, True

@@ -270,7 +270,7 @@ def test_a_worker_of_another_run_is_sent_away() -> None:
     coordinator = cluster.coordinator.coordinator
     sends = coordinator.receive("stranger", Join("stranger", 0, "", 5, 6), 0.0)
     assert sends == [Send("stranger", Shutdown(0))]
-    assert "it has 5 patterns, but the run has 299" in coordinator.take_events()[-1].sentence
+    assert "it has 5 samples, but the run has 299" in coordinator.take_events()[-1].sentence
 
 
 def test_a_dead_server_is_trouble_that_names_it() -> None:
@@ -298,7 +298,7 @@ def test_a_result_of_another_number_of_patterns_counts_nowhere() -> None:
     assert cluster.loop.run(lambda: coordinator.failure(cluster.loop.now) is not None, seconds=30)
     trouble = coordinator.failure(cluster.loop.now)
     assert trouble is not None
-    assert "it counted 1 patterns in portion 0, which has 3 patterns" in trouble.sentence
+    assert "it counted 1 samples in portion 0, which has 3 samples" in trouble.sentence
 
 
 @pytest.mark.parametrize("portions", [(), (0, 100), (-1,)])

@@ -64,7 +64,7 @@ def test_workers_that_are_killed_and_stopped_at_random_change_no_value(
     fork_server: ForkServer, more: dict[str, Any]
 ) -> None:
     settings = ClusterSettings(workers=3, portion_size=20, shard_bytes=64, silent_seconds=2.0, **more)
-    given = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    given = {"samples": PATTERNS, "size": SIZE, "seconds": 0.01}
     work = LeastSquares(PATTERNS, SIZE, 0, torch.float64)
     deadline, evaluations = time.monotonic() + LIMIT_SECONDS, 0
     with open_cluster(

@@ -44,7 +44,7 @@ def opened(fork_server: ForkServer) -> Opener:
         **settings: Any,
     ) -> BatchCluster:
         chosen = ClusterSettings(**{"portion_size": 20, "shard_bytes": 64, "alone_seconds": 3.0, **settings})
-        given = {"patterns": PATTERNS, "size": SIZE} if arguments is None else arguments
+        given = {"samples": PATTERNS, "size": SIZE} if arguments is None else arguments
         heard = [] if events is None else events
         return open_cluster(
             chosen, work, given, processes=fork_server, on_event=lambda kind, more: heard.append((kind, more))
@@ -54,7 +54,7 @@ def opened(fork_server: ForkServer) -> Opener:
 
 
 def alone(point: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """Return mean and gradient over all patterns, in this process."""
+    """Return mean and gradient over all samples, in this process."""
     work = LeastSquares(PATTERNS, SIZE, 0, torch.float64)
     work.parameters.copy_(point)
     gradient = torch.zeros(SIZE, dtype=torch.float64)
@@ -76,20 +76,20 @@ def test_value_and_gradient_are_those_of_one_process(opened: Opener, travel: str
         np.testing.assert_allclose(cluster.read("g"), gradient, rtol=1e-11)
         assert found.dots[0] == pytest.approx(float(gradient @ gradient), rel=1e-11)
         assert (found.samples, found.sample_set) == (PATTERNS, "all")
-        alone_value = cluster.evaluate("x", None, patterns=found.sample_set)
+        alone_value = cluster.evaluate("x", None, sample_set=found.sample_set)
         assert alone_value.value == found.value
 
 
 def test_the_first_portion_of_a_worker_may_wait_for_longer_than_later_ones(opened: Opener) -> None:
     events: list[tuple[str, Mapping[str, object]]] = []
-    waiting = {"patterns": 20, "size": SIZE, "seconds": 4.5}  # what is measured
+    waiting = {"samples": 20, "size": SIZE, "seconds": 4.5}  # what is measured
     with opened(arguments=waiting, events=events, workers=1, servers=1, silent_seconds=1.0) as cluster:
         assert cluster.evaluate("x", None).samples == 20
     assert [more for kind, more in events if kind == "exited"] == []
 
 
 def test_a_line_search_costs_step_lengths_alone(opened: Opener) -> None:
-    large = {"patterns": 100, "size": 20_000}
+    large = {"samples": 100, "size": 20_000}
     with opened(point_transfer="bunyip", arguments=large, shard_bytes=1 << 16, workers=1) as cluster:
         cluster.run([Combine("d", ((2.0, "x"),))])
         cluster.evaluate("x", "g")
@@ -111,7 +111,7 @@ def trajectory(cluster: BatchCluster, steps: int = 6) -> list[float]:
 def test_deterministic_runs_have_the_same_bits_whoever_computes_and_dies(opened: Opener) -> None:
     with opened(deterministic=True, workers=1, servers=1, point_transfer="sandblaster") as cluster:
         expected = trajectory(cluster)
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.002}
     with opened(deterministic=True, workers=3, servers=3, point_transfer="bunyip", arguments=slow) as cluster:
         killed: list[float] = []
 
@@ -129,7 +129,7 @@ def test_deterministic_runs_have_the_same_bits_whoever_computes_and_dies(opened:
 def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
     opened: Opener, travel: str
 ) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.004}
     events: list[tuple[str, Mapping[str, object]]] = []
     with opened(point_transfer=travel, arguments=slow, events=events) as cluster:
         cluster.write("x", some_point())
@@ -148,7 +148,7 @@ def test_workers_that_are_killed_are_started_again_and_nothing_counts_twice(
 
 
 def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened: Opener) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.002}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.002}
     with opened(arguments=slow, silent_seconds=1.0, point_transfer="sandblaster") as cluster:
         cluster.write("x", some_point())
         value, _ = alone(some_point())
@@ -170,19 +170,19 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
     with opened(sample_fraction=0.5, events=events) as cluster:
         first = cluster.evaluate("x", "g")
         assert 0.5 * PATTERNS <= first.samples < 0.55 * PATTERNS
-        again = cluster.evaluate("x", "g", patterns=first.sample_set)
+        again = cluster.evaluate("x", "g", sample_set=first.sample_set)
         assert (again.sample_set, again.samples) == (first.sample_set, first.samples)
         assert again.value == pytest.approx(first.value, rel=1e-13)
         portions = cluster.counted(first.sample_set)
-        assert sum(len(cluster.portion_patterns(each)) for each in portions) == first.samples
+        assert sum(len(cluster.portion_samples(each)) for each in portions) == first.samples
         part = cluster.part(first.sample_set, 0.2)
-        assert cluster.evaluate("x", "g", patterns=part).samples < 0.3 * first.samples
+        assert cluster.evaluate("x", "g", sample_set=part).samples < 0.3 * first.samples
         assert set(cluster.counted(part)) < set(portions)
         other = cluster.evaluate("x", "g")
         assert other.sample_set != first.sample_set
         assert cluster.counted(other.sample_set) != portions
-        with pytest.raises(UserError, match="unknown set of patterns"):
-            cluster.evaluate("x", "g", patterns=first.sample_set)
+        with pytest.raises(UserError, match="unknown set of samples"):
+            cluster.evaluate("x", "g", sample_set=first.sample_set)
         recorded = [
             str(more["portions"]) for kind, more in events if kind == "evaluation" and more["is_drawn"]
         ]
@@ -193,10 +193,10 @@ def test_a_part_of_the_patterns_is_the_same_for_a_whole_cycle(opened: Opener) ->
 
 def test_progress_counts_the_patterns_of_this_evaluation_alone(opened: Opener) -> None:
     seen: list[ClusterStatus] = []
-    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
+    with opened(arguments={"samples": PATTERNS, "size": SIZE, "seconds": 0.05}) as cluster:
         part = cluster.part(cluster.evaluate("x", None).sample_set, 0.3)
         cluster.watch(seen.append)
-        cluster.evaluate("x", "g", patterns=part)
+        cluster.evaluate("x", "g", sample_set=part)
         samples = 20 * len(cluster.counted(part))
     assert 0 < max(each.samples for each in seen) <= samples < PATTERNS / 2
 
@@ -223,7 +223,7 @@ def test_held_out_patterns_are_measured_where_it_is_asked(opened: Opener) -> Non
     with opened() as cluster:
         cluster.write("y", some_point())
         means = cluster.validate("y")
-        square = float(some_point().square().sum())  # 100 patterns, each as heavy as its number says
+        square = float(some_point().square().sum())  # 100 samples, each as heavy as its number says
         assert means == pytest.approx({"loss": 49.5 * square, "accuracy": (0 + 20 + 40 + 60 + 80) / 100})
         assert cluster.evaluate("x", None).value == pytest.approx(alone(torch.zeros(SIZE))[0], rel=1e-13)
         with pytest.raises(KeyError, match="'z'"):
@@ -233,7 +233,7 @@ def test_held_out_patterns_are_measured_where_it_is_asked(opened: Opener) -> Non
 def test_a_portion_that_fails_everywhere_is_named_with_its_error(opened: Opener) -> None:
     with opened("tests.support.replicas.works:poisoned", {"bad": 17}) as cluster:
         with pytest.raises(
-            ClusterFailedError, match=r"portion \d+ fails on every worker.*pattern 17 cannot be read"
+            ClusterFailedError, match=r"portion \d+ fails on every worker.*sample 17 cannot be read"
         ):
             cluster.evaluate("x", "g")
         cluster.run([Combine("y", ((1.0, "x"),))])  # what the servers have is as it was
@@ -244,7 +244,7 @@ def test_a_portion_that_fails_everywhere_is_named_with_its_error(opened: Opener)
 def test_what_is_computed_when_every_worker_is_dead_counts_once_another_is_hired(
     opened: Opener, travel: str
 ) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.05}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.05}
     with opened(arguments=slow, workers=1, restarts=False, point_transfer=travel) as cluster:
         cluster.write("x", some_point())
 
@@ -272,9 +272,9 @@ def test_after_trouble_another_evaluation_can_be_asked_for(opened: Opener) -> No
         with pytest.raises(ClusterFailedError, match="cannot be read"):
             cluster.evaluate("x", "g")  # tried again, and no better
         assert cluster.status().evaluation == 1
-        good = [each for each in range(50) if 17 not in cluster.portion_patterns(each)]
+        good = [each for each in range(50) if 17 not in cluster.portion_samples(each)]
         cluster.replay([format_ranges(good)])
-        assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_patterns, good)))
+        assert cluster.evaluate("x", "g").samples == sum(map(len, map(cluster.portion_samples, good)))
 
 
 def test_a_gradient_that_is_no_number_is_seen_in_the_dots(opened: Opener) -> None:
@@ -284,7 +284,7 @@ def test_a_gradient_that_is_no_number_is_seen_in_the_dots(opened: Opener) -> Non
 
 
 def test_every_worker_dead_is_an_error_that_says_why(opened: Opener) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.01}
     with opened(arguments=slow, restarts=False) as cluster:
 
         def kill(status: ClusterStatus) -> None:
@@ -339,7 +339,7 @@ def test_a_round_that_takes_long_is_waited_for_by_whoever_gives_up_the_evaluatio
 
 
 def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors(opened: Opener) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.01}
     with opened(arguments=slow) as cluster:
 
         def stop(status: ClusterStatus) -> None:
@@ -354,7 +354,7 @@ def test_what_is_raised_while_an_evaluation_is_on_ends_it_and_leaves_the_vectors
 
 
 def test_who_was_told_to_stop_can_read_and_write_what_a_checkpoint_needs(opened: Opener) -> None:
-    with opened(arguments={"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}) as cluster:
+    with opened(arguments={"samples": PATTERNS, "size": SIZE, "seconds": 0.01}) as cluster:
 
         def stop(status: ClusterStatus) -> None:
             raise KeyboardInterrupt
@@ -421,7 +421,7 @@ def test_a_work_that_cannot_be_made_is_the_users_error(opened: Opener) -> None:
 
 
 def test_a_worker_that_is_asked_to_end_hands_over_what_it_has(opened: Opener) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.004}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.004}
     events: list[tuple[str, Mapping[str, object]]] = []
     with opened(arguments=slow, events=events, point_transfer="sandblaster") as cluster:
         cluster.evaluate("x", "g")
@@ -464,7 +464,7 @@ def test_nobody_is_taken_for_silent_while_nobody_listened(opened: Opener) -> Non
 
 
 def test_workers_join_in_the_middle(opened: Opener) -> None:
-    slow = {"patterns": PATTERNS, "size": SIZE, "seconds": 0.01}
+    slow = {"samples": PATTERNS, "size": SIZE, "seconds": 0.01}
     with opened(workers=1, arguments=slow) as cluster:
         hired: list[int] = []
 

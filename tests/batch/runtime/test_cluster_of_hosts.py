@@ -53,7 +53,7 @@ def opened(
         cluster = open_cluster(
             ClusterSettings(**chosen),
             WORK,
-            {"patterns": PATTERNS, "size": SIZE, "seconds": seconds},
+            {"samples": PATTERNS, "size": SIZE, "seconds": seconds},
             processes=processes,
             host=hosts.address(0),
             on_event=lambda kind, more: heard.append((kind, more)),
@@ -91,7 +91,7 @@ def until(cluster: BatchCluster, holds: Callable[[], bool], seconds: float = 20)
 
 
 def check(cluster: BatchCluster) -> None:
-    """Check that an evaluation counts every pattern once, with the value and gradient of one process."""
+    """Check that an evaluation counts every sample once, with the value and gradient of one process."""
     found = cluster.evaluate("x", "g")
     assert found.value == pytest.approx(EXPECTED[0], rel=1e-13)
     np.testing.assert_allclose(cluster.read("g"), EXPECTED[1], rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Distribution of held-out patterns among validating workers."""
+"""Distribution of held-out samples among validating workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def member(session: int, seconds: float | None = None) -> Member:
 
 
 def answer(asked: m.Validate) -> m.Validated:
-    """Return a reply in which a pattern's loss is a tenth of its number, which rounds; half of each portion
+    """Return a reply in which a sample's loss is a tenth of its number, which rounds; half of each portion
     is right."""
     sums = tuple(
         m.HeldOutSum(sum(0.1 * each for each in range(a, b)), b - a, {"accuracy": (b - a) / 2})
@@ -71,7 +71,7 @@ def test_answers_of_another_validation_count_nothing() -> None:
     ((_, asked),) = validating.grant([member(1)], 0.0)
     validating.on_message(m.Validated(1, 4, 0, (m.HeldOutSum(9.0, 10, {}),)))
     assert not validating.is_done
-    with pytest.raises(MachineError, match="held-out patterns 0 to 9 cannot be evaluated: it is rotten"):
+    with pytest.raises(MachineError, match="held-out samples 0 to 9 cannot be evaluated: it is rotten"):
         validating.on_message(m.Validated(asked.session, 5, 0, (), "it is rotten"))
 
 

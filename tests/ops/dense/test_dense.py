@@ -30,14 +30,14 @@ def network(output: DenseOutput = "tanh", loss: DenseLoss = "squared_error") -> 
     return DenseNetwork(SIZES, "tanh", output, loss, deterministic=True)
 
 
-def operands(patterns: int, classes: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(patterns)
+def operands(samples: int, classes: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(samples)
     size = network().size
     parameters = torch.randn(size, generator=generator, dtype=dtype) / 4
-    inputs = torch.randn(SIZES[0], patterns, generator=generator, dtype=dtype)
+    inputs = torch.randn(SIZES[0], samples, generator=generator, dtype=dtype)
     if classes:
-        return parameters, inputs, torch.randint(SIZES[-1], (patterns,), generator=generator)
-    return parameters, inputs, torch.rand(SIZES[-1], patterns, generator=generator, dtype=dtype)
+        return parameters, inputs, torch.randint(SIZES[-1], (samples,), generator=generator)
+    return parameters, inputs, torch.rand(SIZES[-1], samples, generator=generator, dtype=dtype)
 
 
 def evaluated(of: DenseNetwork, given: tuple[Tensor, Tensor, Tensor]) -> tuple[float, Tensor]:
@@ -99,9 +99,9 @@ def test_gradients_by_few_patterns_do_not_depend_on_how_inputs_lie() -> None:
         assert again == value and torch.equal(other, gradient)
 
 
-@pytest.mark.parametrize("patterns", [384, 385, 1000])
-def test_more_patterns_than_a_chunk_are_all_counted_once(patterns: int) -> None:
-    of, given = network(), operands(patterns, True, torch.float64)
+@pytest.mark.parametrize("samples", [384, 385, 1000])
+def test_more_patterns_than_a_chunk_are_all_counted_once(samples: int) -> None:
+    of, given = network(), operands(samples, True, torch.float64)
     value, gradient = evaluated(of, given)
     way = library.add(library.TorchProducts(), of._spec, *given, expected := torch.zeros(of.size).double())
     assert way[0] == pytest.approx(value, rel=1e-12)

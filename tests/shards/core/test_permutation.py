@@ -1,4 +1,4 @@
-"""Assignment of patterns: a seeded permutation, portions, random cycles."""
+"""Assignment of samples: a seeded permutation, portions, random cycles."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotswold.shards.core.permutation import (
-    ChunkPermutation,
     Permutation,
+    PortionPermutation,
     format_ranges,
     parse_ranges,
     samples_at,
@@ -44,27 +44,27 @@ def test_a_place_outside_of_the_order_is_an_error() -> None:
         Permutation(1, 5)[5]
 
 
-@given(patterns=st.integers(1, 400), portion=st.integers(1, 50), seed=st.integers(0, 9))
-def test_portions_have_every_pattern_once(patterns: int, portion: int, seed: int) -> None:
-    dealing = ChunkPermutation(seed, patterns, portion)
-    dealt = [list(dealing.patterns_of(each)) for each in range(dealing.portions)]
-    assert sorted(pattern for each in dealt for pattern in each) == list(range(patterns))
-    assert [len(each) for each in dealt] == [dealing.samples(each) for each in range(dealing.portions)]
+@given(samples=st.integers(1, 400), portion=st.integers(1, 50), seed=st.integers(0, 9))
+def test_portions_have_every_pattern_once(samples: int, portion: int, seed: int) -> None:
+    dealing = PortionPermutation(seed, samples, portion)
+    dealt = [list(dealing.samples_of(each)) for each in range(dealing.portions)]
+    assert sorted(sample for each in dealt for sample in each) == list(range(samples))
+    assert [len(each) for each in dealt] == [dealing.size_of(each) for each in range(dealing.portions)]
 
 
 @given(st.integers(1, 300), st.integers(1, 20), st.floats(0.01, 1), st.integers(0, 5))
 def test_a_cycle_draws_its_fraction_and_not_a_portion_more(
-    patterns: int, portion: int, fraction: float, cycle: int
+    samples: int, portion: int, fraction: float, cycle: int
 ) -> None:
-    dealing = ChunkPermutation(3, patterns, portion)
+    dealing = PortionPermutation(3, samples, portion)
     drawn = dealing.draw(cycle, fraction)
-    samples = [dealing.samples(each) for each in drawn]
+    sizes = [dealing.size_of(each) for each in drawn]
     assert list(drawn) == sorted(set(drawn))
-    assert sum(samples) >= fraction * patterns > sum(samples) - portion
+    assert sum(sizes) >= fraction * samples > sum(sizes) - portion
 
 
 def test_all_patterns_are_drawn_equally_often() -> None:
-    dealing = ChunkPermutation(1, 40, 1)
+    dealing = PortionPermutation(1, 40, 1)
     counts = [0] * 40
     for cycle in range(2000):
         for portion in dealing.draw(cycle, 0.5):
@@ -75,7 +75,7 @@ def test_all_patterns_are_drawn_equally_often() -> None:
 @pytest.mark.parametrize("fraction", [0.0, -1.0, 1.01, float("nan")])
 def test_a_fraction_that_is_none_is_refused(fraction: float) -> None:
     with pytest.raises(ValueError, match="fraction"):
-        ChunkPermutation(1, 10, 1).draw(0, fraction)
+        PortionPermutation(1, 10, 1).draw(0, fraction)
 
 
 @given(st.sets(st.integers(0, 60)))

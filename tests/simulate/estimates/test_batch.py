@@ -19,7 +19,7 @@ from cotswold.simulate.workloads.batch_work import PointTransfer
 
 TRAVELS: tuple[PointTransfer, ...] = ("bunyip", "sandblaster")
 VECTOR = 4 * (8 * 4 + 4 + 4 * 2 + 2)
-SMALL = dense_work((8, 4, 2), patterns=1000, portion=10)
+SMALL = dense_work((8, 4, 2), samples=1000, portion=10)
 BUNYIP = "bunyip-japanese-ocr"
 
 
@@ -30,7 +30,7 @@ def gradient(rate: float, **more: float) -> dict[str, object]:
 
 
 def test_flops_and_parameters_are_those_of_the_paper() -> None:
-    work = dense_work((400, 480, 3203), patterns=9_264_000, portion=320)
+    work = dense_work((400, 480, 3203), samples=9_264_000, portion=320)
     assert work.flops == 9_264_000 * (4 * 400 * 480 + 6 * 480 * 3203)  # 92 Tera, section 6.2
     assert replace(work, biases=False).parameters == 1_729_440
 
@@ -42,7 +42,7 @@ def test_a_recipe_counts_what_is_trained() -> None:
     work = batch_work(recipe, 1000, 3203)
     assert work.parameters == sum(plan.parameters for plan in planned_layers(recipe, 3203))
     assert (work.portion, work.sample_fraction, work.point_transfer) == (320, 0.1, "sandblaster")
-    assert work.samples == 320  # one portion of 320: at least a tenth
+    assert work.evaluated_samples == 320  # one portion of 320: at least a tenth
 
 
 @pytest.mark.parametrize("travel", TRAVELS)
@@ -59,14 +59,14 @@ def test_parts_add_up_and_bytes_are_those_of_vectors(travel: PointTransfer, work
 
 
 def test_portions_go_to_free_workers() -> None:
-    portion = 10 * SMALL.pattern_flops / 1e9
+    portion = 10 * SMALL.sample_flops / 1e9
     assert predict_evaluation(cluster(device=gradient(1.0)), SMALL, 2).parts["portions"] == pytest.approx(
         50 * portion
     )
     thirds = predict_evaluation(cluster(hosts=3, device=gradient(1.0)), SMALL, 3)
     assert thirds.parts["portions"] == pytest.approx(34 * portion)  # 100 portions: 34, 33, 33
     assert thirds.computing_fraction == pytest.approx(100 / 3 * portion / thirds.seconds)
-    odd = replace(SMALL, patterns=13)  # the worker with the last portion has three patterns
+    odd = replace(SMALL, samples=13)  # the worker with the last portion has three samples
     assert predict_evaluation(cluster(device=gradient(1.0)), odd, 2).parts["portions"] == pytest.approx(
         portion
     )
@@ -92,7 +92,7 @@ def test_the_point_travels_once_a_direction_or_each_time() -> None:
 
 def test_a_card_carries_one_vector_after_the_other() -> None:
     slow = cluster(hosts=4, network=link(gbits=0.001))
-    found = predict_evaluation(slow, replace(SMALL, point_transfer="sandblaster", patterns=40), 4)
+    found = predict_evaluation(slow, replace(SMALL, point_transfer="sandblaster", samples=40), 4)
     vector = 8 * VECTOR / 1e6
     # three workers pull from the first host, and push to it; the fourth is on it
     assert found.parts["point"] == pytest.approx(3 * vector, rel=0.1)
@@ -112,10 +112,10 @@ def test_more_servers_on_the_same_host_bring_no_faster_card() -> None:
 @settings(max_examples=20 * FUZZ, deadline=None)
 @given(st.integers(2, 9), st.integers(1, 400), st.sampled_from(TRAVELS))
 def test_no_evaluation_is_faster_than_its_arithmetic(
-    workers: int, patterns: int, travel: PointTransfer
+    workers: int, samples: int, travel: PointTransfer
 ) -> None:
     found = predict_evaluation(
-        cluster(hosts=9), replace(SMALL, patterns=patterns, point_transfer=travel), workers
+        cluster(hosts=9), replace(SMALL, samples=samples, point_transfer=travel), workers
     )
     assert found.computing_fraction <= 1 and found.seconds > 0
     assert found.seconds >= found.flops / (workers * 1e9)
@@ -167,4 +167,4 @@ def test_memory_is_a_workers_vectors_and_its_share() -> None:
     work = BatchWork(SMALL.layers, 1000, point_transfer="bunyip", sample_bytes=1_000_000)
     assert predict_evaluation(cluster(), work, 2).worker_bytes > 500_000_000
     assert predict_evaluation(cluster(), work, 2).fits
-    assert not predict_evaluation(cluster(), replace(work, patterns=2002), 1).fits
+    assert not predict_evaluation(cluster(), replace(work, samples=2002), 1).fits

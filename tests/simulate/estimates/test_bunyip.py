@@ -57,9 +57,9 @@ def test_no_stage_is_predicted_slower_than_it_was() -> None:
 
 def test_little_is_won_at_the_peak_and_much_with_few_patterns() -> None:
     gains = []
-    for patterns in (20_000, 9_360_000):
-        work = evaluation((400, 480, 3203), patterns, 194)
-        assert work.samples == pytest.approx(FRACTION * patterns, rel=0.02)
+    for samples in (20_000, 9_360_000):
+        work = evaluation((400, 480, 3203), samples, 194)
+        assert work.evaluated_samples == pytest.approx(FRACTION * samples, rel=0.02)
         tree, four = (
             predict_evaluation(machine(), work, 194, how).repeated_seconds
             for how in (lam_reduction(in_turn=True), four_stage_reduction())
@@ -69,11 +69,11 @@ def test_little_is_won_at_the_peak_and_much_with_few_patterns() -> None:
 
 
 def test_large_sets_scale_and_small_ones_do_not() -> None:
-    def speed_up(sizes: tuple[int, int, int], patterns: int, processors: int = 194) -> float:
-        one = predict_evaluation(machine(), evaluation(sizes, patterns, 1), 1)
+    def speed_up(sizes: tuple[int, int, int], samples: int, processors: int = 194) -> float:
+        one = predict_evaluation(machine(), evaluation(sizes, samples, 1), 1)
         many = predict_evaluation(
             machine(),
-            evaluation(sizes, patterns, processors),
+            evaluation(sizes, samples, processors),
             processors,
             lam_reduction(processors, _size(sizes)),
         )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from random import Random
 
 from cotswold.batch.core.requests import EvaluationResult
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.shards.core.sum_tree import leaves_of
 from cotswold.wire import Node, PortionResult
 
@@ -19,7 +19,7 @@ from cotswold.wire import Node, PortionResult
 class Truth:
     """The right sums of portions."""
 
-    def __init__(self, dealing: ChunkPermutation, size: int, seed: int, *, whole: bool = True) -> None:
+    def __init__(self, dealing: PortionPermutation, size: int, seed: int, *, whole: bool = True) -> None:
         random = Random(seed)
         self.dealing, self.size = dealing, size
         self._rows = [
@@ -38,7 +38,7 @@ class Truth:
     def __call__(self, portion: int, point: Sequence[float]) -> tuple[PortionResult, list[float]]:
         if portion in self.failing:
             raise ValueError(f"portion {portion} is unreadable")
-        samples = self.dealing.samples(portion)
+        samples = self.dealing.size_of(portion)
         details = (("right", float(portion % 3)),)
         return PortionResult(portion, samples, self.value(portion, point), details, 0.1), self.gradient(
             portion, point
@@ -78,8 +78,8 @@ def check(
     assert in_sums == list(counted.portions), "each portion is in exactly one sum that counts"
     left_out = counted.account.left_out
     assert sorted([*counted.portions, *left_out]) == sorted(wanted), "what does not count is known"
-    patterns = [pattern for each in counted.portions for pattern in truth.dealing.patterns_of(each)]
-    assert len(set(patterns)) == len(patterns) == counted.samples, "each pattern counts once"
+    samples = [sample for each in counted.portions for sample in truth.dealing.samples_of(each)]
+    assert len(set(samples)) == len(samples) == counted.samples, "each sample counts once"
     values = [truth.value(each, point) for each in counted.portions]
     assert abs(counted.total - sum(values)) <= 1e-9 * sum(map(abs, values)), "so do the values"
     assert counted.details["right"] == sum(each % 3 for each in counted.portions)

@@ -15,7 +15,7 @@ from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
 from cotswold.batch.core.rounds import RoundOutcome
 from cotswold.batch.core.settings import EvaluationSettings
 from cotswold.optim.vectors.base import Combine, Command, Dot
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.shards.core.shard_server import ShardServer
 from cotswold.simulate.protocols.lists import ListArithmetic
 from cotswold.simulate.protocols.loop import VirtualTimeLoop
@@ -106,7 +106,7 @@ class Trial:
             self.meetings,
             name,
             self.shards,
-            self.world.rules.permutation.patterns,
+            self.world.rules.permutation.samples,
             self._portion(speed),
             lambda portion: speed * (1 if self.world.speeds else self.random.uniform(0.5, 1.5)),
         )
@@ -211,7 +211,7 @@ def rules(
     **more: object,
 ) -> EvaluationSettings:
     """Return the settings of a small cluster with short timeouts."""
-    dealing = ChunkPermutation(seed, patterns=3 * portions - 1, portion=3)
+    dealing = PortionPermutation(seed, samples=3 * portions - 1, portion=3)
     settings = {
         "silent_seconds": 3.0,
         "retry_seconds": 0.5,

@@ -1,6 +1,6 @@
-"""Objectives for tests: a regression over random patterns, with counted messages.
+"""Objectives for tests: a regression over random samples, with counted messages.
 
-Knows: commands, sets of patterns by name. Does not know: methods.
+Knows: commands, sets of samples by name. Does not know: methods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CountedVectors(TensorVectors):
 
 
 class Patterns:
-    """Logistic regression over ``count`` patterns; draws a fraction of them if no set is named.
+    """Logistic regression over ``count`` samples; draws a fraction of them if no set is named.
 
     The name of a set is its seed and its fraction. ``asked`` lists the names of the counted evaluations in
     order.
@@ -42,12 +42,12 @@ class Patterns:
         self.lies = 0
         """Number of next evaluations that count another set than requested."""
 
-    def part(self, patterns: str, fraction: float) -> str:
-        return f"{patterns} {fraction}"
+    def part(self, sample_set: str, fraction: float) -> str:
+        return f"{sample_set} {fraction}"
 
-    def value(self, point: Tensor, patterns: str) -> tuple[float, Tensor]:
+    def value(self, point: Tensor, sample_set: str) -> tuple[float, Tensor]:
         """Return the mean over a set, and its gradient."""
-        seed, *fractions = patterns.split()
+        seed, *fractions = sample_set.split()
         chosen = torch.randperm(len(self._signs), generator=torch.Generator().manual_seed(int(seed)))
         for fraction in fractions:
             chosen = chosen[: max(1, round(float(fraction) * len(chosen)))]
@@ -64,16 +64,16 @@ class Patterns:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         self._vectors.run(before)
-        if patterns is None or (self.lies and " " in patterns):
-            self.lies = max(0, self.lies - 1) if patterns else self.lies
-            patterns = f"{self._drawn} {self._fraction}"
+        if sample_set is None or (self.lies and " " in sample_set):
+            self.lies = max(0, self.lies - 1) if sample_set else self.lies
+            sample_set = f"{self._drawn} {self._fraction}"
             self._drawn += 1
-        self.asked.append(patterns)
-        value, slope = self.value(self._vectors[at][0], patterns)
+        self.asked.append(sample_set)
+        value, slope = self.value(self._vectors[at][0], sample_set)
         if gradient is not None:
             self._vectors.make(gradient)[0].copy_(slope)
         rounded = float(torch.tensor(value, dtype=self._vectors["x"][0].dtype))
-        return Evaluation(rounded, tuple(self._vectors.run(after)), patterns, round(200 * self._fraction))
+        return Evaluation(rounded, tuple(self._vectors.run(after)), sample_set, round(200 * self._fraction))

@@ -74,7 +74,7 @@ def opened(fork_server: ForkServer) -> Opener:
         return open_replicas(
             chosen,
             f"tests.support.replicas.works:{work}",
-            {"patterns": PATTERNS, "size": SIZE, **(arguments or {})},
+            {"samples": PATTERNS, "size": SIZE, **(arguments or {})},
             snapshot=snapshot,
             evaluator=evaluator,
             processes=fork_server,

@@ -16,10 +16,10 @@ from cotswold.shards.runtime.work import PortionSum, TensorSlot
 
 
 class LeastSquares:
-    """Half the squares of ``A x - b``, with a row of A as a pattern."""
+    """Half the squares of ``A x - b``, with a row of A as a sample."""
 
-    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype) -> None:
-        rows = np.random.default_rng(seed).standard_normal((patterns, size + 1))
+    def __init__(self, samples: int, size: int, seed: int, dtype: torch.dtype) -> None:
+        rows = np.random.default_rng(seed).standard_normal((samples, size + 1))
         self._rows = torch.from_numpy(rows[:, :size]).to(dtype)
         self._goals = torch.from_numpy(rows[:, size]).to(dtype)
         self._parameters = torch.zeros(size, dtype=dtype)
@@ -33,7 +33,7 @@ class LeastSquares:
         return [TensorSlot("weight", len(self._parameters), 1)]
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         return len(self._rows)
 
     @property
@@ -41,8 +41,8 @@ class LeastSquares:
         size = self._rows.shape[1]
         return 2 * size, 4 * size
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        chosen = torch.as_tensor(patterns)
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        chosen = torch.as_tensor(samples)
         rows = self._rows[chosen]
         errors = rows @ self._parameters - self._goals[chosen]
         if gradient is not None:
@@ -53,7 +53,7 @@ class LeastSquares:
     held = 100
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """Validate: a pattern's loss is its number times the squares of the parameters."""
+        """Validate: a sample's loss is its number times the squares of the parameters."""
         square = float(self._parameters.double().square().sum())
         return PortionSum(sum(range(start, stop)) * square, stop - start, {"accuracy": float(start)})
 
@@ -61,55 +61,55 @@ class LeastSquares:
 class Slow(LeastSquares):
     """Sleeps before each portion, for the seconds in a file that others may change."""
 
-    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, seconds: float) -> None:
-        super().__init__(patterns, size, seed, dtype)
+    def __init__(self, samples: int, size: int, seed: int, dtype: torch.dtype, seconds: float) -> None:
+        super().__init__(samples, size, seed, dtype)
         self._seconds = seconds
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
         time.sleep(self._seconds)
-        return super().add(patterns, gradient)
+        return super().add(samples, gradient)
 
 
 class Poisoned(LeastSquares):
-    """Fails on one pattern."""
+    """Fails on one sample."""
 
-    def __init__(self, patterns: int, size: int, seed: int, dtype: torch.dtype, bad: int, nan: bool) -> None:
-        super().__init__(patterns, size, seed, dtype)
+    def __init__(self, samples: int, size: int, seed: int, dtype: torch.dtype, bad: int, nan: bool) -> None:
+        super().__init__(samples, size, seed, dtype)
         self._bad, self._nan = bad, nan
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        if self._bad in patterns and not self._nan:
-            raise MachineError(f"pattern {self._bad} cannot be read")
-        if self._bad in patterns and gradient is not None:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        if self._bad in samples and not self._nan:
+            raise MachineError(f"sample {self._bad} cannot be read")
+        if self._bad in samples and gradient is not None:
             gradient[0] += float("nan")
-        return super().add(patterns, gradient)
+        return super().add(samples, gradient)
 
 
 def least_squares(
-    *, patterns: int = 1000, size: int = 50, seed: int = 0, dtype: str = "float64", seconds: float = 0.0
+    *, samples: int = 1000, size: int = 50, seed: int = 0, dtype: str = "float64", seconds: float = 0.0
 ) -> LeastSquares:
     """Return the work named ``"tests.support.replicas.works:least_squares"``."""
     if seconds:
-        return Slow(patterns, size, seed, getattr(torch, dtype), seconds)
-    return LeastSquares(patterns, size, seed, getattr(torch, dtype))
+        return Slow(samples, size, seed, getattr(torch, dtype), seconds)
+    return LeastSquares(samples, size, seed, getattr(torch, dtype))
 
 
-def poisoned(*, bad: int, nan: bool = False, patterns: int = 1000, size: int = 50) -> LeastSquares:
-    """Return a work in which one pattern fails, or makes a gradient of NaN."""
-    return Poisoned(patterns, size, 0, torch.float64, bad, nan)
+def poisoned(*, bad: int, nan: bool = False, samples: int = 1000, size: int = 50) -> LeastSquares:
+    """Return a work in which one sample fails, or makes a gradient of NaN."""
+    return Poisoned(samples, size, 0, torch.float64, bad, nan)
 
 
-def once(*, marker: str, patterns: int = 1000, size: int = 50) -> LeastSquares:
+def once(*, marker: str, samples: int = 1000, size: int = 50) -> LeastSquares:
     """Return a work in the first process, and fail in later ones."""
     Path(marker).open("x").close()
-    return LeastSquares(patterns, size, 0, torch.float64)
+    return LeastSquares(samples, size, 0, torch.float64)
 
 
 class Regression(LeastSquares):
     """The mean of half the squares of a batch, for replicas; sleeps before each."""
 
-    def __init__(self, patterns: int, size: int, dtype: torch.dtype, seconds: float) -> None:
-        super().__init__(patterns, size, 0, dtype)
+    def __init__(self, samples: int, size: int, dtype: torch.dtype, seconds: float) -> None:
+        super().__init__(samples, size, 0, dtype)
         self._goals = self._rows @ torch.linspace(-1, 1, size, dtype=dtype) + 0.01 * self._goals
         self._seconds = seconds
 
@@ -139,9 +139,9 @@ class Spoilt(Regression):
         return super().compute(samples, gradient)
 
 
-def spoilt(*, patterns: int = 1000, size: int = 20) -> Spoilt:
+def spoilt(*, samples: int = 1000, size: int = 20) -> Spoilt:
     """Return a work of replicas with one bad batch."""
-    return Spoilt(patterns, size, torch.float32, 0.0)
+    return Spoilt(samples, size, torch.float32, 0.0)
 
 
 def is_first(marker: str) -> bool:
@@ -166,9 +166,9 @@ class Hanging(Regression):
         return super().compute(samples, gradient)
 
 
-def hanging(*, marker: str, patterns: int = 1000, size: int = 20, seconds: float = 0.0) -> Hanging:
+def hanging(*, marker: str, samples: int = 1000, size: int = 20, seconds: float = 0.0) -> Hanging:
     """Return a work of replicas with one hanging step."""
-    found = Hanging(patterns, size, torch.float32, seconds)
+    found = Hanging(samples, size, torch.float32, seconds)
     found.marker = marker
     return found
 
@@ -181,9 +181,9 @@ class Hungry(Regression):
         return super().compute(samples, gradient)
 
 
-def hungry(*, patterns: int = 1000, size: int = 20) -> Hungry:
+def hungry(*, samples: int = 1000, size: int = 20) -> Hungry:
     """Return a work that replicas cannot compute."""
-    return Hungry(patterns, size, torch.float32, 0.0)
+    return Hungry(samples, size, torch.float32, 0.0)
 
 
 class Tally:
@@ -191,13 +191,13 @@ class Tally:
 
     flops = (1, 1)
 
-    def __init__(self, patterns: int, seconds: float) -> None:
-        self.parameters = torch.zeros(4 * patterns)
-        self.patterns, self._seconds = patterns, seconds
+    def __init__(self, samples: int, seconds: float) -> None:
+        self.parameters = torch.zeros(4 * samples)
+        self.samples, self._seconds = samples, seconds
 
     @property
     def layout(self) -> Sequence[TensorSlot]:
-        return [TensorSlot(f"tally {number}", self.patterns, 1) for number in range(4)]
+        return [TensorSlot(f"tally {number}", self.samples, 1) for number in range(4)]
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:
         time.sleep(self._seconds)
@@ -205,21 +205,21 @@ class Tally:
         return PortionSum(0.0, len(samples), {})
 
 
-def tally(*, patterns: int = 1000, seconds: float = 0.0, size: int = 0) -> Tally:
+def tally(*, samples: int = 1000, seconds: float = 0.0, size: int = 0) -> Tally:
     """Return a work whose parameters, with a learning rate of 1, are the counts."""
-    return Tally(patterns, seconds)
+    return Tally(samples, seconds)
 
 
 def regression(
     *,
-    patterns: int = 1000,
+    samples: int = 1000,
     size: int = 20,
     dtype: str = "float32",
     seconds: float = 0.0,
     fatal: bool = False,
 ) -> Regression:
     """Return a work of replicas."""
-    return (Fatal if fatal else Regression)(patterns, size, getattr(torch, dtype), seconds)
+    return (Fatal if fatal else Regression)(samples, size, getattr(torch, dtype), seconds)
 
 
 class Evaluation:

@@ -24,9 +24,9 @@ class Shareable(Regression):
     """A regression with parameters anywhere; one sample may be bad, or stop its process once, by a marker."""
 
     def __init__(
-        self, patterns: int = 1000, size: int = 48, seconds: float = 0.0, bad: str = "", marker: str = ""
+        self, samples: int = 1000, size: int = 48, seconds: float = 0.0, bad: str = "", marker: str = ""
     ) -> None:
-        super().__init__(patterns, size, torch.float32, seconds)
+        super().__init__(samples, size, torch.float32, seconds)
         self._bad, self._marker, self._steps = bad, marker, 0
 
     def bind_parameters(self, vector: Tensor) -> None:
@@ -66,12 +66,10 @@ def hosted(work: Shareable, processes: int, batch: int = 10, samples: int = 100)
 
 @contextmanager
 def regression(
-    *, patterns: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
+    *, samples: int, size: int, processes: int, seconds: float = 0.0, bad: str = "", marker: str = ""
 ) -> Iterator[HogwildReplica]:
     """Yield the replica's work named ``"tests.support.training.hogwild_hosts:regression"``."""
-    with start_hogwild(
-        Shareable(patterns, size, seconds, bad, marker), processes, 10, 10 * processes
-    ) as host:
+    with start_hogwild(Shareable(samples, size, seconds, bad, marker), processes, 10, 10 * processes) as host:
         yield host
 
 

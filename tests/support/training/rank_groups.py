@@ -80,7 +80,7 @@ class _OneProcess:
     def __init__(self, whole: ModuleObjective, rotten: Tensor) -> None:
         """Use ``rotten`` as the place of a gradient that becomes non-finite on request."""
         self.parameters, self.layout, self.is_rotten = whole.parameters, whole.layout, False
-        self.patterns, self.flops = whole.patterns, (0, 0)
+        self.samples, self.flops = whole.samples, (0, 0)
         self._whole, self._rotten = whole, rotten
 
     def compute(self, samples: Sequence[int], gradient: Tensor) -> PortionSum:

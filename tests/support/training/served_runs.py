@@ -34,12 +34,12 @@ class Command:
         self.process = subprocess.Popen(command, cwd=folder, env=environ, stderr=subprocess.PIPE)
         self.said = ""
 
-    def until(self, pattern: str, seconds: float = SECONDS) -> re.Match[str]:
+    def until(self, sample: str, seconds: float = SECONDS) -> re.Match[str]:
         """Wait for an output; fail after some seconds, or if the command exits before."""
         deadline = time.monotonic() + seconds
-        while (found := re.search(pattern, self.said)) is None:
-            assert time.monotonic() < deadline, f"it has not said {pattern!r}: {self.said}"
-            assert self._read(deadline), f"it ended without {pattern!r}: {self.said}"
+        while (found := re.search(sample, self.said)) is None:
+            assert time.monotonic() < deadline, f"it has not said {sample!r}: {self.said}"
+            assert self._read(deadline), f"it ended without {sample!r}: {self.said}"
         return found
 
     def ended(self, seconds: float = SECONDS) -> int:

@@ -87,7 +87,7 @@ def opened(
     return open_replicas(
         settings,
         f"{LEADERS}:regression",
-        {"patterns": PATTERNS, "size": SIZE, "processes": processes, "seconds": seconds, **arguments},
+        {"samples": PATTERNS, "size": SIZE, "processes": processes, "seconds": seconds, **arguments},
         processes=server,
         on_event=lambda kind, more: heard.append((kind, more)),
     )

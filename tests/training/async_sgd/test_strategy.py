@@ -73,11 +73,11 @@ def by_sgd(
     supervised."""
     network = supervised_network(job.recipe, job.store.outputs)
     optimiser = torch.optim.SGD(network.parameters(), 0.2, weight_decay=decay)
-    patterns = StoreSamples(job.store, "train")
+    samples = StoreSamples(job.store, "train")
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = rate_at(step, steps, 0.2, schedule, warmup)
-        batch = patterns.batch(samples_at(0, 240, 16 * step, 16 * step + 16))
+        batch = samples.batch(samples_at(0, 240, 16 * step, 16 * step + 16))
         optimiser.zero_grad()
         loss = nn.functional.cross_entropy(network(batch.inputs), require_targets(batch.targets))
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped

@@ -53,9 +53,9 @@ def test_a_run_stops_before_the_evaluation_that_would_pass_its_limit(
 ) -> None:
     ticks, add = Ticks(), DenseObjective.add
 
-    def slowly(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def slowly(self: DenseObjective, samples: list[int], gradient: Tensor | None) -> PortionSum:
         ticks.now += 1
-        return add(self, patterns, gradient)
+        return add(self, samples, gradient)
 
     monkeypatch.setattr(DenseObjective, "add", slowly)
     words = ("price.rent_dollars_per_hour=3600", "price.max_dollars=40", "training.portion_size=32")
@@ -79,7 +79,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
 ) -> None:
     place = tmp_path / "run"
 
-    def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def failing(self: DenseObjective, samples: list[int], gradient: Tensor | None) -> PortionSum:
         raise ResumableError("a server is gone")
 
     job = training.open_job(blobs, place, stores=stores)
@@ -105,7 +105,7 @@ def test_a_session_that_saved_nothing_is_said_to_be_lost_and_its_time_counts(
 def test_a_corrected_recipe_begins_where_another_failed_before_its_first_step(
     blobs: Path, stores: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(self: DenseObjective, patterns: list[int], gradient: Tensor | None) -> PortionSum:
+    def failing(self: DenseObjective, samples: list[int], gradient: Tensor | None) -> PortionSum:
         raise MachineError("nobody answers")
 
     monkeypatch.setattr(DenseObjective, "add", failing)

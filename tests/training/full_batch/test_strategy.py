@@ -75,13 +75,13 @@ def test_a_stop_inside_an_iteration_loses_no_bit(
         stop, calls = Stop(), 0
 
         def counted(
-            self: DenseObjective, patterns: list[int], gradient: Tensor | None, stop: Stop = stop
+            self: DenseObjective, samples: list[int], gradient: Tensor | None, stop: Stop = stop
         ) -> PortionSum:
             nonlocal calls
             calls += 1
             if calls == 23:  # in the middle of an evaluation
                 stop.signal = 15
-            return add(self, patterns, gradient)
+            return add(self, samples, gradient)
 
         monkeypatch.setattr(DenseObjective, "add", counted)
         last = trained(
@@ -131,13 +131,13 @@ def test_flops_are_counted_as_the_paper_does(blobs: Path, stores: Path) -> None:
 def test_the_account_is_that_of_the_evaluations(blobs: Path, stores: Path, tmp_path: Path) -> None:
     trained(blobs, tmp_path / "run", stores)
     (end,), steps = events(tmp_path / "run", "end"), events(tmp_path / "run", "step")
-    patterns = int(str(events(tmp_path / "run", "start")[0]["samples"]))
-    assert end["samples"] == patterns * int(str(steps[-1]["evaluations"]))
+    samples = int(str(events(tmp_path / "run", "start")[0]["samples"]))
+    assert end["samples"] == samples * int(str(steps[-1]["evaluations"]))
     assert end["flops"] == int(str(end["samples"])) * (4 * 5 * 7 + 6 * 7 * 3)
 
 
 class Line(ModuleObjective):
-    """An objective that counts patterns."""
+    """An objective that counts samples."""
 
     def __init__(self, count: int) -> None:
         self.count, self.seen = count, list[int]()
@@ -145,11 +145,11 @@ class Line(ModuleObjective):
 
     parameters = property(lambda self: self._point)
     layout = property(lambda self: [TensorSlot.of_shape("point", (3,))])
-    patterns = property(lambda self: self.count)
+    samples = property(lambda self: self.count)
     flops = property(lambda self: (1, 3))
 
-    def add(self, patterns: object, gradient: Tensor | None) -> PortionSum:
-        numbers = list(patterns)  # type: ignore[call-overload]  # a sequence of tensors
+    def add(self, samples: object, gradient: Tensor | None) -> PortionSum:
+        numbers = list(samples)  # type: ignore[call-overload]  # a sequence of tensors
         self.seen += numbers
         if gradient is not None:
             gradient += torch.tensor(
@@ -178,10 +178,10 @@ def test_a_fraction_counts_one_set_until_another_is_drawn() -> None:
     work = Line(1000)
     whole = FullBatchObjective(work, portion=10, fraction=0.3, seed=4)
     seen = []
-    for patterns in (None, "draw 1", "part", None):
+    for samples in (None, "draw 1", "part", None):
         work.seen = []
-        patterns = whole.part("draw 1", 0.2) if patterns == "part" else patterns
-        found = whole.evaluate("x", None, patterns=patterns)
+        samples = whole.part("draw 1", 0.2) if samples == "part" else samples
+        found = whole.evaluate("x", None, sample_set=samples)
         assert found.samples == len(set(work.seen)) == len(work.seen)
         seen.append((found.sample_set, set(work.seen)))
     assert seen[0] == seen[1] and len(seen[0][1]) == 300

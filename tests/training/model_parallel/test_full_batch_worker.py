@@ -84,8 +84,8 @@ def led(
 def test_sums_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
     grid: str, in_flight: int, data: Data, tmp_path: Path
 ) -> None:
-    patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    samples = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), samples, samples)
     server = fork_server_of_work({INHERITED_OBJECTIVE: work})
     with led(server, "compare", grid=grid, out=str(tmp_path), in_flight=in_flight) as process:
         assert finished(process) == 0, process.why()
@@ -98,8 +98,8 @@ def test_sums_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
 def test_steps_of_model_parallel_ranks_are_those_of_one_process_to_rounding(
     grid: str, own: str, data: Data, tmp_path: Path
 ) -> None:
-    patterns = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
-    work = ModuleObjective(network(), loss_by_name("cross_entropy"), patterns, patterns)
+    samples = DatasetSamples(samples_of(torch.utils.data.TensorDataset(*data), 16))  # type: ignore[arg-type]  # has what is asked
+    work = ModuleObjective(network(), loss_by_name("cross_entropy"), samples, samples)
     server = fork_server_of_work({INHERITED_OBJECTIVE: work})
     output = tmp_path / "said"
     with led(server, "compare_steps", output, grid=grid, own=own, out=str(tmp_path)) as process:

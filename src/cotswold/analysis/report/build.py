@@ -273,11 +273,11 @@ def _environment(run: RunDirectory) -> PageSection | None:
 
 
 _CAPTIONS = {
-    "originals-patterns": "Scans from which training samples are generated, 20 x 20 grey",
+    "originals-samples": "Scans from which training samples are generated, 20 x 20 grey",
     "transformed": "Training samples: each scan of the first row, then thickened, thinned, shifted, "
     "blurred and with noise, one column per scan",
-    "degradations-patterns": "Held out: scans with degradations that training does not contain",
-    "families-patterns": "Held out: whole families of typefaces",
+    "degradations-samples": "Held out: scans with degradations that training does not contain",
+    "families-samples": "Held out: whole families of typefaces",
     "faces": "The typefaces, one per row",
 }
 

@@ -11,7 +11,7 @@ from math import fsum
 
 from cotswold.batch.core.requests import EvaluationCost, EvaluationResult
 from cotswold.shards.core.membership import Member
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.wire import PortionResult, SumName
 
 
@@ -19,7 +19,7 @@ from cotswold.wire import PortionResult, SumName
 class Accounting:
     """The record of one evaluation."""
 
-    permutation: ChunkPermutation
+    permutation: PortionPermutation
     started_at: float
     results: dict[tuple[int, int], PortionResult] = field(default_factory=dict)
     """Results of computed portions, by session and portion."""
@@ -44,9 +44,9 @@ class Accounting:
         """Return the reason why a result cannot belong to the portion, or None."""
         if result.portion != portion or not 0 <= portion < self.permutation.portions:
             return f"it returned portion {result.portion} for portion {portion}"
-        samples = self.permutation.samples(portion)
+        samples = self.permutation.size_of(portion)
         if result.samples != samples:
-            return f"it counted {result.samples} patterns in portion {portion}, which has {samples} patterns"
+            return f"it counted {result.samples} samples in portion {portion}, which has {samples} samples"
         return None
 
     def mistake_of_sum(self, results: Sequence[PortionResult]) -> str | None:
@@ -70,7 +70,7 @@ class Accounting:
 
     @property
     def samples(self) -> int:
-        """Number of patterns that count."""
+        """Number of samples that count."""
         return sum(result.samples for result in self._counted.values())
 
     def outcome(self, number: int, dots: tuple[float, ...], now: float) -> EvaluationResult:

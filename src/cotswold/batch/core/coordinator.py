@@ -252,8 +252,8 @@ class Coordinator:
 
     def _misfit(self, join: Join) -> str | None:
         dealing = self.rules.permutation
-        if join.patterns != dealing.patterns:
-            return f"it has {join.patterns} patterns, but the run has {dealing.patterns}"
+        if join.samples != dealing.samples:
+            return f"it has {join.samples} samples, but the run has {dealing.samples}"
         if join.size != self.rules.size:
             return f"it has {join.size} parameters, but the run has {self.rules.size}"
         return None
@@ -265,7 +265,7 @@ class Coordinator:
             member.join.attempt,
             member.session,
             dealing.seed,
-            dealing.patterns,
+            dealing.samples,
             dealing.portion,
             rules.tree,
             rules.pushes,

@@ -28,7 +28,7 @@ class EvaluationRequest:
     these out."""
     cycle: int = 0
     fraction: float = 1.0
-    """Fraction of the patterns to select."""
+    """Fraction of the samples to select."""
     keeps: tuple[str, ...] = ()
     """Vectors that workers keep; if empty, they pull ``at``."""
     changed: tuple[str, ...] = ()
@@ -66,11 +66,11 @@ class EvaluationResult:
     dots: tuple[float, ...]
     """Results of the dot products among the commands that ran after it."""
     total: float
-    """Sum of the values of all counted patterns: correctly rounded, so independent of the order."""
+    """Sum of the values of all counted samples: correctly rounded, so independent of the order."""
     details: Mapping[str, float]
     """Further sums, also correctly rounded."""
     portions: tuple[int, ...]
-    """Counted portions, ascending; each of their patterns counts exactly once."""
+    """Counted portions, ascending; each of their samples counts exactly once."""
     samples: int
     sums: Mapping[SumName, tuple[int, ...]]
     """Portions of each accepted sum."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 
 
 @dataclass(frozen=True)
 class EvaluationSettings:
     """Settings of all evaluations of a run."""
 
-    permutation: ChunkPermutation
+    permutation: PortionPermutation
     size: int
     """Length of the parameters."""
     pushes: bool = True

@@ -90,13 +90,11 @@ class WorkerState(Enum):
 class BatchWorker(Generic[Values]):
     """One worker process, from its first `Join` to its end."""
 
-    def __init__(
-        self, name: str, address: str, patterns: int, size: int, sums: SumArithmetic[Values]
-    ) -> None:
+    def __init__(self, name: str, address: str, samples: int, size: int, sums: SumArithmetic[Values]) -> None:
         self.name, self.state = name, WorkerState.OUTSIDE
         self.welcome: Welcome | None = None
         self._sums = sums
-        self._join = Join(name, 0, address, patterns, size)
+        self._join = Join(name, 0, address, samples, size)
         self._joined: float | None = None
         self._newest = (0, 0)
         """(evaluation, attempt) of the newest `StartEvaluation`."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cotswold import wire as m
 from cotswold.batch.core.requests import EvaluationRequest, EvaluationResult
-from cotswold.batch.runtime.pattern_sets import PatternSets
+from cotswold.batch.runtime.sample_sets import SampleSets
 from cotswold.batch.runtime.startup import POINT, StartedCluster, write_vector
 from cotswold.batch.runtime.status import ClusterStatus, counted_values
 from cotswold.batch.runtime.validation import ValidationPass, run_validation
@@ -43,7 +43,7 @@ class BatchCluster:
         self._coordinator, self._machine = opened.coordinator, opened.coordinator.machine
         self._contents = VectorCache()
         self._contents.written(POINT)
-        self._sets = PatternSets(opened.permutation)
+        self._sets = SampleSets(opened.permutation)
         self._backups = 0
         self._interrupted: tuple[object, ...] | None = None
         """Request and draws of a stalled evaluation that can be continued."""
@@ -69,18 +69,18 @@ class BatchCluster:
         return float(torch.finfo(self.dtype).eps)
 
     @property
-    def patterns(self) -> int:
-        """Number of patterns."""
-        return self._started.work.patterns
+    def samples(self) -> int:
+        """Number of samples."""
+        return self._started.work.samples
 
     @property
     def draw_count(self) -> int:
-        """Number of pattern sets drawn so far."""
+        """Number of sample sets drawn so far."""
         return self._sets.draws
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Floating-point operations per pattern: for the value, and for value and gradient."""
+        """Floating-point operations per sample: for the value, and for value and gradient."""
         return self._started.work.flops
 
     @property
@@ -90,7 +90,7 @@ class BatchCluster:
 
     @property
     def objective(self) -> BatchCluster:
-        """The sum over the patterns, as `optim.Objective`."""
+        """The sum over the samples, as `optim.Objective`."""
         return self
 
     @property
@@ -117,7 +117,7 @@ class BatchCluster:
             number,
             portions,
             done,
-            min(done * self._settings.portion_size, self.patterns),
+            min(done * self._settings.portion_size, self.samples),
             len(self._machine.members),
             self._backups,
             traffic.sent_bytes + traffic.sent_shared_bytes,
@@ -222,7 +222,7 @@ class BatchCluster:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Evaluate the objective at a vector; see `optim.Objective.evaluate`.
 
@@ -234,15 +234,15 @@ class BatchCluster:
             gradient: Name of the vector that receives the gradient; None for the value only.
             before: Commands to run before the evaluation.
             after: Commands to run after it.
-            patterns: Name of the set of patterns; None draws a new set.
+            samples: Name of the set of samples; None draws a new set.
 
         Returns:
-            The mean value over the counted patterns, the results of dot products, and the set's name and
+            The mean value over the counted samples, the results of dot products, and the set's name and
             size.
 
         Raises:
             KeyError: A vector does not exist.
-            UserError: The set of patterns does not exist in this cycle.
+            UserError: The set of samples does not exist in this cycle.
             ClusterFailedError: The evaluation cannot finish.
         """
         made = () if gradient is None else (gradient,)
@@ -250,7 +250,7 @@ class BatchCluster:
         self._contents.check([*before, *after], created=made)
         self._require_servers()
         kept = self._sets.state()
-        recorded = self._sets.next_replayed() if patterns is None else self._sets.portions(patterns)
+        recorded = self._sets.next_replayed() if sample_set is None else self._sets.portions(sample_set)
         draws, fraction = self._sets.draws, self._settings.sample_fraction
         request = EvaluationRequest(at, gradient, tuple(before), tuple(after), recorded, draws, fraction)
         self._begin(request, (request, kept))
@@ -269,32 +269,32 @@ class BatchCluster:
         if gradient is not None:
             self._contents.written(gradient)
         self._contents.ran(after)
-        return self._counted(done, patterns)
+        return self._counted(done, sample_set)
 
-    def part(self, patterns: str, fraction: float) -> str:
+    def part(self, sample_set: str, fraction: float) -> str:
         """Return the name of a fraction of a set; see `optim.Objective.part`.
 
         Args:
-            patterns: Name of the set.
+            samples: Name of the set.
             fraction: Fraction of its portions, above 0 and at most 1.
         """
-        return self._sets.subset(patterns, fraction)
+        return self._sets.subset(sample_set, fraction)
 
-    def counted(self, patterns: str) -> tuple[int, ...]:
-        """Return the portions of a set; `portion_patterns` returns their patterns.
+    def counted(self, sample_set: str) -> tuple[int, ...]:
+        """Return the portions of a set; `portion_samples` returns their samples.
 
         Args:
-            patterns: Name of the set.
+            samples: Name of the set.
         """
-        return self._sets.portions(patterns)
+        return self._sets.portions(sample_set)
 
-    def portion_patterns(self, portion: int) -> Sequence[int]:
-        """Return the patterns of a portion, in the order of summation.
+    def portion_samples(self, portion: int) -> Sequence[int]:
+        """Return the samples of a portion, in the order of summation.
 
         Args:
             portion: Number of the portion.
         """
-        return self._started.permutation.patterns_of(portion)
+        return self._started.permutation.samples_of(portion)
 
     def replay(self, recorded: Sequence[str]) -> None:
         """Draw these sets again in the following evaluations.
@@ -308,17 +308,17 @@ class BatchCluster:
         self._sets.replay(recorded)
 
     def validate(self, at: str = POINT) -> Mapping[str, float] | None:
-        """Return means over the held-out patterns, computed by all workers.
+        """Return means over the held-out samples, computed by all workers.
 
         Args:
             at: Name of the vector with the parameters.
 
         Returns:
-            ``loss`` and further means by name; None without held-out patterns.
+            ``loss`` and further means by name; None without held-out samples.
 
         Raises:
             KeyError: The vector does not exist.
-            MachineError: A worker fails to evaluate patterns.
+            MachineError: A worker fails to evaluate samples.
             ClusterFailedError: No worker is left, or a server is lost.
         """
         self._contents.check_name(at)
@@ -363,11 +363,11 @@ class BatchCluster:
     ) -> None:
         self.close()
 
-    def _counted(self, done: EvaluationResult, patterns: str | None) -> Evaluation:
+    def _counted(self, done: EvaluationResult, sample_set: str | None) -> Evaluation:
         self.last = done
         self._backups += done.account.backups
-        name = self._sets.add_drawn(done.portions) if patterns is None else patterns
-        self._on_event("evaluation", counted_values(done, name, is_drawn=patterns is None))
+        name = self._sets.add_drawn(done.portions) if sample_set is None else sample_set
+        self._on_event("evaluation", counted_values(done, name, is_drawn=sample_set is None))
         return Evaluation(done.total / done.samples, done.dots, name, done.samples)
 
     def _begin(self, request: EvaluationRequest, asked: tuple[object, ...]) -> None:

@@ -26,7 +26,7 @@ from cotswold.processes.coordinator_loop import CoordinatorLoop, OnEvent
 from cotswold.processes.endpoint_settings import EndpointSettings
 from cotswold.processes.process_group import ProcessGroup
 from cotswold.processes.programs import PROGRAMS
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import TensorSlot
@@ -75,7 +75,7 @@ class StartedCluster:
     work: WorkerReady
     shards: tuple[m.Shard, ...]
     servers: tuple[str, ...]
-    permutation: ChunkPermutation
+    permutation: PortionPermutation
 
 
 class Startup:
@@ -225,7 +225,7 @@ class Startup:
         settings = self._settings
         vector_bytes = made.size * np.dtype(made.dtype).itemsize
         rules = EvaluationSettings(
-            ChunkPermutation(settings.seed, made.patterns, settings.portion_size),
+            PortionPermutation(settings.seed, made.samples, settings.portion_size),
             made.size,
             pushes=settings.point_transfer == "sandblaster" or settings.deterministic,
             tree=settings.deterministic,

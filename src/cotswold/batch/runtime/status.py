@@ -20,7 +20,7 @@ class ClusterStatus:
     done: int
     """Number of these that are computed or counted."""
     samples: int
-    """Number of patterns in those portions; approximate, because the last portion may be smaller."""
+    """Number of samples in those portions; approximate, because the last portion may be smaller."""
     workers: int
     """Number of connected workers."""
     backups: int
@@ -30,12 +30,12 @@ class ClusterStatus:
     received_bytes: int
 
 
-def counted_values(done: EvaluationResult, patterns: str, *, is_drawn: bool) -> Mapping[str, object]:
-    """Return the values of the event ``evaluation``; ``patterns`` is the name of the set."""
+def counted_values(done: EvaluationResult, sample_set: str, *, is_drawn: bool) -> Mapping[str, object]:
+    """Return the values of the event ``evaluation``; ``samples`` is the name of the set."""
     account = done.account
     return {
         "evaluation": done.evaluation,
-        "subset_name": patterns,
+        "subset_name": sample_set,
         "portions": format_ranges(done.portions),
         "is_drawn": is_drawn,
         "samples": done.samples,

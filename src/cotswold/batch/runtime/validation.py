@@ -1,9 +1,9 @@
-"""A validation: runs of held-out patterns, assigned to the connected workers.
+"""A validation: runs of held-out samples, assigned to the connected workers.
 
 Knows: assigned runs, received results, the coordinator that passes messages. Does not know: sockets, the
-evaluation of patterns.
+evaluation of samples.
 
-Each portion is a separate sum, and sums are added in the order of the patterns. So the means have the same
+Each portion is a separate sum, and sums are added in the order of the samples. So the means have the same
 bits for any assignment.
 """
 
@@ -79,11 +79,11 @@ class ValidationPass:
             return
         if message.error is not None:
             first, last = self._runs[message.run][0][0], self._runs[message.run][-1][1] - 1
-            raise MachineError(f"held-out patterns {first} to {last} cannot be evaluated: {message.error}")
+            raise MachineError(f"held-out samples {first} to {last} cannot be evaluated: {message.error}")
         self._sums[message.run] = message.sums
 
     def means(self) -> Mapping[str, float] | None:
-        """Return means over all held-out patterns, once all results have arrived."""
+        """Return means over all held-out samples, once all results have arrived."""
         return validation_means(
             [
                 PortionSum(one.value, one.samples, one.details)
@@ -104,7 +104,7 @@ def run_validation(
     alone_seconds: float,
     require_servers: Callable[[], None],
 ) -> Mapping[str, float] | None:
-    """Return means over the held-out patterns; raise ClusterFailedError if no worker is left so long."""
+    """Return means over the held-out samples; raise ClusterFailedError if no worker is left so long."""
     members, alone_since = coordinator.machine.members, time.monotonic()
 
     def is_done() -> bool:

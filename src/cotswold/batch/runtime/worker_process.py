@@ -30,7 +30,7 @@ from cotswold.errors import MachineError, describe_exception
 from cotswold.processes.hang_detector import WorkerHangDetector
 from cotswold.processes.worker_context import worker_context
 from cotswold.processes.worker_thread import WorkerThread
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.shards.runtime.arithmetic import Array, raw
 from cotswold.shards.runtime.parameters import parameters_of
 from cotswold.shards.runtime.work import Work
@@ -39,8 +39,8 @@ from cotswold.transport import Message as Piece
 from cotswold.wire.lifecycle import GetParameters, Parameters, PeerAddresses, WorkerReady
 from cotswold.wire.messenger import AnyMessage, Messenger, Received
 
-_CACHED_PATTERNS = 1 << 22
-"""Maximum cached pattern numbers of a worker, because permuting them again takes a while."""
+_CACHED_SAMPLES = 1 << 22
+"""Maximum cached sample numbers of a worker, because permuting them again takes a while."""
 _TICK_SECONDS = 0.1
 _SERVER_LOST_SECONDS = 2.0
 """Seconds that a worker waits for `Shutdown` after the loss of a server, which is normal at the end of a
@@ -85,7 +85,7 @@ class WorkerProcess:
         """Lock of the state machine."""
         address = messenger.endpoint.address
         self._machine: Machine[Array] = Machine(
-            name, address, work.patterns, self._parameters.size, self._sums
+            name, address, work.samples, self._parameters.size, self._sums
         )
         self._worker_thread = WorkerThread()
         self._hang_detector = WorkerHangDetector(name, self._worker_thread, work, silent_seconds)
@@ -93,13 +93,13 @@ class WorkerProcess:
         self._exchanges = WorkerCollectives(messenger.endpoint, name)
         self._pulls: VectorPulls | None = None
         self._points: PointAssembly | None = None
-        self._permutation: ChunkPermutation | None = None
-        self._patterns: dict[int, array[int]] = {}
+        self._permutation: PortionPermutation | None = None
+        self._samples: dict[int, array[int]] = {}
         self._transfer: FetchTask | ReduceTask[Array] | None = None
         """Fetch or reduction in progress."""
         self._leave_reason: str | None = None
         self._validation: tuple[int, int, int] | None = None
-        """(session, validation, run) of the last request for held-out patterns."""
+        """(session, validation, run) of the last request for held-out samples."""
         self._validation_reply: m.Validated | None = None
         """Result of that request."""
         self._ticked = 0.0
@@ -112,7 +112,7 @@ class WorkerProcess:
         """Work until the coordinator shuts the worker down; raise MachineError if the coordinator or a server
         is lost, or a portion hangs."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
-        made = WorkerReady(self._name, dtype, size, work.patterns, work.flops, work.held, self._layout)
+        made = WorkerReady(self._name, dtype, size, work.samples, work.flops, work.held, self._layout)
         self._messenger.send(m.COORDINATOR, made)
         while self._machine.state is not WorkerState.GONE:
             self._tick(time.monotonic())
@@ -204,9 +204,9 @@ class WorkerProcess:
         self._sums.set_shards(welcome.shards)
         self._pulls = VectorPulls(welcome.shards, self._parameters.dtype, self._messenger.send)
         self._points = PointAssembly(welcome, self._parameters.dtype, self._pulls, self._exchanges)
-        dealing = ChunkPermutation(welcome.seed, welcome.patterns, welcome.portion_size)
+        dealing = PortionPermutation(welcome.seed, welcome.samples, welcome.portion_size)
         if dealing != self._permutation:
-            self._permutation, self._patterns = dealing, {}
+            self._permutation, self._samples = dealing, {}
 
     def _tick(self, now: float) -> None:
         if now - self._ticked < _TICK_SECONDS:
@@ -271,20 +271,20 @@ class WorkerProcess:
         began, portion = time.perf_counter(), task.grant.portion
         try:
             into = None if task.total is None else torch.from_numpy(task.total)
-            found = self._work.add(self._patterns_of(portion), into)
+            found = self._work.add(self._samples_of(portion), into)
             details = tuple(sorted((name, float(value)) for name, value in found.details.items()))
             value, samples = float(found.value), int(found.samples)
         except Exception as error:
             return describe_exception(error)
         return m.PortionResult(portion, samples, value, details, time.perf_counter() - began)
 
-    def _patterns_of(self, portion: int) -> array[int]:
+    def _samples_of(self, portion: int) -> array[int]:
         assert self._permutation is not None, "a portion was granted outside of a session"
-        found = self._patterns.get(portion)
+        found = self._samples.get(portion)
         if found is None:
-            found = self._permutation.patterns_of(portion)
-            if (len(self._patterns) + 1) * self._permutation.portion <= _CACHED_PATTERNS:
-                self._patterns[portion] = found
+            found = self._permutation.samples_of(portion)
+            if (len(self._samples) + 1) * self._permutation.portion <= _CACHED_SAMPLES:
+                self._samples[portion] = found
         return found
 
     def _fetch(self, task: FetchTask) -> None:
@@ -337,10 +337,10 @@ class WorkerProcess:
             on_disconnect=self._on_disconnect,
         )
 
-    # --- held-out patterns ---
+    # --- held-out samples ---
 
     def _validate(self, request: m.Validate) -> None:
-        """Evaluate held-out patterns at a vector, between two portions; the point stays unchanged. A repeated
+        """Evaluate held-out samples at a vector, between two portions; the point stays unchanged. A repeated
         request is computed once and answered again."""
         key = request.session, request.number, request.run
         if key == self._validation:
@@ -380,7 +380,7 @@ class WorkerProcess:
         )
 
     def _validate_portion(self, start: int, stop: int) -> m.HeldOutSum:
-        """Evaluate a portion of the held-out patterns; on the computing thread."""
+        """Evaluate a portion of the held-out samples; on the computing thread."""
         found = self._work.judge(start, stop)
         self._worker_thread.step_finished()
         return m.HeldOutSum(found.value, found.samples, found.details)

@@ -139,14 +139,14 @@ class FunctionObjective:
     def __init__(self, vectors: TensorVectors, function: Function, samples: int = 1) -> None:
         self._vectors, self._function, self._samples = vectors, function, samples
 
-    def part(self, patterns: str, fraction: float) -> str:
-        """Return `patterns`: a function has no subsets.
+    def part(self, sample_set: str, fraction: float) -> str:
+        """Return `samples`: a function has no subsets.
 
         Args:
-            patterns: name of a sample set.
+            samples: name of a sample set.
             fraction: ignored.
         """
-        return patterns
+        return sample_set
 
     def evaluate(
         self,
@@ -155,7 +155,7 @@ class FunctionObjective:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Compute the value at a vector, and its gradient.
 
@@ -164,7 +164,7 @@ class FunctionObjective:
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first.
             after: commands to run last.
-            patterns: ignored; all samples are evaluated.
+            samples: ignored; all samples are evaluated.
 
         Returns:
             The value and the dots of `after`.

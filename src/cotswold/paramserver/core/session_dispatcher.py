@@ -85,8 +85,8 @@ class SessionDispatcher:
         return []
 
     def _misfit(self, join: Join) -> str | None:
-        if join.patterns != self.rules.samples:
-            return f"it has {join.patterns} samples, but the run has {self.rules.samples}"
+        if join.samples != self.rules.samples:
+            return f"it has {join.samples} samples, but the run has {self.rules.samples}"
         if join.size != self.rules.size:
             return f"it has {join.size} parameters, but the run has {self.rules.size}"
         return None

@@ -1,10 +1,10 @@
-"""A keyed random permutation of patterns, split into portions, without a table.
+"""A keyed random permutation of samples, split into portions, without a table.
 
-Knows: a seed, the numbers of patterns and of patterns per portion. Does not know: workers, the patterns.
+Knows: a seed, the numbers of samples and of samples per portion. Does not know: workers, the samples.
 
 A Feistel network over the smallest sufficient even number of bits, with cycle walking (Black and Rogaway
 2002): position i of the permutation depends on (seed, i) only. So each process can compute any portion of
-millions of patterns without the rest.
+millions of samples without the rest.
 """
 
 from __future__ import annotations
@@ -84,39 +84,37 @@ def samples_at(seed: int, samples: int, start: int, stop: int) -> array[int]:
 
 
 @dataclass(frozen=True)
-class ChunkPermutation:
-    """Assignment of patterns to portions."""
+class PortionPermutation:
+    """Assignment of samples to portions."""
 
     seed: int
-    patterns: int
+    samples: int
     portion: int
-    """Patterns per portion; the last may have fewer."""
+    """Samples per portion; the last may have fewer."""
 
     def __post_init__(self) -> None:
-        if self.patterns < 1 or self.portion < 1:
-            raise ValueError(
-                f"patterns and portion must be at least 1, got {self.patterns} and {self.portion}"
-            )
+        if self.samples < 1 or self.portion < 1:
+            raise ValueError(f"samples and portion must be at least 1, got {self.samples} and {self.portion}")
 
     @property
     def portions(self) -> int:
         """Number of portions."""
-        return -(-self.patterns // self.portion)
+        return -(-self.samples // self.portion)
 
-    def samples(self, portion: int) -> int:
-        """Return the number of patterns in the portion."""
+    def size_of(self, portion: int) -> int:
+        """Return the number of samples in the portion."""
         if not 0 <= portion < self.portions:
             raise IndexError(f"portion {portion} is out of range: {self.portions} portions")
-        return min(self.portion, self.patterns - portion * self.portion)
+        return min(self.portion, self.samples - portion * self.portion)
 
-    def patterns_of(self, portion: int) -> array[int]:
-        """Return the numbers of the portion's patterns, in the order of summation."""
+    def samples_of(self, portion: int) -> array[int]:
+        """Return the numbers of the portion's samples, in the order of summation."""
         start = portion * self.portion
-        return Permutation(self.seed, self.patterns).stretch(start, start + self.samples(portion))
+        return Permutation(self.seed, self.samples).stretch(start, start + self.size_of(portion))
 
     def draw(self, cycle: int, fraction: float) -> tuple[int, ...]:
         """Return the portions of a cycle of iterations, chosen at random, ascending: at least ``fraction`` of
-        all patterns.
+        all samples.
 
         ``fraction`` 1 selects all. Raise ValueError unless it is above 0 and at most 1.
         """
@@ -127,10 +125,10 @@ class ChunkPermutation:
         order = Permutation(mix_bits(self.seed & _MASK) ^ cycle, self.portions)
         chosen, samples = [], 0
         for place in range(self.portions):
-            if samples >= fraction * self.patterns:
+            if samples >= fraction * self.samples:
                 break
             chosen.append(order[place])
-            samples += self.samples(chosen[-1])
+            samples += self.size_of(chosen[-1])
         return tuple(sorted(chosen))
 
     def shuffled(self, cycle: int, portions: Sequence[int]) -> list[int]:

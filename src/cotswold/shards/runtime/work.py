@@ -26,12 +26,12 @@ UNJUDGED = "unjudged"
 
 @dataclass(frozen=True)
 class PortionSum:
-    """Sums over the patterns of a portion."""
+    """Sums over the samples of a portion."""
 
     value: float
     """Sum of the losses."""
     samples: int
-    """Number of patterns."""
+    """Number of samples."""
     details: Mapping[str, float]
     """Further sums by name, such as the number of correct answers."""
 
@@ -74,7 +74,7 @@ class TensorSlot:
 
 
 class ParameterWork(Protocol):
-    """A computation on patterns, with parameters in one vector."""
+    """A computation on samples, with parameters in one vector."""
 
     @property
     def parameters(self) -> Tensor:
@@ -87,25 +87,25 @@ class ParameterWork(Protocol):
         ...
 
     @property
-    def patterns(self) -> int:
-        """Number of patterns."""
+    def samples(self) -> int:
+        """Number of samples."""
         ...
 
     @property
     def flops(self) -> tuple[int, int]:
-        """Floating-point operations per pattern, as the papers count them: for the value, and for value and
+        """Floating-point operations per sample, as the papers count them: for the value, and for value and
         gradient."""
         ...
 
 
 class Work(ParameterWork, Protocol):
-    """A sum over patterns, as a function of the parameters."""
+    """A sum over samples, as a function of the parameters."""
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
-        """Return the sums over patterns at the current parameters, and add their gradient.
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
+        """Return the sums over samples at the current parameters, and add their gradient.
 
         Args:
-            patterns: Numbers of the patterns.
+            samples: Numbers of the samples.
             gradient: Tensor ``(size,)`` to which the gradient of the sum is added; None for the value only.
 
         Raises:
@@ -115,14 +115,14 @@ class Work(ParameterWork, Protocol):
 
     @property
     def held(self) -> int:
-        """Number of patterns held out for validation."""
+        """Number of samples held out for validation."""
         ...
 
     def judge(self, start: int, stop: int) -> PortionSum:
-        """Return the sums over held-out patterns at the current parameters.
+        """Return the sums over held-out samples at the current parameters.
 
         Args:
-            start: First held-out pattern.
+            start: First held-out sample.
             stop: Past the last one.
 
         Returns:
@@ -163,10 +163,10 @@ class FedWork(Protocol):
 def samples_of(work: ParameterWork, seed: int, start: int, stop: int) -> Sequence[int]:
     """Return the numbers of the samples at positions ``start`` to ``stop`` of one epoch, in the work's
     numbering."""
-    dealt = samples_at(seed, work.patterns, start, stop)
+    dealt = samples_at(seed, work.samples, start, stop)
     if not (isinstance(work, VaryingWork) and work.varies):
         return dealt
-    first = start // work.patterns * work.patterns
+    first = start // work.samples * work.samples
     return array("q", (first + each for each in dealt))
 
 
@@ -200,13 +200,13 @@ class SharedWork(Protocol):
 
 
 def held_out_portions(held: int, portion: int) -> list[tuple[int, int]]:
-    """Return (start, stop) of the portions for the evaluation of held-out patterns, equal in all
+    """Return (start, stop) of the portions for the evaluation of held-out samples, equal in all
     processes."""
     return [(start, min(start + portion, held)) for start in range(0, held, portion)]
 
 
 def validation_means(sums: Sequence[PortionSum]) -> Mapping[str, float] | None:
-    """Return means over held-out patterns: ``loss`` and each detail; None without patterns that count."""
+    """Return means over held-out samples: ``loss`` and each detail; None without samples that count."""
     weight = sum(each.weight for each in sums)
     if not weight:
         return None

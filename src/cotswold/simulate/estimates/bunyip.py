@@ -97,17 +97,17 @@ def stage_seconds(reduction: ReductionChoice, over: Network) -> list[float]:
     return found
 
 
-def evaluation(sizes: tuple[int, int, int], patterns: int, processors: int) -> BatchWork:
+def evaluation(sizes: tuple[int, int, int], samples: int, processors: int) -> BatchWork:
     """Return the evaluation of 80 % of the samples, divided equally, at most 320 samples at a time."""
-    share = max(1, round(FRACTION * patterns / processors))
+    share = max(1, round(FRACTION * samples / processors))
     portion = -(-share // -(-share // POLL))
     work = dense_work(sizes, share * processors, portion)
     return replace(work, biases=False, sample_bytes=4 * sizes[0])
 
 
-def dense_work(sizes: tuple[int, int, int], patterns: int, portion: int) -> BatchWork:
+def dense_work(sizes: tuple[int, int, int], samples: int, portion: int) -> BatchWork:
     """Return the evaluation of all samples, on a network with one hidden layer and biases."""
     inputs, hidden, outputs = sizes
     below = LayerGeometry.full(MapShape(inputs, 1, 1), hidden)
     layers = LayerWork((below, LayerGeometry.full(below.output, outputs)), portion)
-    return BatchWork(layers, patterns)
+    return BatchWork(layers, samples)

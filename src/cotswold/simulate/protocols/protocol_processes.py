@@ -143,7 +143,7 @@ class SimulatedWorker(SimulatedProcess):
         collectives: Collectives,
         name: str,
         shards: Sequence[Shard],
-        patterns: int,
+        samples: int,
         portion: Portion,
         seconds: Callable[[int], float],
     ) -> None:
@@ -151,7 +151,7 @@ class SimulatedWorker(SimulatedProcess):
         self.seconds, self.computed_portions = seconds, 0
         self._collectives, self._shards, self._portion = collectives, shards, portion
         self.size = max(shard.stop for shard in shards)
-        self.worker = BatchWorker(name, f"address of {name}", patterns, self.size, ListSums(shards))
+        self.worker = BatchWorker(name, f"address of {name}", samples, self.size, ListSums(shards))
         self._point: list[float] = []
         self._current_portion: int | None = None
         self._vectors: dict[str, list[float]] = {}

@@ -12,7 +12,7 @@ from typing import Literal
 from cotswold.errors import ClusterError
 from cotswold.geometry import Grid
 from cotswold.recipe import Recipe, schema
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.simulate.hardware.device import DeviceModel, RateShape
 from cotswold.simulate.timeline.actions import Compute
 from cotswold.simulate.workloads.layers import LayerWork
@@ -27,7 +27,7 @@ class BatchWork:
 
     Args:
         layers: The layers, with a portion as their batch.
-        patterns: Number of training samples.
+        samples: Number of training samples.
         sample_fraction: Fraction of the samples that is evaluated.
         point_transfer: Way to distribute vectors.
         servers: Number of parameter servers, if there are several workers.
@@ -36,7 +36,7 @@ class BatchWork:
     """
 
     layers: LayerWork
-    patterns: int
+    samples: int
     sample_fraction: float = 1.0
     point_transfer: PointTransfer = "bunyip"
     servers: int = 1
@@ -51,12 +51,12 @@ class BatchWork:
     @cached_property
     def counted(self) -> tuple[int, ...]:
         """Samples of every evaluated portion, the largest first."""
-        dealing = ChunkPermutation(0, self.patterns, self.portion)
+        dealing = PortionPermutation(0, self.samples, self.portion)
         portions = dealing.draw(0, self.sample_fraction)
-        return tuple(sorted(map(dealing.samples, portions), reverse=True))
+        return tuple(sorted(map(dealing.size_of, portions), reverse=True))
 
     @property
-    def samples(self) -> int:
+    def evaluated_samples(self) -> int:
         """Number of evaluated samples."""
         return sum(self.counted)
 
@@ -75,7 +75,7 @@ class BatchWork:
         return self.parameters * self.layers.value_bytes
 
     @property
-    def pattern_flops(self) -> int:
+    def sample_flops(self) -> int:
         """FLOPs of value and gradient of a sample (Aberdeen et al. 2000, section 6.2).
 
         For one hidden layer: n_p (4 n_i n_h + 6 n_h n_o).
@@ -85,7 +85,7 @@ class BatchWork:
     @property
     def flops(self) -> int:
         """FLOPs of the evaluation."""
-        return self.samples * self.pattern_flops
+        return self.evaluated_samples * self.sample_flops
 
     def portion_seconds(self, speed: DeviceModel) -> float:
         """Return a device's seconds for a whole portion, by a measured rate, or product by product.
@@ -93,7 +93,7 @@ class BatchWork:
         Args:
             speed: The device.
         """
-        flops = self.portion * self.pattern_flops
+        flops = self.portion * self.sample_flops
         first = self.layers.layers[0]
         shape = RateShape(first.plane.fan_in, first.maps, self.portion)
         measured = speed.gradient(shape, flops)
@@ -111,7 +111,7 @@ class BatchWork:
         """
         vectors = 3 if self.point_transfer == "bunyip" else 2
         maps = self.layers.rank_bytes(Grid(1, 1)) - self.layers.parameters * self.layers.value_bytes
-        return vectors * self.vector_bytes + maps + -(-self.patterns // workers) * self.sample_bytes
+        return vectors * self.vector_bytes + maps + -(-self.samples // workers) * self.sample_bytes
 
 
 def batch_work(recipe: Recipe, samples: int, outputs: int) -> BatchWork:
@@ -136,7 +136,7 @@ def batch_work(recipe: Recipe, samples: int, outputs: int) -> BatchWork:
         raise ClusterError(f"samples and outputs must be at least 1, got {samples} and {outputs}")
     return BatchWork(
         layers=layer_work(recipe, outputs),
-        patterns=samples,
+        samples=samples,
         sample_fraction=training.sample_fraction,
         point_transfer=recipe.cluster.point_transfer,
         servers=recipe.cluster.servers,

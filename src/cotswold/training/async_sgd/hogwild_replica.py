@@ -212,9 +212,9 @@ class HogwildReplica:
         return self._work.layout
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of samples."""
-        return self._work.patterns
+        return self._work.samples
 
     @property
     def varies(self) -> bool:

@@ -91,7 +91,7 @@ class ReplicaTask:
         return self._updates.layout
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of samples."""
         return len(self._samples)
 

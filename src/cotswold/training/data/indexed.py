@@ -135,20 +135,20 @@ class DatasetSamples:
 class DeviceSamples:
     """Indexed samples whose batches are copied to a device."""
 
-    def __init__(self, patterns: IndexedSamples, device: torch.device) -> None:
-        self._patterns, self._device = patterns, device
+    def __init__(self, samples: IndexedSamples, device: torch.device) -> None:
+        self._samples, self._device = samples, device
 
     def __len__(self) -> int:
-        return len(self._patterns)
+        return len(self._samples)
 
     @property
     def is_augmented(self) -> bool:
         """True if the underlying samples are augmented."""
-        return self._patterns.is_augmented
+        return self._samples.is_augmented
 
     def batch(self, numbers: Sequence[int]) -> Batch:
         """Return the batch on the device."""
-        return self._patterns.batch(numbers).to(self._device)
+        return self._samples.batch(numbers).to(self._device)
 
 
 def _tensors(dataset: Dataset[Any]) -> tuple[Tensor, Tensor] | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cotswold.batch.runtime.cluster import BatchCluster
 from cotswold.batch.runtime.entry import PRELOADED, open_cluster
-from cotswold.batch.runtime.pattern_sets import ALL
+from cotswold.batch.runtime.sample_sets import ALL
 from cotswold.batch.runtime.status import ClusterStatus
 from cotswold.errors import RunError
 from cotswold.geometry import Grid
@@ -103,14 +103,14 @@ class ClusterBackend:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Evaluate the objective on the workers, as `Objective.evaluate`."""
         self._gradient = gradient is not None
         kept = self.cluster.state()
         self.cluster.watch(self._tell)  # not while vectors are saved: a stop would interrupt that too
         try:
-            found = self.cluster.evaluate(at, gradient, before=before, after=after, patterns=patterns)
+            found = self.cluster.evaluate(at, gradient, before=before, after=after, sample_set=sample_set)
         except BaseException:
             self.cluster.load(kept)  # the samples of an aborted evaluation are drawn again
             raise
@@ -128,14 +128,14 @@ class ClusterBackend:
                 finished=True,
                 workers=now.workers,
                 backup_tasks=now.backups,
-                drawn=None if patterns is not None else self._drawn(found.sample_set),
+                drawn=None if sample_set is not None else self._drawn(found.sample_set),
             )
         )
         return found
 
-    def part(self, patterns: str, fraction: float) -> str:
+    def part(self, sample_set: str, fraction: float) -> str:
         """Return the name of a fraction of a set, as `Objective.part`."""
-        return self.cluster.part(patterns, fraction)
+        return self.cluster.part(sample_set, fraction)
 
     def _drawn(self, name: str) -> Subset:
         return Subset(self.cluster.draw_count, name, format_ranges(self.cluster.counted(name)))

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from cotswold.batch.core.accounting import exact_sum
-from cotswold.batch.runtime.pattern_sets import PatternSets
+from cotswold.batch.runtime.sample_sets import SampleSets
 from cotswold.optim import Command, Evaluation, TensorVectors
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.shards.core.permutation import ChunkPermutation, format_ranges
+from cotswold.shards.core.permutation import PortionPermutation, format_ranges
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import PortionSum, Work
 
@@ -87,8 +87,8 @@ class FullBatchObjective:
         self.vectors = TensorVectors(work.parameters, pieces=[each.stop - each.start for each in shards])
         self.evaluations = 0
         self._fraction, self._deterministic = fraction, deterministic
-        self._dealing = ChunkPermutation(seed, work.patterns, portion)
-        self.sets = PatternSets(self._dealing)
+        self._dealing = PortionPermutation(seed, work.samples, portion)
+        self.sets = SampleSets(self._dealing)
         """The sets of samples that evaluations count; part of the state for resuming."""
         self.sets.replay(recorded)
         self._dealt: dict[int, array[int]] = {}  # dealing again each time would take longer than a small sum
@@ -100,14 +100,14 @@ class FullBatchObjective:
         *,
         before: Sequence[Command] = (),
         after: Sequence[Command] = (),
-        patterns: str | None = None,
+        sample_set: str | None = None,
     ) -> Evaluation:
         """Evaluate the objective, as `Objective.evaluate`.
 
         If ``on_progress`` raises, all vectors except ``gradient`` stay as they were after ``before``.
         """
         self.vectors.run(before)
-        if patterns is None:
+        if sample_set is None:
             kept_sets = self.sets.state()
             try:
                 chosen = self._draw()
@@ -115,7 +115,7 @@ class FullBatchObjective:
             except BaseException:
                 self.sets.load(kept_sets)  # an aborted set is drawn again
                 raise
-        return self._evaluated(at, gradient, after, self.sets.portions(patterns), patterns)
+        return self._evaluated(at, gradient, after, self.sets.portions(sample_set), sample_set)
 
     def _draw(self) -> Sequence[int]:
         """Return the portions of a new set."""
@@ -154,9 +154,9 @@ class FullBatchObjective:
         dots = tuple(self.vectors.run(after))
         return Evaluation(total.value / total.samples, dots, name, total.samples)
 
-    def part(self, patterns: str, fraction: float) -> str:
+    def part(self, sample_set: str, fraction: float) -> str:
         """Return the name of a fraction of a set, the same each time."""
-        return self.sets.subset(patterns, fraction)
+        return self.sets.subset(sample_set, fraction)
 
     def _sum(self, chosen: Sequence[int], into: Tensor | None, progress: _Progress) -> PortionSum:
         if into is not None:
@@ -171,7 +171,7 @@ class FullBatchObjective:
 
     def _one(self, number: int, into: Tensor | None, progress: _Progress) -> PortionSum:
         if number not in self._dealt:
-            self._dealt[number] = self._dealing.patterns_of(number)
+            self._dealt[number] = self._dealing.samples_of(number)
         found = self.work.add(self._dealt[number], into)
         progress.add(found)
         return found

@@ -76,7 +76,7 @@ class ModuleObjective:
         return [TensorSlot.of_shape(*each) for each in zip(self.flat.names, self.flat.shapes, strict=True)]
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of training samples."""
         return len(self._samples)
 
@@ -117,20 +117,20 @@ class ModuleObjective:
         """True if the loss was found to be a sum over samples instead of their mean."""
         return is_sum(self._loss)
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
-        if not len(patterns):
+        if not len(samples):
             return PortionSum(0.0, 0, {})
-        batch = self.read(patterns)
+        batch = self.read(samples)
         self.flat.set_grad_views(gradient)
         try:
             return self.loss_sum(batch, self.network, gradient is not None)
         finally:
             self.flat.set_grad_views(None)
 
-    def read(self, patterns: Sequence[int]) -> Batch:
+    def read(self, samples: Sequence[int]) -> Batch:
         """Return these samples."""
-        return self._samples.batch(patterns)
+        return self._samples.batch(samples)
 
     def loss_sum(self, batch: Batch, network: nn.Module, learn: bool) -> PortionSum:
         """Return the sum of losses over a batch as ``network``, this module or a copy, computes it.
@@ -209,17 +209,17 @@ class DenseObjective(LayerObjective):
         assert self.flat.shapes == [slot.shape for slot in dense.layout], "both use one vector"
         self._dense = dense
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
-        if not len(patterns):
+        if not len(samples):
             return PortionSum(0.0, 0, {})
-        batch = self._samples.batch(patterns)
+        batch = self._samples.batch(samples)
         targets = require_targets(batch.targets)
         classes = not targets.is_floating_point()
         value, right = self._dense.add(
             self.parameters, batch.inputs.flatten(1).t(), targets if classes else targets.t(), gradient
         )
-        return PortionSum(value, len(patterns), {"right": float(right)} if classes else {})
+        return PortionSum(value, len(samples), {"right": float(right)} if classes else {})
 
 
 _OUTPUTS: Mapping[tuple[str, str], tuple[DenseOutput, DenseLoss]] = {
@@ -349,11 +349,11 @@ def check_repeatable(work: ModuleObjective, portion: int) -> None:
 
     This finds random draws in the code of a module or data set, which `check_steady` cannot see.
     """
-    patterns = range(min(portion, work.patterns))
-    first, again = work.read(patterns), work.read(patterns)
+    samples = range(min(portion, work.samples))
+    first, again = work.read(samples), work.read(samples)
     buffers = Buffers(work.network)
     with explain_dtype_errors(work.network, first):
-        if not isfinite(work.add(patterns, torch.zeros_like(work.parameters)).value):
+        if not isfinite(work.add(samples, torch.zeros_like(work.parameters)).value):
             return  # the first evaluation reports it
     if changed := buffers.changed():
         raise UserError(refusal(work.network, changed, "batch"))
@@ -363,7 +363,7 @@ def check_repeatable(work: ModuleObjective, portion: int) -> None:
     remedy = "strategy batch compares evaluations; remove random draws"
     if not is_same(first.inputs, again.inputs):
         raise UserError(
-            f"the data set gave other samples when the same {len(patterns)} were read again, but {remedy}, "
+            f"the data set gave other samples when the same {len(samples)} were read again, but {remedy}, "
             "such as a random transform, or use strategy supervised"
         )
     with torch.no_grad():
@@ -372,6 +372,6 @@ def check_repeatable(work: ModuleObjective, portion: int) -> None:
         one, other = (torch.tensor(work.loss_sum(first, work.network, False).value) for _ in range(2))
     if (one - other).abs().max() > _ROUNDING * torch.finfo(work.parameters.dtype).eps * one.abs().max():
         raise UserError(
-            f"{name} gave other outputs when the same {len(patterns)} samples were computed again, but "
+            f"{name} gave other outputs when the same {len(samples)} samples were computed again, but "
             f"{remedy}, such as torch.nn.functional.dropout, or use strategy supervised"
         )

@@ -181,24 +181,24 @@ class ModelParallelWorker:
         return self._rank.objective.layout
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of training samples."""
-        return self._rank.objective.patterns
+        return self._rank.objective.samples
 
     @property
     def flops(self) -> tuple[int, int]:
         """FLOPs per sample of value alone, and of value and gradient, as a single process counts them."""
         return self._flops
 
-    def add(self, patterns: Sequence[int], gradient: Tensor | None) -> PortionSum:
+    def add(self, samples: Sequence[int], gradient: Tensor | None) -> PortionSum:
         """Return the sum of losses over these samples, and add its gradient to ``gradient``."""
-        if not len(patterns):
+        if not len(samples):
             return PortionSum(0.0, 0, {})
         with self._together():
-            self._tell(_Verb.VALUE if gradient is None else _Verb.GRADIENT, patterns)
+            self._tell(_Verb.VALUE if gradient is None else _Verb.GRADIENT, samples)
             found: PortionSum | Exception
             try:
-                found = self._rank.add(patterns, gradient is not None)
+                found = self._rank.add(samples, gradient is not None)
             except Exception as error:
                 found = error
             failed = self._collect(gradient, isinstance(found, PortionSum))
@@ -231,13 +231,13 @@ class ModelParallelWorker:
             self._followers.await_rank_death(error)
             raise
 
-    def _tell(self, verb: _Verb, patterns: Sequence[int] = ()) -> None:
+    def _tell(self, verb: _Verb, samples: Sequence[int] = ()) -> None:
         """Broadcast a command to the followers, with the point if it has changed."""
         self._answered, self._is_awaiting, point = 0, False, self.parameters
         changed = verb != _Verb.END and (self._scattered is None or not torch.equal(point, self._scattered))
-        dist.broadcast(torch.tensor([verb, len(patterns), changed]), 0, group=self._rank.wire)
-        if len(patterns):
-            dist.broadcast(torch.tensor(patterns, dtype=torch.int64), 0, group=self._rank.wire)
+        dist.broadcast(torch.tensor([verb, len(samples), changed]), 0, group=self._rank.wire)
+        if len(samples):
+            dist.broadcast(torch.tensor(samples, dtype=torch.int64), 0, group=self._rank.wire)
         if not changed:
             return
         views = list(self._rank.objective.flat.by_name(point).values())
@@ -291,16 +291,16 @@ def follower_loop(rank: Rank) -> None:
         verb, count, changed = _Verb(int(words[0])), int(words[1]), bool(words[2])
         if verb == _Verb.END:
             return
-        patterns = torch.zeros(count, dtype=torch.int64)
+        samples = torch.zeros(count, dtype=torch.int64)
         if count:
-            dist.broadcast(patterns, 0, group=wire)
+            dist.broadcast(samples, 0, group=wire)
         if changed:
             _receive_point(rank)
         try:
             if verb == _Verb.VALIDATE:
-                rank.objective.validation_sum(rank.network, *patterns.tolist())
+                rank.objective.validation_sum(rank.network, *samples.tolist())
                 continue
-            rank.add(patterns.tolist(), verb == _Verb.GRADIENT)
+            rank.add(samples.tolist(), verb == _Verb.GRADIENT)
         except Exception as error:
             if is_peer_lost(error):
                 raise

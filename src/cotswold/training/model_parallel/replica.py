@@ -81,9 +81,9 @@ class ModelParallelReplica:
         return self._rank.objective.layout
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of samples."""
-        return self._rank.objective.patterns
+        return self._rank.objective.samples
 
     @property
     def varies(self) -> bool:

@@ -47,9 +47,9 @@ class RankWork:
         """The layout of the whole vector."""
 
     @property
-    def patterns(self) -> int:
+    def samples(self) -> int:
         """The number of samples."""
-        return self.rank.objective.patterns
+        return self.rank.objective.samples
 
     @property
     def flops(self) -> tuple[int, int]:

@@ -227,7 +227,7 @@ _DTYPE_ERRORS = {
     "samples": re.compile("dtype|scalar type|[Ii]nput type|not implemented for|data type"),
     "targets": re.compile("Found dtype|can't be cast"),
 }
-"""Patterns of torch's errors about integers where it needs floats."""
+"""Samples of torch's errors about integers where it needs floats."""
 
 
 def require_targets(targets: Tensor | None) -> Tensor:

@@ -15,7 +15,7 @@ from cotswold.data.datasets.japanese_ocr.typefaces import Face
 
 FEW = ("IPA Gothic", "Noto Serif CJK", "IPA Mincho", "Takao Gothic")
 """Three families: Takao Gothic has the outlines of IPA Gothic. The third is held out."""
-SMALL = Request(seed=7, originals=3500, held_out=60, patterns=9000)
+SMALL = Request(seed=7, originals=3500, held_out=60, samples=9000)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def test_the_command_makes_the_set_and_says_what_people_should_know(
         "3203",
         "--held-out",
         "3",
-        "--patterns",
+        "--samples",
         "5000",
         "--jobs",
         "1",

@@ -161,7 +161,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
     [
         ({"originals": 3202}, "3,203"),
         ({"held_out": 0}, "held_out must be at least 1"),
-        ({"patterns": 0}, "patterns must be at least 1"),
+        ({"samples": 0}, "samples must be at least 1"),
         ({"seed": -1}, "seed must be in"),
         ({"frequencies": "odd"}, "natural"),
     ],

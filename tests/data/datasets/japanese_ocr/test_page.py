@@ -25,7 +25,7 @@ def test_the_programs_of_the_page_run(
     for program in programs:
         smaller = program.replace("343_800", "400").replace("workers=2", "max_iterations=1, progress=False")
         exec(smaller, {})
-    assert (tmp_path / "patterns.png").stat().st_size and (tmp_path / "runs/ocr").is_dir()
+    assert (tmp_path / "samples.png").stat().st_size and (tmp_path / "runs/ocr").is_dir()
 
 
 def test_the_commands_of_the_page_parse() -> None:

@@ -33,7 +33,7 @@ class GeneratedDataset(Dataset[tuple[Tensor, Tensor]]):
         if count is not None and count < 1:
             raise UserError(f"count must be at least 1, got {count}")
         self.source_set = made
-        self._count = made.request.patterns if count is None else count
+        self._count = made.request.samples if count is None else count
 
     def __len__(self) -> int:
         return self._count

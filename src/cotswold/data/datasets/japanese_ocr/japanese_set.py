@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from cotswold.data.datasets.japanese_ocr import MANIFEST, frequencies
 from cotswold.data.datasets.japanese_ocr.characters import classes
-from cotswold.data.datasets.japanese_ocr.patterns import GreySamples, downscale, generate_samples
 from cotswold.data.datasets.japanese_ocr.plan import PARTS, Part, Request
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits
+from cotswold.data.datasets.japanese_ocr.samples import GreySamples, downscale, generate_samples
 from cotswold.data.store.manifest import chunk_of
 from cotswold.errors import SourceError
 from cotswold.files import MalformedError, expanded, read_object, take
@@ -59,7 +59,7 @@ class JapaneseSet:
         return JapaneseSet, (self.path,)
 
     def __repr__(self) -> str:
-        return f"<JapaneseSet {str(self.path)!r}: {self.request.patterns:,} samples of {self.originals:,}>"
+        return f"<JapaneseSet {str(self.path)!r}: {self.request.samples:,} samples of {self.originals:,}>"
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def open_set(text: str, include: tuple[str, ...], exclude: tuple[str, ...], labe
     if what in _HELD_OUT:
         parts = [_Part(folder, what, None)]
     else:
-        count = _parse_count(text, what) or found.request.patterns
+        count = _parse_count(text, what) or found.request.samples
         parts = [_Part(folder, _TRAIN, count), *(_Part(folder, part, None) for part in (_VALIDATION, _TEST))]
     known = [each.labels(found) for each in parts]
     arrays = [

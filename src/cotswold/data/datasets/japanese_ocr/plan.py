@@ -36,7 +36,7 @@ class Request:
         seed: Seed of all random decisions, 0 to 2^63 - 1.
         originals: Number of scans from which training samples are made.
         held_out: Samples in each held-out part [the paper's number].
-        patterns: Training samples, including the originals [the paper's number].
+        samples: Training samples, including the originals [the paper's number].
         frequencies: "natural" or "equal" frequencies of the classes.
         held_families: Families excluded from training. [every fourth]
 
@@ -48,7 +48,7 @@ class Request:
     originals: int = 168_000
     held_out: int = 6_320
     """Samples in each held-out part; the default is the paper's number."""
-    patterns: int = 9_264_000
+    samples: int = 9_264_000
     """Training samples, including the originals; the default is the paper's number."""
     frequencies: Frequencies = "natural"
     held_families: tuple[str, ...] = ()
@@ -63,8 +63,8 @@ class Request:
             )
         if self.held_out < 1:
             raise UserError(f"held_out must be at least 1, got {self.held_out}")
-        if self.patterns < 1:
-            raise UserError(f"patterns must be at least 1, got {self.patterns}")
+        if self.samples < 1:
+            raise UserError(f"samples must be at least 1, got {self.samples}")
         if self.frequencies not in ("natural", "equal"):
             raise UserError(f"frequencies must be 'natural' or 'equal', got {self.frequencies!r}")
 

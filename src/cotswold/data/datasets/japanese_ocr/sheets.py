@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data.datasets.japanese_ocr import japanese_source
-from cotswold.data.datasets.japanese_ocr.patterns import GRID, GreySamples, downscale, generate_samples
 from cotswold.data.datasets.japanese_ocr.printing import SIDE, unpacked
+from cotswold.data.datasets.japanese_ocr.samples import GRID, GreySamples, downscale, generate_samples
 from cotswold.files import real_folder, writing_whole
 
 FOLDER = "sheets"
@@ -54,7 +54,7 @@ def _sheets(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Image.Image]
     some = min(_COLUMNS, len(originals))
     variants = np.arange(some) + len(originals) * np.arange(_VARIANTS)[:, None]
     found = {
-        f"{part}-patterns": contact_sheet(downscale(scans(part)[:shown]))
+        f"{part}-samples": contact_sheet(downscale(scans(part)[:shown]))
         for part in ("originals", "validation", "degradations", "families")
     }
     found["originals-scans"] = _sheet(255 * unpacked(originals[: shown // 4]), _COLUMNS // 2, 1)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from cotswold.data.datasets.japanese_ocr import patterns as module
-from cotswold.data.datasets.japanese_ocr.patterns import (
+from cotswold.data.datasets.japanese_ocr import samples as module
+from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, packed, unpacked
+from cotswold.data.datasets.japanese_ocr.samples import (
     GreySamples,
     dilate,
     downscale,
     erode,
     generate_samples,
 )
-from cotswold.data.datasets.japanese_ocr.printing import SIDE, Bits, packed, unpacked
 from cotswold.errors import UserError
 
 
@@ -62,7 +62,7 @@ def test_another_seed_gives_other_patterns() -> None:
 
 
 def test_every_pattern_shows_its_own_original() -> None:
-    """Blurred to reduce the effect of shifts and noise, most patterns are nearest to their original."""
+    """Blurred to reduce the effect of shifts and noise, most samples are nearest to their original."""
     originals, numbers = scans(), np.arange(37, 37 * 20)
     soft = ndimage.gaussian_filter(images(generate_samples(originals, numbers, 3)).astype(float), (0, 1, 1))
     wanted = ndimage.gaussian_filter(images(downscale(originals)).astype(float), (0, 1, 1))

@@ -1,4 +1,4 @@
-"""Sets of patterns for evaluations: named sets of portions, drawn for every cycle.
+"""Sets of samples for evaluations: named sets of portions, drawn for every cycle.
 
 Knows: the permutation, draws, parts of sets, sets to repeat. Does not know: workers, vectors.
 """
@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cotswold.errors import UserError
-from cotswold.shards.core.permutation import ChunkPermutation, format_ranges, parse_ranges
+from cotswold.shards.core.permutation import PortionPermutation, format_ranges, parse_ranges
 
 ALL = "all"
-"""Name of the set of all patterns."""
+"""Name of the set of all samples."""
 
 
 @dataclass
-class PatternSets:
-    """The pattern sets of one run, in order. Only the current set and its parts have names."""
+class SampleSets:
+    """The sample sets of one run, in order. Only the current set and its parts have names."""
 
-    permutation: ChunkPermutation
+    permutation: PortionPermutation
     draws: int = 0
     """Number of sets drawn so far."""
     _named: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class PatternSets:
         if name == ALL:
             return tuple(range(self.permutation.portions))
         if name not in self._named:
-            raise UserError(f"unknown set of patterns {name!r} in this cycle; draw a new set")
+            raise UserError(f"unknown set of samples {name!r} in this cycle; draw a new set")
         return self._named[name]
 
     def subset(self, name: str, fraction: float) -> str:
@@ -85,7 +85,7 @@ class PatternSets:
         """Return the state to resume from, as plain values."""
         return {
             "seed": self.permutation.seed,
-            "patterns": self.permutation.patterns,
+            "samples": self.permutation.samples,
             "portion": self.permutation.portion,
             "draws": self.draws,
             "sets": {name: format_ranges(portions) for name, portions in self._named.items()},
@@ -94,10 +94,10 @@ class PatternSets:
 
     def load(self, state: Mapping[str, object]) -> None:
         """Restore a state; raise UserError if it has another permutation."""
-        own = (self.permutation.seed, self.permutation.patterns, self.permutation.portion)
-        if (found := (state["seed"], state["patterns"], state["portion"])) != own:
+        own = (self.permutation.seed, self.permutation.samples, self.permutation.portion)
+        if (found := (state["seed"], state["samples"], state["portion"])) != own:
             raise UserError(
-                f"the state has {found[1]} patterns in portions of {found[2]} with seed {found[0]}, this run "
+                f"the state has {found[1]} samples in portions of {found[2]} with seed {found[0]}, this run "
                 f"{own[1]} in portions of {own[2]} with seed {own[0]}; resume with the same data and settings"
             )
         draws, sets, recorded = state["draws"], state["sets"], state["recorded"]

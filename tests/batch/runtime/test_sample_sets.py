@@ -1,4 +1,4 @@
-"""Sets of patterns: random, fractional, recorded and repeated; the division of shards and plans."""
+"""Sets of samples: random, fractional, recorded and repeated; the division of shards and plans."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotswold.batch.runtime.pattern_sets import ALL, PatternSets
 from cotswold.batch.runtime.reduction_planner import ReductionPlanner, reduction_of
+from cotswold.batch.runtime.sample_sets import ALL, SampleSets
 from cotswold.errors import UserError
 from cotswold.processes.cluster_settings import ClusterSettings
-from cotswold.shards.core.permutation import ChunkPermutation
+from cotswold.shards.core.permutation import PortionPermutation
 from cotswold.shards.runtime.layout import split_into_shards
 from cotswold.shards.runtime.work import TensorSlot
 
-DEALING = ChunkPermutation(0, 1000, 10)
+DEALING = PortionPermutation(0, 1000, 10)
 
 
 def test_all_patterns_are_a_set_without_being_drawn() -> None:
-    sets = PatternSets(DEALING)
+    sets = SampleSets(DEALING)
     assert sets.portions(ALL) == tuple(range(100))
     assert sets.add_drawn(range(100)) == ALL
 
 
 def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
-    sets = PatternSets(DEALING)
+    sets = SampleSets(DEALING)
     name = sets.add_drawn(range(0, 100, 2))
     part = sets.subset(name, 0.1)
     assert len(sets.portions(part)) == 5
@@ -42,23 +42,23 @@ def test_a_part_is_the_same_whenever_it_is_asked_for() -> None:
 
 
 def test_a_state_goes_through_json_and_on() -> None:
-    sets = PatternSets(DEALING)
+    sets = SampleSets(DEALING)
     name = sets.add_drawn(range(30))
     sets.subset(name, 0.5)
     sets.replay(["0-4,9"])
-    again = PatternSets(DEALING)
+    again = SampleSets(DEALING)
     again.load(json.loads(json.dumps(sets.state())))
     assert again == sets
     assert again.next_replayed() == (0, 1, 2, 3, 4, 9)
     assert again.next_replayed() is None
     with pytest.raises(UserError, match="resume with the same data"):
-        PatternSets(ChunkPermutation(1, 1000, 10)).load(sets.state())
+        SampleSets(PortionPermutation(1, 1000, 10)).load(sets.state())
 
 
 @pytest.mark.parametrize("text", ["", "3-1", "x", "5,5", "0-100"])
 def test_recorded_sets_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(UserError, match="recorded set"):
-        PatternSets(DEALING).replay([text])
+        SampleSets(DEALING).replay([text])
 
 
 SLOTS = st.lists(
