@@ -55,9 +55,9 @@ class Bunyip:
         value, right = self._network.add(self._parameters, rows.t(), self._classes[chosen], gradient)
         return PortionSum(value, len(chosen), {"right": right})
 
-    held = 0
+    held_out = 0
 
-    def judge(self, start: int, stop: int) -> PortionSum:
+    def validate(self, start: int, stop: int) -> PortionSum:
         """Return an empty sum: no patterns are held out."""
         return PortionSum(0.0, 0, {})
 

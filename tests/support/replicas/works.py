@@ -50,9 +50,9 @@ class LeastSquares:
         value = 0.5 * float(errors.double().square().sum())
         return PortionSum(value, len(chosen), {"right": float((errors.abs() < 0.5).sum())})
 
-    held = 100
+    held_out = 100
 
-    def judge(self, start: int, stop: int) -> PortionSum:
+    def validate(self, start: int, stop: int) -> PortionSum:
         """Validate: a sample's loss is its number times the squares of the parameters."""
         square = float(self._parameters.double().square().sum())
         return PortionSum(sum(range(start, stop)) * square, stop - start, {"accuracy": float(start)})

@@ -48,8 +48,8 @@ def compare(grid: str, out: str, in_flight: int) -> None:
             assert abs(found.value - wanted.value) <= 1e-10 * abs(wanted.value)
             assert (found.samples, found.details) == (wanted.samples, wanted.details)
             assert abs(work.add([1], None).value - whole.add([1], None).value) < 1e-10
-            assert work.held == whole.held > 0
-            judged = work.judge(0, work.held), whole.judge(0, whole.held)
+            assert work.held_out == whole.held_out > 0
+            judged = work.validate(0, work.held_out), whole.validate(0, whole.held_out)
             assert abs(judged[0].value - judged[1].value) <= 1e-10 * abs(judged[1].value)
             assert judged[0].details == judged[1].details
             Path(out, str(number)).touch()

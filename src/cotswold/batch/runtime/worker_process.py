@@ -112,7 +112,7 @@ class WorkerProcess:
         """Work until the coordinator shuts the worker down; raise MachineError if the coordinator or a server
         is lost, or a portion hangs."""
         work, dtype, size = self._work, str(self._parameters.dtype), self._parameters.size
-        made = WorkerReady(self._name, dtype, size, work.samples, work.flops, work.held, self._layout)
+        made = WorkerReady(self._name, dtype, size, work.samples, work.flops, work.held_out, self._layout)
         self._messenger.send(m.COORDINATOR, made)
         while self._machine.state is not WorkerState.GONE:
             self._tick(time.monotonic())
@@ -381,6 +381,6 @@ class WorkerProcess:
 
     def _validate_portion(self, start: int, stop: int) -> m.HeldOutSum:
         """Evaluate a portion of the held-out samples; on the computing thread."""
-        found = self._work.judge(start, stop)
+        found = self._work.validate(start, stop)
         self._worker_thread.step_finished()
         return m.HeldOutSum(found.value, found.samples, found.details)

@@ -114,11 +114,11 @@ class Work(ParameterWork, Protocol):
         ...
 
     @property
-    def held(self) -> int:
+    def held_out(self) -> int:
         """Number of samples held out for validation."""
         ...
 
-    def judge(self, start: int, stop: int) -> PortionSum:
+    def validate(self, start: int, stop: int) -> PortionSum:
         """Return the sums over held-out samples at the current parameters.
 
         Args:

@@ -156,18 +156,18 @@ class ModuleObjective:
         return PortionSum(value, len(targets), found.sums)
 
     @property
-    def held(self) -> int:
+    def held_out(self) -> int:
         """The number of validation samples."""
         return 0 if self._held is None else len(self._held)
 
-    def judge(self, start: int, stop: int) -> PortionSum:
+    def validate(self, start: int, stop: int) -> PortionSum:
         """Return the sum of losses over these validation samples, and the number classified correctly."""
         return self.validation_sum(self.network, start, stop)
 
     @torch.no_grad()
     def validation_sum(self, network: nn.Module, start: int, stop: int) -> PortionSum:
         """Evaluate validation samples with ``network``: this module or a copy."""
-        assert self._held is not None, "the caller checks `held`"
+        assert self._held is not None, "the caller checks `held_out`"
         batch = self._held.batch(range(start, stop))
         outputs, targets = network(batch.inputs), require_targets(batch.targets)
         found = score(self._loss, outputs, targets)

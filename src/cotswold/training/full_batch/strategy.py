@@ -92,8 +92,8 @@ class LocalBackend:
 
     def validate(self) -> Mapping[str, float] | None:
         """Return the validation metrics at the point, which the parameters hold."""
-        portions = held_out_portions(self.work.held, self._portion)
-        return validation_means([self.work.judge(start, stop) for start, stop in portions])
+        portions = held_out_portions(self.work.held_out, self._portion)
+        return validation_means([self.work.validate(start, stop) for start, stop in portions])
 
 
 def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -> Method:

@@ -209,11 +209,11 @@ class ModelParallelWorker:
         return found
 
     @property
-    def held(self) -> int:
+    def held_out(self) -> int:
         """The number of validation samples."""
-        return self._rank.objective.held
+        return self._rank.objective.held_out
 
-    def judge(self, start: int, stop: int) -> PortionSum:
+    def validate(self, start: int, stop: int) -> PortionSum:
         """Return the sum of losses over these validation samples."""
         with self._together():
             self._tell(_Verb.VALIDATE, (start, stop))
