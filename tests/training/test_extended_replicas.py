@@ -37,6 +37,8 @@ def resumed(epochs: int) -> list[dict[str, object]]:
         "is_finished": False,
         "epochs": 3,
         "patience": None,
+        "best_loss": None,
+        "since_best": 0,
         "ended": None,
         "pushed": {},
     }
