@@ -57,7 +57,7 @@ def test_a_modules_run_has_a_report_and_says_who_can_answer_for_it(tmp_path: Pat
             ask(run)
     with pytest.raises(RunError, match=r"resume it there: cotswold.train\(module, dataset, '.*run', resume"):
         cotswold.train(directory=run, resume=True)
-    with pytest.raises(UserError, match=r"is a folder of a run; resume it by --run .*run --resume"):
+    with pytest.raises(UserError, match=r"is a folder of a run; its recipe is .*: --run .*run --resume"):
         cotswold.train(tmp_path / "run", resume=True)
 
 

@@ -73,14 +73,21 @@ def test_a_word_chooses_a_table_a_kind_or_a_field(word: str, headings: list[str]
 
 
 def test_a_field_that_is_asked_for_comes_alone_and_a_strategy_whole() -> None:
-    assert explain("momentum").count(" = ") == 4  # strategy, and the field, of steps and of replicas
+    assert explain("momentum").count(" = ") == 6  # four strategies, and the field, of steps and of replicas
     assert "batch_size = an integer > 0; default 96\n" in explain("supervised")
     assert "relative_rate = " not in explain("supervised")
 
 
+def test_a_field_names_every_table_that_has_it() -> None:
+    found = explain("batch_size")
+    for strategy in ("greedy", "joint", "supervised", "downpour"):
+        assert f'[training]  # strategy = "{strategy}": ' in found
+    assert found.count('batch_size: as for "greedy"\n') == 2
+
+
 def test_what_two_strategies_share_is_explained_once() -> None:
     found = explain("training")
-    assert found.count("batch_size = ") == 1
+    assert found.count("device = ") == 1
     assert '[training]  # strategy = "joint": ' in found and ': as for "greedy"\n' in found
 
 

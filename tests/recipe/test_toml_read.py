@@ -342,6 +342,7 @@ training = { strategy = "supervised" }
         (LABELLED, "training.replicas=2", "training.replicas is not a key; did you mean cluster.workers?"),
         (LABELLED, "cluster.replicas=2", "cluster.replicas is not a key; did you mean workers?"),
         (LABELLED, "training.lr=0.1", "training.lr is not a key; did you mean learning_rate?"),
+        (LABELLED, "training.stratagy='batch'", "training.stratagy is not a key; did you mean strategy?"),
     ],
 )
 def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(

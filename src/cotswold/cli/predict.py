@@ -32,8 +32,8 @@ def predict(
 ) -> None:
     """Predict the classes of samples with a supervised run; print CSV.
 
-    The columns are sample, class, probability. A regression run prints a line per target:
-    sample, number, value.
+    The columns are image (or vector), class, probability. A regression run prints a line per target:
+    image (or vector), number, value.
 
     Examples:
 

@@ -95,7 +95,7 @@ def prepare(
         folders: by top folders (or files) named train, validation and test; random; or auto: by these names
         if all samples have one. Samples named test are never used for training. Sequences stay whole.
     validation
-        Fraction of the training samples that is kept for validation.
+        Fraction of the samples that is kept for validation.
     test
         Fraction of the samples that is kept for testing, for random splits.
     include

@@ -42,6 +42,8 @@ FIELD_SYNONYMS = {
 """Names that papers and other libraries use for fields. A word that resembles another field of the same
 table still means this field.
 """
+_COMMON_WORDS = {"size", "max", "min", "per", "of", "factor", "samples", "seconds"}
+"""Words that many fields have, so that a field with the same word is not the field that was meant."""
 _HINTS = {"network": ", such as [network] with layers = [], a network without hidden layers"}
 """Hints for missing keys."""
 
@@ -125,10 +127,13 @@ def _unknown(
     close = _synonyms_of(path, known, root) or get_close_matches(key, known, n=1)
     belongs = _tables_with_field(key, alternatives)
     if belongs:
-        close = close or [name for name in known if {*name.split("_")} & {*key.split("_")}]
+        words = {*key.split("_")} - _COMMON_WORDS
+        close = close or [name for name in known if {*name.split("_")} & words]
         remedy = f"did you mean {close[0]}?" if close else f"remove it for {join_words(_choices(owner))}"
         return f"belongs to {_describe_choices(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in alternatives for name in each.model_fields], n=1)
+    if elsewhere and elsewhere[0] == field:
+        return f"is not a key; did you mean {field}?"
     if elsewhere and not close:
         tables = _tables_with_field(elsewhere[0], alternatives)
         return f"is not a key; {elsewhere[0]} belongs to {_describe_choices(field, tables)}"

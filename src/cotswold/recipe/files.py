@@ -52,7 +52,8 @@ class ShippedFiles:
             inside = path / f"{kind}.toml"
             guess = f"; did you mean {inside}?" if inside.is_file() else f"; give a {kind}'s TOML file"
             if inside.is_file() and (path / "run.json").is_file():
-                guess = f" of a run; resume it by --run {path} --resume (Python: directory=, resume=True)"
+                resume = f"to resume the run: --run {path} --resume (Python: directory=, resume=True)"
+                guess = f" of a run; its recipe is {path / 'recipe.toml'}; {resume}"
             raise self.error(f"{path} is a folder{guess}")
         close = get_close_matches(name, names, n=1)
         guess = f"; did you mean {close[0]}?" if close else ";"

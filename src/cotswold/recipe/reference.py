@@ -73,7 +73,9 @@ class _Table:
         return self.head() + [line for name in self.fields for line in self.field(name)]
 
     def field_text(self, name: str) -> list[str]:
-        """Heading and one field."""
+        """Heading and one field; a field documented elsewhere names that place."""
+        if name in self.documented_elsewhere:
+            return [*self.head(), f"{name}: as for {self.documented_elsewhere[name]}"]
         return self.head() + self.field(name)
 
     def field(self, name: str) -> list[str]:
@@ -130,7 +132,7 @@ def _explain_word(word: str, tables: list[_Table]) -> list[str]:
         return [line for table in chosen for line in table.all_lines()]
     found: list[str] = []
     for table in tables:
-        for name in table.fields.keys() - table.documented_elsewhere.keys():
+        for name in table.fields:
             if word in (name, f"{table.path}.{name}"):
                 found += table.field_text(name)
     if found:

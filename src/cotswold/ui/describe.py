@@ -118,8 +118,8 @@ def _describe_pushes(event: Mapping[str, object]) -> str:
     parts = []
     for layer, kinds in layers.items():
         told = [f"{bytes_in_words(as_number(count))} as {kinds_of(kind)}" for kind, count in kinds.items()]
-        parts.append(f"{layer} {' and '.join(told)}")
-    return f"replicas pushed {bytes_in_words(as_number(event.get('pushed_bytes')))}: {', '.join(parts)}"
+        parts.append(f"layer {layer}: {' and '.join(told)}")
+    return f"replicas pushed {bytes_in_words(as_number(event.get('pushed_bytes')))}: {'; '.join(parts)}"
 
 
 def _describe_uncounted(event: Mapping[str, object]) -> str:

@@ -270,7 +270,7 @@ def test_a_run_whose_package_is_not_installed_is_verified_and_says_so(
     assert cotswold.verify(run).is_valid
     with pytest.raises(UnknownStrategyError, match=r"'falling'; .* of a package that is not installed"):
         recipes.load(run / "recipe.toml")
-    with pytest.raises(RecipeError, match="run is a folder of a run; resume it by --run"):
+    with pytest.raises(RecipeError, match=r"run is a folder of a run; its recipe is .*: --run"):
         recipes.load(run)
 
 

@@ -378,7 +378,9 @@ class Dispatcher(SessionDispatcher):
             if not ledger.can_end_epoch(rules.fraction, rules.of, sessions):
                 return
             account = ledger.accounts[ledger.epoch]
-            self.events.append(Event("epoch", "", f"{ledger.epoch}: {account.counted} samples count"))
+            self.events.append(
+                Event("epoch", "", f"epoch {ledger.epoch + 1} ended: {account.counted} samples counted")
+            )
             if ledger.epoch + 1 < rules.epochs:
                 ledger.next_epoch()
                 if self._checkpoint_ledger is not None:

@@ -30,7 +30,9 @@ class SourcedData(Section):
     `folders` if everything has such a name, otherwise `random`.
     """
     validation: Fraction = 0.05
-    """Fraction of the training samples that is kept for validation."""
+    """Fraction of the samples that is kept for validation: of all samples for random splits, of the training
+    samples if folders name no validation samples.
+    """
     test: Fraction = 0.0
     """Fraction of the samples that is kept for testing, for random splits."""
     servers: Annotated[int, Field(ge=0), hidden_maximum(10_000)] | Text = 0

@@ -95,7 +95,9 @@ class SteppedTraining(SharedTraining):
     """Settings of the strategies that take one step per mini-batch."""
 
     batch_size: Times = 96
-    """Samples per mini-batch."""
+    """Samples per mini-batch. An epoch has as many whole mini-batches as the samples fill; others are left
+    out of that epoch.
+    """
     epochs: Span = 2.0
     """Passes over the training samples (for each stack with `greedy`). If given with --set, it applies to
     every stack, as do `relative_rate` and `sparsity`.
