@@ -87,7 +87,7 @@ def test_a_field_names_every_table_that_has_it() -> None:
 
 def test_what_two_strategies_share_is_explained_once() -> None:
     found = explain("training")
-    assert found.count("device = ") == 1
+    assert found.count("seed = ") == 1
     assert '[training]  # strategy = "joint": ' in found and ': as for "greedy"\n' in found
 
 
