@@ -95,13 +95,13 @@ FAULTS = (
         "shards/runtime/layout.py",
         "servers[(start + stop) * len(servers) // (2 * size)]  # the",
         "servers[start * len(servers) // (2 * size)]  # the",
-        "batch/runtime/test_pattern_sets.py",
+        "batch/runtime/test_sample_sets.py",
     ),
     PlantedFault(
         "batch/runtime/sample_sets.py",
         "count = max(1, round(fraction * len(whole)))",
         "count = max(1, int(fraction * len(whole)))",
-        "batch/runtime/test_pattern_sets.py",
+        "batch/runtime/test_sample_sets.py",
     ),
     PlantedFault(
         "replication/limits.py",

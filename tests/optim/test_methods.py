@@ -232,7 +232,7 @@ def test_an_evaluation_over_other_patterns_is_skipped_counted_and_the_method_goe
     where = vectors["x"][0].clone()
     objective.lies = 1
     iteration = method.step()
-    assert iteration.skipped is not None and "used sample set 1 1.0, expected 0 1.0" in iteration.skipped
+    assert iteration.skipped is not None and "used samples 1 1.0, expected 0 1.0" in iteration.skipped
     assert iteration.step == 0 and iteration.failure is None and iteration.sample_set == "2 1.0"
     method.flush()
     assert torch.equal(vectors["x"][0], where)

@@ -47,7 +47,7 @@ class ClosureObjective:
         self._decays = list(decays)
 
     def part(self, sample_set: str, fraction: float) -> str:
-        """Return `samples`: a closure has no subsets."""
+        """Return `sample_set`: a closure has no subsets."""
         return sample_set
 
     def evaluate(

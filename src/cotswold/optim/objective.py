@@ -47,7 +47,7 @@ class Objective(Protocol):
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first, in the round that starts the evaluation (they make `at`).
             after: commands to run in the round that ends the evaluation.
-            samples: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
+            sample_set: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
                 the objective chooses a set and may end before all its samples are evaluated.
 
         Returns:
@@ -61,10 +61,10 @@ class Objective(Protocol):
         """Return the name of a subset of an evaluated sample set.
 
         The same arguments always name the same samples. An objective that cannot subset its samples returns
-        `samples`. Bunyip's line search evaluates the sign of a slope on such a subset.
+        `sample_set`. Bunyip's line search evaluates the sign of a slope on such a subset.
 
         Args:
-            samples: name of the sample set of an earlier evaluation.
+            sample_set: name of the sample set of an earlier evaluation.
             fraction: approximate fraction of its samples.
         """
         ...
@@ -101,7 +101,7 @@ class Decayed:
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first.
             after: commands to run last.
-            samples: name of the sample set of an earlier evaluation; see `Objective.evaluate`.
+            sample_set: name of the sample set of an earlier evaluation; see `Objective.evaluate`.
 
         Returns:
             The evaluation; its value includes `Evaluation.penalty`.
@@ -120,7 +120,7 @@ class Decayed:
         """Return the objective's subset.
 
         Args:
-            samples: name of the sample set of an earlier evaluation.
+            sample_set: name of the sample set of an earlier evaluation.
             fraction: approximate fraction of its samples.
         """
         return self.objective.part(sample_set, fraction)

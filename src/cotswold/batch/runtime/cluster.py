@@ -234,7 +234,7 @@ class BatchCluster:
             gradient: Name of the vector that receives the gradient; None for the value only.
             before: Commands to run before the evaluation.
             after: Commands to run after it.
-            samples: Name of the set of samples; None draws a new set.
+            sample_set: Name of the set of samples; None draws a new set.
 
         Returns:
             The mean value over the counted samples, the results of dot products, and the set's name and
@@ -275,7 +275,7 @@ class BatchCluster:
         """Return the name of a fraction of a set; see `optim.Objective.part`.
 
         Args:
-            samples: Name of the set.
+            sample_set: Name of the set.
             fraction: Fraction of its portions, above 0 and at most 1.
         """
         return self._sets.subset(sample_set, fraction)
@@ -284,7 +284,7 @@ class BatchCluster:
         """Return the portions of a set; `portion_samples` returns their samples.
 
         Args:
-            samples: Name of the set.
+            sample_set: Name of the set.
         """
         return self._sets.portions(sample_set)
 

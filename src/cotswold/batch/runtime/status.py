@@ -31,7 +31,7 @@ class ClusterStatus:
 
 
 def counted_values(done: EvaluationResult, sample_set: str, *, is_drawn: bool) -> Mapping[str, object]:
-    """Return the values of the event ``evaluation``; ``samples`` is the name of the set."""
+    """Return the values of the event ``evaluation``; ``sample_set`` is the name of the set."""
     account = done.account
     return {
         "evaluation": done.evaluation,

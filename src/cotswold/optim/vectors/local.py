@@ -140,10 +140,10 @@ class FunctionObjective:
         self._vectors, self._function, self._samples = vectors, function, samples
 
     def part(self, sample_set: str, fraction: float) -> str:
-        """Return `samples`: a function has no subsets.
+        """Return `sample_set`: a function has no subsets.
 
         Args:
-            samples: name of a sample set.
+            sample_set: name of a sample set.
             fraction: ignored.
         """
         return sample_set
@@ -164,7 +164,7 @@ class FunctionObjective:
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first.
             after: commands to run last.
-            samples: ignored; all samples are evaluated.
+            sample_set: ignored; all samples are evaluated.
 
         Returns:
             The value and the dots of `after`.

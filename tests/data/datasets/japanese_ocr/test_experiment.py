@@ -27,7 +27,7 @@ def ran(made: JapaneseSet, folder: Path, **words: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "run": folder / "run",
         "out": folder / "out",
-        "samples": [SMALL],
+        "patterns": [SMALL],
         "method": ["lbfgs"],
         "loss": ["squared_error"],
         "flops": 3.0 * SMALL * PATTERN,
