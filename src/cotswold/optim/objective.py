@@ -47,7 +47,7 @@ class Objective(Protocol):
             gradient: name of the vector that receives the gradient; None for the value alone.
             before: commands to run first, in the round that starts the evaluation (they make `at`).
             after: commands to run in the round that ends the evaluation.
-            sample_set: name of the sample set of an earlier evaluation, to evaluate the same samples. If None,
+            sample_set: name of the set of an earlier evaluation, to evaluate the same samples. If None,
                 the objective chooses a set and may end before all its samples are evaluated.
 
         Returns:
