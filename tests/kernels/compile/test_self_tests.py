@@ -196,6 +196,6 @@ def test_code_is_named_by_what_was_imported_not_by_what_lies_on_the_disk(tmp_pat
     place, cache = tmp_path / "lib", tmp_path / "cache"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(SOURCE / "cotswold", place / "cotswold", ignore=ignored)
-    (old,) = computed(place, cache, str(place / "cotswold/kernels/microkernels/driver.py"))
+    (old,) = computed(place, cache, str(place / "cotswold/kernels/microkernels/job.py"))
     both = computed(place, cache)
     assert len(both) == 2 and old in both

@@ -32,7 +32,7 @@ from cotswold.processes.endpoint_settings import EndpointSettings, open_endpoint
 from cotswold.recipe.schema import DownpourTraining, Mesh
 from cotswold.replicas.accumulation import OwnSteps
 from cotswold.replicas.rank_process import RankProcess
-from cotswold.replicas.work import ReplicaEndpoint
+from cotswold.replicas.work import RankedWork, ReplicaEndpoint
 from cotswold.shards.runtime.work import PortionSum, TensorSlot
 from cotswold.training.async_sgd.push_format import scale_to_norm_1
 from cotswold.training.data.augmentation import augmentation_of
@@ -58,7 +58,7 @@ class ReplicaLayers(LayerObjective):
         self._loss, self._samples, self._held = loss, samples, None
 
 
-class ModelParallelReplica:
+class ModelParallelReplica(RankedWork):
     """The leader's task (`RankedWork`)."""
 
     def __init__(self, rank: Rank, group: LeaderGroup, decay: float) -> None:
@@ -129,11 +129,11 @@ class ModelParallelReplica:
         """The number of ranks."""
         return self._rank.size
 
-    def meet(self, meeting: ReplicaEndpoint) -> ModelParallelSteps:
+    def connect_ranks(self, leader: ReplicaEndpoint) -> ModelParallelSteps:
         """Send the followers their replica's address, and return the common steps."""
-        self._followers.ranks.gather(asdict(meeting))
-        own = cast(OwnSteps, meeting.local_steps)  # the meeting was made from these steps
-        return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, meeting.push_samples))
+        self._followers.ranks.gather(asdict(leader))
+        own = cast(OwnSteps, leader.local_steps)  # the leader's endpoint was made from these steps
+        return ModelParallelSteps(self, RankSteps(self._rank, self._decay, own, leader.push_samples))
 
     def rank_of(self, shards: Sequence[Shard]) -> Mapping[int, int]:
         """Return the rank that pulls and pushes each shard."""
