@@ -90,5 +90,5 @@ def test_samples_that_vary_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit) as left:
         main(ddp, words)
     assert left.value.code == 2
-    assert "has data.augment, and a rival here" in capsys.readouterr().err
+    assert "has data.augment, but" in capsys.readouterr().err
     assert not (tmp_path / "ddp.json").exists()

@@ -125,7 +125,7 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
         CheckpointManager(backup / "checkpoints" / run, identity=run).load(path)
         for path in CheckpointManager(backup / "checkpoints" / run, identity=run).paths()
     ]
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         write_backup(operator_, backup, None, lambda doing, done: None)
     with free_ports(1) as (port,):
         settings = settings_of(folder, port, servers=2, name="r")
