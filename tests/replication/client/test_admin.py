@@ -130,12 +130,12 @@ def test_a_backup_of_a_running_cluster_is_restored_into_another(
     with free_ports(1) as (port,):
         settings = settings_of(folder, port, servers=2, name="r")
         restore_backup(backup, folder, settings.at, settings.name, None)
-        with pytest.raises(UserError, match="has a cluster"):
+        with pytest.raises(UserError, match="contains a cluster"):
             restore_backup(backup, folder, settings.at, settings.name, None)
         host = Host(settings, token, fork_server)
         try:
             until(lambda: len(host.told("recovered")) == 4)
-            assert all("restored; server-r-0.1 begins" in each for each in host.told("recovered"))
+            assert all("restored; server-r-0.1 starts" in each for each in host.told("recovered"))
             assert not any("server-r-0 " in each for each in host.told("lost")), "nobody was called so"
             with operator(f"127.0.0.1:{port}") as found:
                 vectors = {}
