@@ -78,11 +78,11 @@ def checkpoint() -> Callable[[], None]:
         from cotswold.checkpoint import CheckpointManager
     except ImportError:  # versions with the earlier name
         try:
-            from cotswold.checkpoint import (  # type: ignore[attr-defined,no-redef]
+            from cotswold.checkpoint import (  # type: ignore[attr-defined,no-redef]  # an older tree
                 Checkpoints as CheckpointManager,
             )
         except ImportError:
-            from cotswold.run import (  # type: ignore[attr-defined,no-redef]
+            from cotswold.run import (  # type: ignore[attr-defined,no-redef]  # a still older tree
                 Checkpoints as CheckpointManager,
             )
     folder = tempfile.TemporaryDirectory()
@@ -222,6 +222,7 @@ def main() -> None:
 
         told = "python benchmarks/before_after.py --before REVISION/src"
         kept = document("before and after", told, rounds=words.rounds, cases=found)
+        words.out.mkdir(parents=True, exist_ok=True)
         (words.out / "before_after.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 

@@ -351,6 +351,11 @@ def test_a_key_of_another_kind_of_table_is_told_where_it_belongs(
     assert complaint(text, override) == f"mine.toml: {expected}"
 
 
+def test_a_word_that_several_fields_have_is_no_hint() -> None:
+    with pytest.raises(RecipeError, match=r"training\.batch_size belongs to .*; remove it for batch"):
+        load("demo", ["training.strategy=batch"])
+
+
 def test_a_strategy_that_is_none_is_the_only_complaint_whatever_its_objective() -> None:
     assert complaint(LABELLED, "training.strategy=supervise", "objective.loss=squared_error") == (
         "mine.toml: training.strategy is 'supervise'; did you mean supervised?"

@@ -42,8 +42,6 @@ FIELD_SYNONYMS = {
 """Names that papers and other libraries use for fields. A word that resembles another field of the same
 table still means this field.
 """
-_COMMON_WORDS = {"size", "max", "min", "per", "of", "factor", "samples", "seconds"}
-"""Words that many fields have, so that a field with the same word is not the field that was meant."""
 _HINTS = {"network": ", such as [network] with layers = [], a network without hidden layers"}
 """Hints for missing keys."""
 
@@ -127,8 +125,8 @@ def _unknown(
     close = _synonyms_of(path, known, root) or get_close_matches(key, known, n=1)
     belongs = _tables_with_field(key, alternatives)
     if belongs:
-        words = {*key.split("_")} - _COMMON_WORDS
-        close = close or [name for name in known if {*name.split("_")} & words]
+        similar = [name for name in known if {*name.split("_")} & {*key.split("_")}]
+        close = close or (similar if len(similar) == 1 else [])  # several are no hint
         remedy = f"did you mean {close[0]}?" if close else f"remove it for {join_words(_choices(owner))}"
         return f"belongs to {_describe_choices(field, belongs)}; {remedy}"
     elsewhere = get_close_matches(key, [name for each in alternatives for name in each.model_fields], n=1)
