@@ -24,6 +24,12 @@ GLOO_TIMEOUT_S = 60
 JOB_TIMEOUT_S = 120
 GRACE_S = 5
 """Seconds that ranks may continue after one has failed."""
+CONNECT_ATTEMPTS = 3
+"""Times that ranks are started if gloo cannot connect them; their work has not begun then."""
+
+
+class UnconnectedError(Exception):
+    """Gloo could not connect the ranks: on a busy machine it loses a connection now and then."""
 
 
 def _work(orders: Connection) -> None:
@@ -54,13 +60,16 @@ def _run(rank: int, count: int, store: str, job: bytes) -> Any:
 
     torch.manual_seed(0)
     function, arguments = pickle.loads(job)
-    dist.init_process_group(
-        "gloo",
-        store=dist.FileStore(store, count),  # type: ignore[attr-defined]  # torch exports it untyped
-        rank=rank,
-        world_size=count,
-        timeout=timedelta(seconds=GLOO_TIMEOUT_S),
-    )
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.FileStore(store, count),  # type: ignore[attr-defined]  # torch exports it untyped
+            rank=rank,
+            world_size=count,
+            timeout=timedelta(seconds=GLOO_TIMEOUT_S),
+        )
+    except RuntimeError as error:
+        raise UnconnectedError(str(error)) from error
     try:
         return function(*arguments)
     finally:
@@ -140,13 +149,19 @@ def on_ranks(
     Raises AssertionError with the traceback of every failed rank, or TimeoutError if one hangs; neither
     leaves a process behind.
     """
-    try:
-        answers = _POOL.call(count, pickle.dumps((function, arguments)), timeout_s)
-    except BaseException:
+    job = pickle.dumps((function, arguments))
+    for attempt in range(1, CONNECT_ATTEMPTS + 1):
+        try:
+            answers = _POOL.call(count, job, timeout_s)
+        except BaseException:
+            _POOL.dismiss()
+            raise
+        failures = {rank: text for rank, (done, text) in enumerate(answers) if not done}
+        if not failures:
+            return [value for _, value in answers]
         _POOL.dismiss()
-        raise
-    failures = [f"rank {rank} of {count}:\n{text}" for rank, (done, text) in enumerate(answers) if not done]
-    if failures:
-        _POOL.dismiss()
-        raise AssertionError("\n".join(failures))
-    return [value for _, value in answers]
+        if attempt == CONNECT_ATTEMPTS or not any(
+            UnconnectedError.__name__ in text for text in failures.values()
+        ):
+            break
+    raise AssertionError("\n".join(f"rank {rank} of {count}:\n{text}" for rank, text in failures.items()))
