@@ -107,7 +107,7 @@ FOUND = {
     "unpromoted": ("overtaken", range(10)),
     "unstamped": ("overtaken", range(7, 20)),
     "says-all": ("pauses", range(1, 10)),
-    "unconfirmed": ("drains and deaths", range(5, 10)),
+    "unconfirmed": ("drains and deaths", range(40)),
     "assumed": ("cut state", range(40, 60)),
     "taken-for-saved": ("full disks", range(2, 40)),
     "no-complaints": ("one at a time", range(20)),
