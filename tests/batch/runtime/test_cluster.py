@@ -156,6 +156,7 @@ def test_a_stopped_worker_is_done_without_and_does_no_harm_when_it_wakes(opened:
         with stopped(next(iter(cluster.workers.values()))):
             evaluate_until(cluster, lambda: cluster.status().workers == 1, value)
         evaluate_until(cluster, lambda: cluster.status().workers == 2, value)
+        assert cluster.evaluate("x", "g").value == pytest.approx(value, rel=1e-13)
 
 
 def evaluate_until(cluster: BatchCluster, holds: Callable[[], bool], value: float) -> None:
