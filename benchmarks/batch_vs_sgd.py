@@ -90,7 +90,7 @@ def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, C
     for number, (name, words) in enumerate(WHOLE.items()):
         table = {"strategy": "batch", "max_iterations": 100_000, "max_flops": flops, **words}
         (folder / "recipe.toml").write_text(text + training(table))
-        run = cotswold.train(
+        run = cotswold.train_recipe(
             folder / "recipe.toml", folder / str(number), stores=folder / "stores", threads=threads
         )
         curves[name] = curve_of(run, None)
@@ -100,7 +100,7 @@ def measured(text: str, folder: Path, flops: float, threads: int) -> dict[str, C
         epochs = max(1.0, flops / (of_one * samples))
         table = {"strategy": "supervised", "learning_rate": rate, "epochs": epochs}
         (folder / "recipe.toml").write_text(text + training(table))
-        run = cotswold.train(
+        run = cotswold.train_recipe(
             folder / "recipe.toml", folder / f"sgd-{rate}", stores=folder / "stores", threads=threads
         )
         curves[f"SGD, momentum 0.9, rate {rate:g}, batches of 96"] = curve_of(run, of_one * 96)

@@ -104,7 +104,7 @@ def small_run(folder: Path) -> Callable[[], object]:
     np.savez(folder / "images.npz", images=images.astype(np.uint8), labels=labels)
     recipe, runs = folder / "run.toml", count()
     recipe.write_text(RECIPE)
-    return lambda: cotswold.train(
+    return lambda: cotswold.train_recipe(
         recipe,
         folder / f"run-{next(runs)}",
         stores=folder / "stores",

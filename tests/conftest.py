@@ -39,8 +39,8 @@ if "COTSWOLD_CACHE" not in os.environ:
     os.environ["COTSWOLD_CACHE"] = str(cache)
 
 
-HARDWARE = ("no CUDA device",)
-"""Prefixes of reasons for a skip that no installation can remove."""
+HARDWARE = ("no CUDA device", "set COTSWOLD_DATA")
+"""Prefixes of reasons for a skip that no installation can remove: hardware, and data that nobody may copy."""
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,6 +1,7 @@
 from . import analysis as analysis
 from . import batch as batch
 from . import bench as bench
+from . import callbacks as callbacks
 from . import checkpoint as checkpoint
 from . import data as data
 from . import dataservice as dataservice
@@ -22,6 +23,7 @@ from . import replication as replication
 from . import run as run
 from . import shards as shards
 from . import simulate as simulate
+from . import sklearn as sklearn
 from . import testing as testing
 from . import training as training
 from . import transport as transport
@@ -30,6 +32,7 @@ from . import wire as wire
 from .api.evaluations import PredictedEvaluations as PredictedEvaluations
 from .api.evaluations import predict_evaluations as predict_evaluations
 from .api.inference.evaluate import evaluate as evaluate
+from .api.inference.evaluate import selectivity as selectivity
 from .api.inference.features import Features as Features
 from .api.inference.features import features as features
 from .api.inference.features import write_features as write_features
@@ -49,31 +52,41 @@ from .api.simulate import predict_updates as predict_updates
 from .api.status import Why as Why
 from .api.status import why as why
 from .api.train import train as train
+from .api.train import train_recipe as train_recipe
 from .api.verify import Verification as Verification
 from .api.verify import verify as verify
 from .errors import CotswoldError as CotswoldError
 from .mesh import partition as partition
 from .recipe import Recipe as Recipe
+from .recipe.strategies import Downpour as Downpour
+from .recipe.strategies import FullBatch as FullBatch
+from .recipe.strategies import Supervised as Supervised
 from .run import Stop as Stop
+from .training.per_epoch import PerEpoch as PerEpoch
 
 __version__: str
 
 __all__ = [
     "CotswoldError",
+    "Downpour",
     "Features",
+    "FullBatch",
     "Info",
+    "PerEpoch",
     "PredictedEvaluations",
     "PredictedUpdates",
     "Predictions",
     "Recipe",
     "Run",
     "Stop",
+    "Supervised",
     "Verification",
     "Why",
     "__version__",
     "analysis",
     "batch",
     "bench",
+    "callbacks",
     "checkpoint",
     "connect",
     "connect_data",
@@ -104,12 +117,15 @@ __all__ = [
     "replication",
     "report",
     "run",
+    "selectivity",
     "serve",
     "serve_data",
     "shards",
     "simulate",
+    "sklearn",
     "testing",
     "train",
+    "train_recipe",
     "training",
     "transport",
     "ui",

@@ -25,5 +25,5 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     desk = Desk(tmp_path_factory.mktemp("api"))
     desk.write()
     for recipe, name in ((desk.stacks_recipe, "stacks"), (desk.layers_recipe, "layers")):
-        cotswold.train(recipe, desk.path / name, stores=desk.stores)
+        cotswold.train_recipe(recipe, desk.path / name, stores=desk.stores)
     return desk

@@ -22,7 +22,9 @@ def test_a_recipe_trains_over_processes_whose_events_the_program_hears(
 ) -> None:
     heard: list[Mapping[str, object]] = []
     recipe = cotswold.recipe.load(desk.stacks_recipe)
-    run = cotswold.train(recipe, tmp_path / "run", stores=desk.stores, grid="1x2", on_event=heard.append)
+    run = cotswold.train_recipe(
+        recipe, tmp_path / "run", stores=desk.stores, grid="1x2", callbacks=[heard.append]
+    )
     assert run.status == "finished"
     assert heard == run.events and heard[0]["grid"] == "1x2"
     assert sorted(path.name for path in (run.path / "logs").iterdir()) == ["rank-0.log", "rank-1.log"]
@@ -41,22 +43,22 @@ def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
     handler = signal.getsignal(signal.SIGINT)
     words = {"training.epochs": 200}
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        cotswold.train(
+        cotswold.train_recipe(
             desk.stacks_recipe,
             tmp_path / "run",
             stores=desk.stores,
             grid="2x1",
             overrides=words,
-            on_event=hear,
+            callbacks=[hear],
         )
     assert signal.getsignal(signal.SIGINT) is handler
     stop = cotswold.Stop()
-    run = cotswold.train(
+    run = cotswold.train_recipe(
         directory=tmp_path / "run",
         resume=True,
         grid="none",
         stop=stop,
-        on_event=lambda event: setattr(stop, "signal", signal.SIGINT) if event["kind"] == "step" else None,
+        callbacks=[lambda event: setattr(stop, "signal", signal.SIGINT) if event["kind"] == "step" else None],
     )
     assert [event["kind"] for event in run.events].count("resumed") == 1
 
@@ -64,20 +66,20 @@ def test_an_interrupt_of_the_program_saves_and_the_run_goes_on_in_one_process(
 @pytest.mark.soak
 def test_the_programs_error_is_what_rank_0_said(desk: Desk, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UserError, match="already holds a run; resume it with --resume"):
-        cotswold.train(desk.stacks_recipe, desk.stacks.path, stores=desk.stores, grid="1x2")
+        cotswold.train_recipe(desk.stacks_recipe, desk.stacks.path, stores=desk.stores, grid="1x2")
     capfd.readouterr()
 
 
 def test_what_the_program_can_know_is_said_before_processes_start(desk: Desk, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="1000000 processes"):
-        cotswold.train(desk.stacks_recipe, tmp_path / "run", grid="1000x1000")
+        cotswold.train_recipe(desk.stacks_recipe, tmp_path / "run", grid="1000x1000")
     with pytest.raises(RunError, match="there is no run in"):
-        cotswold.train(directory=tmp_path / "run", resume=True, grid="1x2")
+        cotswold.train_recipe(directory=tmp_path / "run", resume=True, grid="1x2")
     errors: list[Exception] = []
 
     def elsewhere() -> None:
         try:
-            cotswold.train(desk.stacks_recipe, tmp_path / "run", grid="1x2")
+            cotswold.train_recipe(desk.stacks_recipe, tmp_path / "run", grid="1x2")
         except UserError as error:
             errors.append(error)
 

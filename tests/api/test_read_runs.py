@@ -113,7 +113,7 @@ def test_values_of_a_wrong_kind_are_refused_in_a_sentence(desk: Desk, tmp_path: 
         "whiten must be True or False, not 'big'": lambda: cotswold.prepare(".", store, whiten=word),
         "stack must be an integer, not 'big'": lambda: desk.stacks.filters(word),
         "threads must be an integer": lambda: cotswold.predict(desk.layers, ".", threads=word),
-        "is a str; give a list": lambda: cotswold.train("demo", store, overrides="a.b=3"),
+        "is a str; give a list": lambda: cotswold.train_recipe("demo", store, overrides="a.b=3"),
     }
     for sentence, ask in asks.items():
         with pytest.raises(UserError, match=sentence):
@@ -125,14 +125,14 @@ def test_an_evaluation_is_a_table_and_is_kept(desk: Desk, tmp_path: Path) -> Non
     shutil.copytree(desk.stacks.path, tmp_path / "run")
     run = cotswold.Run(tmp_path / "run")
     images: dict[str, Any] = {"positives": desk.images / "level", "negatives": desk.images / "upright"}
-    table = cotswold.evaluate(run, **images, name="level", weights=0.5, layers=["2.pooled"])
+    table = cotswold.selectivity(run, **images, name="level", weights=0.5, layers=["2.pooled"])
     assert isinstance(table, analysis.Evaluation)
     (row,) = table.objects
     assert "level: best held out: this network" in repr(table) and len(repr(table)) < 500
     assert len(repr(row)) < 300 and len(repr(row.profiles)) < 5000 and len(repr(row.best)) < 300
     assert "<td>level</td>" in table._repr_html_()
     assert (row.name, row.guess, row.best.layer) == ("level", 0.5, "2.pooled")
-    assert cotswold.evaluate(run, **images, name="level", weights=0.5, layers=["2.pooled"]) == table
+    assert cotswold.selectivity(run, **images, name="level", weights=0.5, layers=["2.pooled"]) == table
     assert analysis.Evaluation.read(run.directory.evaluation) == table
 
 
@@ -143,9 +143,13 @@ def test_a_supervised_run_is_evaluated_on_its_own_images(desk: Desk) -> None:
     assert repr(found).startswith(f"{said}correct") and len(repr(found)) < 300
     assert "<td>upright</td>" in found._repr_html_()
     with pytest.raises(UserError, match="omit positives"):
-        cotswold.evaluate(desk.layers, positives=desk.images, negatives=desk.images)
+        cotswold.selectivity(desk.layers, positives=desk.images, negatives=desk.images)
     with pytest.raises(UserError, match="omit layers and control"):
-        cotswold.evaluate(desk.layers, layers=["1.output"], control=desk.stacks)
+        cotswold.selectivity(desk.layers, layers=["1.output"], control=desk.stacks)
+    with pytest.raises(UserError, match=r"on labelled samples; use cotswold\.evaluate\(run\)"):
+        cotswold.selectivity(desk.layers)
+    with pytest.raises(UserError, match=r"trained without labels .*\(Python: cotswold\.selectivity\)"):
+        cotswold.evaluate(desk.stacks)
 
 
 def test_a_report_is_written_and_verification_says_what_is_damaged(desk: Desk, tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     np.savez(tmp_path / "sums.npz", x=x, y=y)
     recipe = tmp_path / "sums.toml"
     recipe.write_text(NUMBERS.format(source=tmp_path / "sums.npz"))
-    run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    run = cotswold.train_recipe(recipe, tmp_path / "run", stores=tmp_path / "stores")
     found = cotswold.predict(run, tmp_path / "sums.npz")
     assert found.classes == () and found.best == [] and found.probabilities.shape == (300, 2)
     assert ((found.probabilities - y) ** 2).mean() < 0.1 * y.var()
@@ -232,10 +236,10 @@ def test_neurons_of_vectors_are_not_tested_on_images(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(60, 4)))
     recipe = tmp_path / "vectors.toml"
     recipe.write_text(VECTOR_STACK.format(source=tmp_path / "x.npy"))
-    run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    run = cotswold.train_recipe(recipe, tmp_path / "run", stores=tmp_path / "stores")
     assert cotswold.features(run, tmp_path / "x.npy").features.shape == (60, 6, 1, 1)
     page = run.report().read_text()
     assert "trained without labels on 57 samples of 4 features." in page
     assert not re.search("selectivity|spectrum|pixels", page.partition("</main>")[0], re.IGNORECASE)
     with pytest.raises(UserError, match=r"needs images, but the network learnt from vectors"):
-        cotswold.evaluate(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")
+        cotswold.selectivity(run, positives=tmp_path / "x.npy", negatives=tmp_path / "x.npy")

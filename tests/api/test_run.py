@@ -93,7 +93,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> FakeNotebook:
 def test_training_in_a_notebook_fills_one_output_with_lines_and_bars(
     desk: Desk, tmp_path: Path, notebook: FakeNotebook, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cotswold.train(desk.stacks_recipe, tmp_path / "run", stores=desk.stores)
+    cotswold.train_recipe(desk.stacks_recipe, tmp_path / "run", stores=desk.stores)
     page = notebook.outputs[-1]
     assert page.count("<progress") == 2 and 'value="14" max="14"' in page
     assert "stack 1: 46,656 weights, 3 x 16 x 16 -&gt; 3 x 12 x 12" in page and "finished: " in page

@@ -48,7 +48,7 @@ def test_a_source_of_another_package_is_named_in_a_recipe(desk: Desk, tmp_path: 
     recipe = tmp_path / "stripes.toml"
     recipe.write_text(greedy(Path(f"stripes:{desk.images}")))
     assert "images" not in cotswold.info(recipe, time=False).totals, "the source is said to be missing"
-    run = cotswold.train(recipe, tmp_path / "run", stores=tmp_path / "stores")
+    run = cotswold.train_recipe(recipe, tmp_path / "run", stores=tmp_path / "stores")
     assert run.status == "finished"
     found = cotswold.features(run, f"stripes:{desk.images}", labels="folders")
     assert len(found) == 60 and set(found.labels) == {0, 1}

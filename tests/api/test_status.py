@@ -122,7 +122,10 @@ def test_a_run_of_an_own_module_is_resumed_by_its_program(
             log.write("end", status=status, flops_per_second=1e9, training_seconds=5.0, samples=10)
     sentences = " ".join(cotswold.why(run.path).sentences)
     assert said in sentences and "--resume" not in sentences
-    assert status or f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)" in sentences
+    assert (
+        status
+        or f"cotswold.train(module, dataset, directory={str(run.path)!r}, resume=True, ...)" in sentences
+    )
 
 
 def test_stacks_are_of_runs_that_go_on_and_a_directory_without_a_run_is_refused(

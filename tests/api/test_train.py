@@ -24,7 +24,7 @@ Event = Mapping[str, object]
 
 
 def trained(desk: Desk, to: Path, **words: object) -> cotswold.Run:
-    return cotswold.train(desk.stacks_recipe, to, stores=desk.stores, **words)  # type: ignore[arg-type]  # mixed values
+    return cotswold.train_recipe(desk.stacks_recipe, to, stores=desk.stores, **words)  # type: ignore[arg-type]  # mixed values
 
 
 def at_step(number: int, act: Callable[[], object]) -> Callable[[Event], None]:
@@ -43,7 +43,7 @@ def same_bits(one: cotswold.Run, other: cotswold.Run) -> bool:
 
 def test_a_finished_run_is_returned_with_its_trained_network(desk: Desk, tmp_path: Path) -> None:
     heard: list[Event] = []
-    run = trained(desk, tmp_path / "run", on_event=heard.append)
+    run = trained(desk, tmp_path / "run", callbacks=[heard.append])
     assert run.status == "finished" and run.path == tmp_path / "run"
     assert [event["kind"] for event in heard] == [event["kind"] for event in run.events]
     assert not run.network.training
@@ -66,7 +66,7 @@ def test_overrides_are_a_mapping_or_words_and_a_none_takes_a_field_away(desk: De
 def test_a_recipe_may_be_an_object_that_python_has_changed(desk: Desk, tmp_path: Path) -> None:
     recipe = cotswold.recipe.load(desk.stacks_recipe)
     changed = recipe.model_copy(update={"training": recipe.training.model_copy(update={"epochs": 0.5})})
-    run = cotswold.train(changed, tmp_path / "run", stores=desk.stores)
+    run = cotswold.train_recipe(changed, tmp_path / "run", stores=desk.stores)
     assert run.recipe == changed
 
 
@@ -74,7 +74,7 @@ def test_a_run_without_a_directory_is_called_after_its_recipe(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = cotswold.train(desk.stacks_recipe, stores=desk.stores, overrides={"training.epochs": 0.5})
+    run = cotswold.train_recipe(desk.stacks_recipe, stores=desk.stores, overrides={"training.epochs": 0.5})
     assert run.path == tmp_path / "runs" / "small"
 
 
@@ -82,11 +82,11 @@ def test_errors_are_the_commands(desk: Desk, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="already holds a run; resume it with --resume"):
         trained(desk, desk.stacks.path)
     with pytest.raises(RecipeError, match="no recipe file 'nothing'"):
-        cotswold.train("nothing", tmp_path / "run")
+        cotswold.train_recipe("nothing", tmp_path / "run")
     with pytest.raises(UserError, match="threads=0 is not in"):
         trained(desk, tmp_path / "run", threads=0)
     with pytest.raises(RunError, match="there is no run in"):
-        cotswold.train(directory=tmp_path / "run", resume=True)
+        cotswold.train_recipe(directory=tmp_path / "run", resume=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,11 +96,11 @@ def test_an_interrupt_finishes_the_step_saves_and_raises_and_the_run_goes_on_wit
     handler = signal.getsignal(signal.SIGINT)
     hear = at_step(5, lambda: signal.raise_signal(signal.SIGINT))
     with pytest.raises(KeyboardInterrupt, match="resume=True"):
-        trained(desk, tmp_path / "run", on_event=hear)
+        trained(desk, tmp_path / "run", callbacks=[hear])
     assert signal.getsignal(signal.SIGINT) is handler
     run = cotswold.Run(tmp_path / "run")
     assert run.status == "interrupted" and run.checkpoints
-    run = cotswold.train(directory=run, resume=True)
+    run = cotswold.train_recipe(directory=run, resume=True)
     assert run.status == "finished" and same_bits(run, desk.stacks)
     assert "resumed" in [event["kind"] for event in run.events]
 
@@ -114,7 +114,7 @@ def test_a_second_interrupt_leaves_at_once(desk: Desk, tmp_path: Path) -> None:
         threading.Event().wait(30)  # a step that takes long
 
     with pytest.raises(KeyboardInterrupt, match="left at once"):
-        trained(desk, tmp_path / "run", on_event=at_step(5, hurried))
+        trained(desk, tmp_path / "run", callbacks=[at_step(5, hurried)])
     assert signal.getsignal(signal.SIGINT) is handler
     assert cotswold.Run(tmp_path / "run").status == "failed"
 
@@ -122,7 +122,7 @@ def test_a_second_interrupt_leaves_at_once(desk: Desk, tmp_path: Path) -> None:
 def test_if_started_begins_and_then_goes_on(desk: Desk, tmp_path: Path) -> None:
     stop = cotswold.Stop()
     hear = at_step(4, lambda: setattr(stop, "signal", signal.SIGTERM))
-    run = trained(desk, tmp_path / "run", resume="if_started", stop=stop, on_event=hear)
+    run = trained(desk, tmp_path / "run", resume="if_started", stop=stop, callbacks=[hear])
     assert run.status == "interrupted"
     assert trained(desk, tmp_path / "run", resume="if_started").status == "finished"
 
@@ -133,7 +133,7 @@ def test_a_thread_that_is_not_the_main_one_trains_and_is_stopped_by_a_stop(
     stop, found = cotswold.Stop(), list[cotswold.Run]()
     hear = at_step(4, lambda: setattr(stop, "signal", signal.SIGINT))
     thread = threading.Thread(
-        target=lambda: found.append(trained(desk, tmp_path / "run", stop=stop, on_event=hear))
+        target=lambda: found.append(trained(desk, tmp_path / "run", stop=stop, callbacks=[hear]))
     )
     thread.start()
     thread.join()
@@ -148,7 +148,7 @@ def test_ctrl_c_saves_and_raises_also_where_the_program_has_a_stop_of_its_own(
             desk,
             tmp_path / "run",
             stop=cotswold.Stop(),
-            on_event=at_step(5, lambda: signal.raise_signal(signal.SIGINT)),
+            callbacks=[at_step(5, lambda: signal.raise_signal(signal.SIGINT))],
         )
     run = cotswold.Run(tmp_path / "run")
     assert run.status == "interrupted" and run.checkpoints[-1].name.endswith("5")
@@ -162,7 +162,7 @@ def test_a_callback_that_fails_is_reported_once_and_the_run_goes_on(desk: Desk, 
         raise ZeroDivisionError("a slip")
 
     with pytest.warns(RuntimeWarning, match="on_event raised ZeroDivisionError: a slip") as warned:
-        run = trained(desk, tmp_path / "run", on_event=broken)
+        run = trained(desk, tmp_path / "run", callbacks=[broken])
     assert len(calls) == len(warned) == 1
     assert run.status == "finished"
 
@@ -172,7 +172,7 @@ def test_an_interrupt_in_a_callback_stops_the_run_as_ctrl_c_does(desk: Desk, tmp
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(desk, tmp_path / "run", on_event=at_step(5, impatient))
+        trained(desk, tmp_path / "run", callbacks=[at_step(5, impatient)])
     assert cotswold.Run(tmp_path / "run").status == "interrupted"
 
 
@@ -180,7 +180,7 @@ def test_the_environment_and_the_threads_of_the_process_are_given_back(desk: Des
     before, count, random = dict(os.environ), torch.get_num_threads(), torch.get_rng_state()
     seen: list[int] = []
     trained(
-        desk, tmp_path / "run", threads=count + 1, on_event=lambda _: seen.append(torch.get_num_threads())
+        desk, tmp_path / "run", threads=count + 1, callbacks=[lambda _: seen.append(torch.get_num_threads())]
     )
     assert set(seen) == {count + 1}
     assert dict(os.environ) == before and torch.get_num_threads() == count
@@ -201,7 +201,7 @@ def test_a_run_is_extended_by_more_epochs(desk: Desk, tmp_path: Path) -> None:
     shutil.copytree(desk.stacks.path, tmp_path / "run")
     run = cotswold.Run(tmp_path / "run")
     first = run.network
-    again = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 3})
+    again = cotswold.train_recipe(directory=run, resume=True, overrides={"training.epochs": 3})
     assert "extended" in [event["kind"] for event in again.events]
     assert run.network is not first, "a network that is older than the newest checkpoint was kept"
 

@@ -89,3 +89,18 @@ def test_numbers_are_predicted_and_their_errors_told(folder: Path) -> None:
     assert first.keys() == {"vector", "number", "value"} and first["number"] == 0
     said = cotswold("evaluate", run, "--stores", stores)
     assert said.out.startswith("validation: squared loss ") and "RMSE" in said.out and "explained" in said.out
+
+
+def test_a_table_is_prepared_with_its_target(tmp_path: Path) -> None:
+    lines = ["size;mark;number", *(f"{at / 2};{'ab'[at % 2]};{at}" for at in range(40))]
+    (tmp_path / "a.csv").write_text("\n".join(lines))
+    words = ["prepare", tmp_path / "a.csv", tmp_path / "s", "--target", "mark", "--ignore", "-1"]
+    said = cotswold(*words, "--validation", 0.25)
+    assert (said.status, said.out.split(" in ")[0]) == (0, f"{tmp_path / 's'}: 30 train, 10 validation rows")
+    told = cotswold("info", tmp_path / "s")
+    assert told.out.startswith(f"{tmp_path / 's'}: a store of rows\nshape: 1 x 1 x 1\n")
+    assert "columns: size numbers, mark target (class)" in told.out
+    np.save(tmp_path / "a.npy", np.ones((3, 2)))
+    said = cotswold("prepare", tmp_path / "a.npy", tmp_path / "t", "--target", "mark", "--missing", "impute")
+    assert said.status == 2
+    assert "is not a CSV or Parquet file, to which --target, --missing applies; omit it" in said.err

@@ -144,7 +144,20 @@ def test_evaluate_of_a_supervised_run_gives_its_accuracy(desk: Desk) -> None:
 def test_evaluate_of_a_supervised_run_takes_no_tests_of_neurons(desk: Desk) -> None:
     said = evaluate(desk.layers, desk)
     assert said.status == 2
-    assert "omit positives and negatives" in said.error
+    assert "omit --positives and --negatives" in said.error
+    said = cotswold("evaluate", desk.stacks, "--metrics", "top2", "--split", "train")
+    assert said.status == 2
+    assert "has no accuracy; omit --split and --metrics, and test its neurons with" in said.error
+
+
+def test_evaluate_prints_the_metrics_that_it_is_asked_for(desk: Desk) -> None:
+    words = ("evaluate", desk.layers, "--stores", desk.stores, "--metrics", "macro_f1", "--metrics", "auroc")
+    said = cotswold(*words)
+    assert said.status == 0
+    found = json.loads(cotswold(*words, "--json").out)["metrics"]
+    assert said.out.endswith(f"macro_f1: {found['macro_f1']:.5g}\nauroc: {found['auroc']:.5g}\n")
+    said = cotswold(*words, "--metrics", "mae")
+    assert said.status == 2 and "the metric mae cannot be measured: mae needs targets" in said.error
 
 
 @pytest.mark.parametrize("splits", [0, -1])

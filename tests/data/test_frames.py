@@ -148,3 +148,24 @@ def test_lengths_of_permuted_sequences_are_found_again(lengths: list[int], seed:
     assert lengths_of(frames_of(order, np.array(lengths)), np.array(lengths)).tolist() == [
         lengths[o] for o in order
     ]
+
+
+def test_an_npz_may_have_arrays_for_each_split(tmp_path: Path) -> None:
+    arrays = {
+        "x_train": np.arange(10.0).reshape(5, 2),
+        "length_train": np.array([2, 3]),
+        "y_train": np.array([0, 1]),
+        "x_test": np.arange(6.0).reshape(3, 2),
+        "length_test": np.array([3]),
+        "y_test": np.array([1]),
+    }
+    np.savez(tmp_path / "s.npz", **arrays)  # type: ignore[arg-type]  # numpy's stub means allow_pickle
+    found = open_samples(tmp_path / "s.npz", labels="file")
+    assert found.kind == "frames" and found.lengths is not None and found.lengths.tolist() == [3, 2, 3]
+    assert found.splits_of(np.array([0, 3])) == ["test", "train"]
+    assert found.labels(np.arange(8)).tolist() == [1, 1, 1, 0, 0, 1, 1, 1]
+
+
+def test_a_length_for_each_row_makes_no_sequences(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", x=np.ones((4, 2)), length=np.arange(4), y=np.array([0, 1, 0, 1]))
+    assert open_samples(tmp_path / "s.npz").kind == "vectors"

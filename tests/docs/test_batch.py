@@ -22,7 +22,7 @@ def test_the_recipe_of_the_page_trains(tmp_path: Path, monkeypatch: pytest.Monke
     np.savez("digits.npz", x=rows.astype(np.float32), labels=labels)
     (recipe,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     Path("digits.toml").write_text(recipe)
-    run = cotswold.train("digits.toml", "runs/digits")
+    run = cotswold.train_recipe("digits.toml", "runs/digits")
     found = cotswold.evaluate(run)
     assert isinstance(found, cotswold.analysis.Classification) and found.accuracy > 0.8
     assert plan("digits.toml", overrides=["cluster.workers=4"])["processes"] == 6

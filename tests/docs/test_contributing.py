@@ -20,15 +20,15 @@ training = { strategy = "sign", learning_rate = 0.002, shrink = 0.9, epochs = 4,
 """
 SCRIPT = """
 import cotswold
-run = cotswold.train("rings.toml", "run", stores="stores", overrides={"training.epochs": 8})
+run = cotswold.train_recipe("rings.toml", "run", stores="stores", overrides={"training.epochs": 8})
 assert run.status == "finished"
-run = cotswold.train(directory=run, resume=True, overrides={"training.epochs": 16})
+run = cotswold.train_recipe(directory=run, resume=True, overrides={"training.epochs": 16})
 found = cotswold.predict(run, "rings:40")
 print(sum(name == ("thin", "thick")[i % 2] for i, name in enumerate(found.best)) / len(found))
 print(run.report())
 names = ("size", "colour", "whiten")
 waves = {"data.type": "vectors", "data.source": "waves:200", **{f"data.{name}": None for name in names}}
-waves = cotswold.train("rings.toml", "waves", stores="stores", overrides=waves)
+waves = cotswold.train_recipe("rings.toml", "waves", stores="stores", overrides=waves)
 print(waves.status, waves.recipe.data.features)
 """
 MINIMISE = """

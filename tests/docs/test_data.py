@@ -25,7 +25,7 @@ def test_the_recipe_of_the_page_trains(tmp_path: Path, monkeypatch: pytest.Monke
         np.save(f"speech/{number:02}.labels.npy", labels)
     (recipe,) = re.findall(r"```toml\n(.*?)```", PAGE, flags=re.DOTALL)
     Path("speech.toml").write_text(recipe)
-    run = cotswold.train("speech.toml", "runs/speech")
+    run = cotswold.train_recipe("speech.toml", "runs/speech")
     found = cotswold.evaluate(run)
     assert run.recipe.data.type == "frames"
     assert isinstance(found, cotswold.analysis.Classification) and found.accuracy > 0.9

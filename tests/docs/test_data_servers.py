@@ -73,10 +73,12 @@ def test_whoever_does_what_the_page_says_is_served(folder: Path, monkeypatch: py
     with serving(*words, folder=folder, token=None) as command:
         address = command.address
         monkeypatch.setenv("COTSWOLD_TOKEN", (folder / "token").read_text().strip())
-        alone = cotswold.train("my.toml", "runs/alone", progress=False)
+        alone = cotswold.train_recipe("my.toml", "runs/alone", progress=False)
         assert 'servers = "127.0.0.1:7000"' in TOML[0]
-        served = cotswold.train("my.toml", "runs/served", overrides={"data.servers": address}, progress=False)
-        plain = cotswold.train("my.toml", "runs/plain", overrides={"data.augment": []}, progress=False)
+        served = cotswold.train_recipe(
+            "my.toml", "runs/served", overrides={"data.servers": address}, progress=False
+        )
+        plain = cotswold.train_recipe("my.toml", "runs/plain", overrides={"data.augment": []}, progress=False)
         tensors = [bits(RunDirectory(run.path))[0] for run in (served, alone, plain)]
         assert tensors[0] == tensors[1] != tensors[2]
         loop = PYTHON[1].replace("127.0.0.1:7000", address).replace("batch_size=64", "batch_size=19")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import enum
 import importlib
 import inspect
 import re
@@ -19,6 +20,7 @@ PACKAGES = [
         f"cotswold.{name}"
         for name in (
             "analysis",
+            "callbacks",
             "checkpoint",
             "data",
             "geometry",
@@ -29,7 +31,9 @@ PACKAGES = [
             "recipe",
             "run",
             "simulate",
+            "sklearn",
             "testing",
+            "training",
         )
     ),
 ]
@@ -60,9 +64,14 @@ def public_callables(package: str) -> Iterator[tuple[str, object, str]]:
         value = getattr(module, name)
         if inspect.isfunction(value):
             yield f"{package}.{name}", value, value.__doc__ or ""
-        if not inspect.isclass(value) or issubclass(value, BaseException) or CONTRACTS.search(name):
+        if (
+            not inspect.isclass(value)
+            or issubclass(value, BaseException | enum.Enum)
+            or CONTRACTS.search(name)
+        ):
             continue
-        text = f"{value.__doc__ or ''} {value.__init__.__doc__ or ''} "
+        own = " ".join(base.__doc__ or "" for base in value.__mro__[:-1])
+        text = f"{own} {value.__init__.__doc__ or ''} "
         yield f"{package}.{name}", value, text + " ".join(fields_with_docstrings(value))
         for key, member in vars(value).items():
             method = member.__func__ if isinstance(member, classmethod | staticmethod) else member

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import pytest
 import torch
 from tests.support.mesh.ranks import on_ranks
+from tests.support.mesh.vision_networks import JoinedAttention, Permute, SplitAttention
 from torch import Tensor, nn
 
 from cotswold.geometry import Grid
-from cotswold.mesh import DistributedMap, partition
+from cotswold.mesh import DistributedArray, DistributedMap, partition
 from cotswold.nn import LocallyConnected2d
 
+DISTRIBUTED = DistributedArray, DistributedMap
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "a convolution": lambda: nn.Conv2d(1, 2, 3),
     "one whose messages are hidden": lambda: nn.Sequential(nn.ReLU(), nn.Conv2d(1, 2, 3, padding=1)),
@@ -23,6 +25,13 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "a classifier": lambda: nn.Sequential(
         nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
         nn.Linear(4, 5), nn.Linear(5, 3),
+    ),
+    "matrices of channels-last views": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), Permute(0, 2, 3, 1), nn.LayerNorm(4), nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 4),
+    ),
+    "attention of tokens": lambda: nn.Sequential(
+        nn.Conv2d(1, 4, 3), Permute(0, 2, 3, 1), nn.Flatten(1, 2), JoinedAttention(4, 2),
+        SplitAttention(4, 2),
     ),
 }  # fmt: skip
 
@@ -35,8 +44,8 @@ def _compared(name: str, grid: str) -> tuple[bool, float]:
     for one in (module, partitioned):
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = one(x)
-        local = out.local if isinstance(out, DistributedMap) else out
-        whole = out.full_tensor() if isinstance(out, DistributedMap) else out
+        local = out.local if isinstance(out, DISTRIBUTED) else out
+        whole = out.full_tensor() if isinstance(out, DISTRIBUTED) else out
         whole.float().square().sum().backward()
         found += [local, whole]
     same = found[0].dtype == found[2].dtype == found[3].dtype

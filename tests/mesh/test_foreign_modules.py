@@ -75,6 +75,37 @@ def _transformer() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
 
 
+def _last(part: nn.Module, x: Any) -> Any:
+    return part(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class _ChannelsLast(nn.Module):
+    """A matrix over the channels of a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = _last(self.part, x)
+        return out
+
+
+class _Borrowing(nn.Module):
+    """A module that uses the matrices of its layers directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.linear(x.permute(0, 2, 3, 1), self.first.weight, self.first.bias).tanh()
+        penalty = self.first.weight.square().sum() + self.last.weight.size(0) * self.first.bias.mean()
+        pooled = F.linear(x.mean((1, 2)), self.last.weight, self.last.bias)
+        out: Tensor = penalty + pooled + self.last(x).amax((1, 2))
+        return out
+
+
 MODULES: dict[str, Callable[[], nn.Module]] = {
     "one that asks whether it got a tensor": lambda: Between(_asks),
     "one that asks of features": _AsksOfFeatures,
@@ -89,6 +120,8 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "an embedding": lambda: Between(_with_class, nn.Embedding(3, 4)),
     "counts of values": lambda: Between(lambda _, x: x / (torch.numel(x) + x.nelement() + x.ndimension())),
     "data": lambda: Between(lambda _, x: x + x.data if x.is_contiguous() or x.is_cpu else x),
+    "channels last": lambda: nn.Sequential(_ChannelsLast(), nn.Conv2d(4, 2, 3)),
+    "matrices that a module borrows": _Borrowing,
     "wide dilation": lambda: nn.Sequential(
         nn.Conv2d(4, 4, 3, padding=12, dilation=12), nn.Conv2d(4, 4, 3, padding=5, dilation=5)
     ),
@@ -132,16 +165,32 @@ def test_a_foreign_module_computes_and_learns_the_same(name: str) -> None:
     assert all(found[name] < 1e-9 for found in differences())
 
 
-class _Patches(nn.Module):
+class _Sorted(nn.Module):
     def forward(self, x: Any) -> Any:
-        return x.flatten(2).transpose(1, 2)
+        return x.sort(-1)[0]
+
+
+class _Attended(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        tokens = x.flatten(2).transpose(1, 2)
+        return self.layer(tokens, tokens, tokens)[0].transpose(1, 2).reshape(x.shape)
 
 
 def _notices() -> list[list[str]]:
-    """Return warnings about a view in a part, a view before a matrix, and an image, each called twice."""
-    patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Patches(), nn.LayerNorm(4))
+    """Return warnings about four modules, each called twice."""
+    patches = nn.Sequential(nn.Conv2d(4, 4, 3), _Sorted(), nn.Conv2d(4, 4, 3), _Sorted())
+    attention = nn.Sequential(nn.Conv2d(4, 4, 3), _Attended(), nn.Conv2d(4, 4, 3))
     ending = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Flatten(), nn.Linear(168, 3))
-    calls = [(patches, torch.rand(SHAPE)), (ending, torch.rand(SHAPE)), (conv(), torch.rand(SHAPE)[0])]
+    calls = [
+        (patches, torch.rand(SHAPE)),
+        (attention, torch.rand(SHAPE)),
+        (ending, torch.rand(SHAPE)),
+        (conv(), torch.rand(SHAPE)[0]),
+    ]
     found = []
     for module, x in calls:
         partitioned = partition(module, "1x2")
@@ -155,11 +204,15 @@ def _notices() -> list[list[str]]:
 
 
 def test_what_ranks_keep_whole_is_said_once_with_the_name_of_the_layer() -> None:
-    (first, ending, image), others = on_ranks(2, _notices)
-    assert [re.search("^flatten in _Patches '1' gathers a map", one) is not None for one in first] == [True]
+    (sorts, attention, ending, image), others = on_ranks(2, _notices)
+    assert [one[: one.index(" (2, 4, ")] for one in sorts] == [
+        f"sort in _Sorted '{number}' gathers a map" for number in (1, 3)
+    ]
+    (attended,) = attention
+    assert attended.startswith("attention in MultiheadAttention '1.layer' gathers an operand (42, 2, 4)")
     assert ending == []
     assert [re.search("^PartitionedConv2d got an image", one) is not None for one in image] == [True]
-    assert others == [[], [], []]  # the first rank speaks for all
+    assert others == [[], [], [], []]  # the first rank speaks for all
 
 
 class _Watched(nn.Module):

@@ -81,24 +81,9 @@ def _outside(module: nn.Module, of_map: bool = False) -> Callable[[], Any]:
     return call
 
 
-def _checkpointed(reentrant: bool) -> Callable[[nn.Module, Any], Any]:
-    return lambda part, x: checkpoint(part, x, use_reentrant=reentrant)
-
-
-def _checkpointed_mean(part: nn.Module, x: Any) -> Any:
-    return x * checkpoint(lambda y: part(y).mean(), x, use_reentrant=True)
-
-
-class _Sharing(nn.Module):
-    """A module that uses the matrix of its layer directly."""
-
-    def __init__(self, function: Callable[[Any, Tensor], Any]) -> None:
-        super().__init__()
-        self.first, self.function = nn.Linear(288, 6), function
-
-    def forward(self, x: Tensor) -> Any:
-        assert self.first.weight.shape == (6, 288)
-        return self.function(self, x.flatten(1))
+def _checkpointed_from_outside() -> None:
+    x = torch.rand(SHAPE, requires_grad=True)
+    checkpoint(partition(conv(), "1x2"), x, use_reentrant=True).square().mean().backward()
 
 
 def _swish(x: Tensor) -> Tensor:
@@ -120,21 +105,9 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
     "a local layer outside, of a map": (lambda: _outside(_local(), True), "PartitionedLocal2d '1'"),
     "a norm outside": (lambda: _outside(nn.BatchNorm2d(4)), "BatchNorm2d '1' is a part"),
     "a matrix outside": (lambda: _outside(nn.Linear(288, 3)), "SplitLinear '1' is a part"),
-    "a checkpoint": (
-        lambda: _called(Between(_checkpointed(False), conv())),
-        "Conv2d 'part.0' is a part .*checkpoint",
-    ),
-    "a checkpoint of a local layer": (
-        lambda: _called(Between(_checkpointed(False), _local())),
-        "PartitionedLocal2d 'part.0' is a part .*checkpoint",
-    ),
-    "a reentrant checkpoint": (
-        lambda: _called(Between(_checkpointed(True), conv())),
-        "reentrant torch.utils.checkpoint",
-    ),
-    "a reentrant checkpoint of a mean": (
-        lambda: _called(Between(_checkpointed_mean, conv())),
-        "Function received a distributed tensor.*reentrant torch.utils.checkpoint",
+    "a reentrant checkpoint around the module": (
+        lambda: _checkpointed_from_outside,
+        "a reentrant torch.utils.checkpoint around a partitioned module",
     ),
     "a function of one's own": (
         lambda: _called(Between(lambda _, x: _Twice.apply(x))),  # type: ignore[no-untyped-call]  # torch's
@@ -156,15 +129,23 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
         lambda: _called(Between(lambda part, x: part(x), nn.Conv1d(4, 4, 1))),
         "conv1d cannot be computed on a distributed map",
     ),
+    "a map as an index": (
+        lambda: _called(Between(lambda _, x: x[x > 0])),
+        "a distributed map cannot be an index",
+    ),
+    "a list of rows": (
+        lambda: _called(Between(lambda _, x: x[:, :, [1, 2]])),
+        "supports slices, and numbers",
+    ),
+    "a slice of nothing": (
+        lambda: _called(Between(lambda _, x: x[:, :, 5:5])),
+        "the slice 5:5 leaves nothing",
+    ),
+    "too much padding": (
+        lambda: _called(Between(lambda _, x: F.pad(x, (9, 0, 0, 0), mode="reflect"))),
+        "padding by 9 and 0 in mode 'reflect' does not fit 9 pixels; use at most 8",
+    ),
     "the truth of a map": (lambda: _called(Between(lambda _, x: x if x else -x)), "bool cannot"),
-    "a matrix by itself": (
-        lambda: _called(_Sharing(lambda own, x: F.linear(x, own.first.weight))),
-        "linear was called inside of a forward on a sharded parameter",
-    ),
-    "a penalty of a matrix": (
-        lambda: _called(_Sharing(lambda own, x: own.first(x) + own.first.weight.square().sum())),
-        "square was called inside of a forward on a sharded parameter",
-    ),
     "a function in TorchScript": (
         lambda: _called(Between(lambda _, x: torch.jit.script(_swish)(x))),
         "torch.jit.script received a distributed tensor.*x.sigmoid",

@@ -53,6 +53,29 @@ def _seen_through_a_view(x: Any) -> Any:
     return part * 1
 
 
+def _of_result(change: Callable[[Any], object]) -> Callable[[Any], Any]:
+    """Return a function that uses a result after an in-place change of a view of it."""
+
+    def changed(x: Any) -> Any:
+        x = x * 1
+        change(x)
+        return _conv(x)
+
+    return changed
+
+
+def _rows_set(x: Any) -> Any:
+    x[:, :, ::2, 1:-1] = 0
+    x[:, 1:2, -1:] = _whole(3, 1, 1, 1, 8)
+    return x
+
+
+def _pixels_of_tokens(x: Any, change: Callable[[Any], object]) -> Any:
+    tokens = torch.cat([_whole(5, 2, 1, 4), x.flatten(2).transpose(1, 2)], 1)
+    change(tokens)
+    return tokens[:, 1:].transpose(1, 2).view(2, 4, 6, 8)
+
+
 def _kept_beside(x: Any) -> Any:
     kept = x
     F.relu(x, inplace=True)
@@ -80,11 +103,19 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "a map beside": _then(lambda x: x.add_(x * x)),
     "a view beside": _then(lambda x: x[:, :2].add_(x[:, 2:])),
     "a map of other cuts beside": _then(lambda x: x.add_(F.pad(F.pad(x, (0, 0, -3, 0)), (0, 0, 3, 0)))),
+    "rows, set to a number": lambda x: _conv(_rows_set(x * 1)),
     "a view that was made before": _seen_through_a_view,
     "dropout": lambda x: _conv(F.dropout(x, 0.4, inplace=True)),
     "dropout of channels": _then(lambda x: F.dropout2d(x, 0.4, inplace=True)),
     "no dropout": _then(lambda x: F.dropout(x, 0.4, training=False).mul_(2)),
     "another type": lambda x: x.float().mul_(2).double().flatten(1),
+    "channels last": _of_result(lambda x: x.permute(0, 2, 3, 1).mul_(2)),
+    "channels last, in between": _of_result(lambda x: x.permute(0, 2, 3, 1)[..., 1:].mT.neg_()),
+    "channels last, set": _of_result(lambda x: _set((..., 0), 2)(x.permute(0, 2, 3, 1))),
+    "pixels beside a token": lambda x: _pixels_of_tokens(x, lambda tokens: tokens[:, 1:].mul_(3)),
+    "pixels beside a token, set": lambda x: _pixels_of_tokens(x, _set((ALL, slice(1, None)), 3)),
+    "one channel": _of_result(lambda x: x[:, 1].add_(x[:, 0])),
+    "one image, exchanged": _of_result(lambda x: x[0].transpose(0, 2).sigmoid_()),
     "before a sum": _then(lambda x: x[:, :1].mul_(3), lambda x: x.sum((2, 3))),
     "before it is gathered": _then(lambda x: x[:, :1].mul_(3), lambda x: x.flatten(1)),
 }  # fmt: skip
@@ -217,6 +248,63 @@ def _changed_after_flat(x: Any) -> Any:
     return flat
 
 
+def _windows_changed(x: Any) -> Any:
+    x = x * 1
+    x.view(2, 4, 3, 2, 4, 2).mul_(2)
+    return _conv(x)
+
+
+def _changed_after_windows(x: Any) -> Any:
+    x = x * 1
+    windows = x.view(2, 4, 3, 2, 4, 2)
+    x[:, :1].mul_(2)
+    return windows
+
+
+def _changed_through_channels_last(x: Any) -> Any:
+    x = x * 1
+    tokens = x.flatten(2)
+    x.permute(0, 2, 3, 1).mul_(2)
+    return tokens
+
+
+def _result(x: Any) -> Any:
+    return x * 1
+
+
+def _last(x: Any) -> Any:
+    return (x * 1).permute(0, 2, 3, 1)
+
+
+def _part_changed(
+    whole: Callable[[Any], Any], part: Callable[[Any], Any], change: Callable[[Any], object]
+) -> Callable[[Any], Any]:
+    """Return a function that uses an array after a change of a part of it."""
+
+    def changed(x: Any) -> Any:
+        array = whole(x)
+        change(part(array))
+        return array * 1
+
+    return changed
+
+
+def _whole_changed(whole: Callable[[Any], Any], part: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that uses a part of an array after a change of the array."""
+
+    def changed(x: Any) -> Any:
+        array = whole(x)
+        found = part(array)
+        array.mul_(2)
+        return found * 1
+
+    return changed
+
+
+def _with_class_token(x: Any) -> Any:
+    return torch.cat([_whole(5, 2, 1, 4), x.flatten(2).transpose(1, 2)], 1)
+
+
 def _features(
     change: Callable[[Any], object], then: Callable[[], nn.Module] = nn.Identity
 ) -> Callable[[Any], Any]:
@@ -240,6 +328,12 @@ def _with_gradient(mesh: Mesh) -> Any:
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "a flattened copy": _flat_changed,
     "what has a flattened copy": _changed_after_flat,
+    "windows of a map": _windows_changed,
+    "what has windows": _changed_after_windows,
+    "what has tokens, through a view": _changed_through_channels_last,
+    "a batch with channels last": lambda x: x.permute(0, 2, 3, 1).mul_(2),
+    "a batch with channels last, set": lambda x: _set((..., 0), 2)(x.permute(0, 2, 3, 1)),
+    "a function without a rule": lambda x: (x * 1).permute(0, 2, 3, 1).cumsum_(1),
     "a slice of features": _features(lambda features: features[:, :3].mul_(3)),
     "features set": _features(_set((ALL, slice(0, 3)), 0)),
     "a slice of features, before a layer": _features(lambda x: x[:, :3].mul_(3), lambda: nn.Linear(6, 2)),
@@ -247,6 +341,18 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "a batch that needs a gradient": lambda x: F.relu(_with_gradient(x.mesh), inplace=True),
     "a parameter beside": lambda x: x.add_(torch.ones(1, dtype=torch.float64, requires_grad=True)),
     "one image set": _then(_set(0, 1)),
+    "rows of an array": _part_changed(_last, lambda x: x[:, 1:3], lambda part: part.mul_(2)),
+    "rows of an array, narrowed": _part_changed(_last, lambda x: x.narrow(1, 2, 3), lambda x: x.zero_()),
+    "rows of an array, in chunks": _part_changed(_last, lambda x: x.chunk(2, 1)[0], lambda x: x.add_(1)),
+    "rows of rows": _part_changed(_last, lambda x: x[:, 1:5][:, 1:3], lambda part: part.mul_(2)),
+    "pixels of rows": _part_changed(_last, lambda x: x[:, 1:5].flatten(1, 2), lambda part: part.mul_(2)),
+    "what has rows": _whole_changed(_last, lambda x: x[:, 1:3]),
+    "rows of an array, set": _part_changed(_last, lambda x: x, _set((ALL, slice(1, 3)), 0)),
+    "rows of rows of a map": _part_changed(_result, lambda x: x[:, :, 1:5][:, :, :2], lambda x: x.neg_()),
+    "one row of a map": _part_changed(_result, lambda x: x[:, :, 3], lambda x: x.mul_(2)),
+    "a token": _part_changed(_with_class_token, lambda x: x[:, 0], lambda x: x.add_(1)),
+    "a token, set": _part_changed(_with_class_token, lambda x: x, _set((ALL, 0), 0)),
+    "what has a token": _whole_changed(_with_class_token, lambda x: x[:, 0]),
     "pixels set": _then(_set((ALL, ALL, slice(0, 2)), 1)),
 }  # fmt: skip
 
@@ -269,3 +375,45 @@ def test_work_in_place_that_parts_cannot_follow_is_refused(grid: str) -> None:
     for words in on_ranks(Grid.parse(grid).size, _words, grid):
         assert words.keys() == REFUSED.keys()
         assert all("use " in said or "call " in said for said in words.values())
+
+
+def _cropped(x: Any) -> Any:
+    part = x[:, :, 1:-1]
+    part.mul_(2)
+    return x + 0
+
+
+def _changed_below(x: Any) -> Any:
+    part = x.narrow(3, 1, 4)
+    x.mul_(2)
+    return part + 0
+
+
+def _of_batches() -> list[bool]:
+    """True where slices of space of a batch are views of it."""
+    found = []
+    for change in (_cropped, _changed_below, lambda x: x.chunk(2, 2)[1].add_(1), lambda x: x[..., 0].zero_()):
+        plain, ours = _whole(0, *SHAPE), _whole(0, *SHAPE)
+        wanted, got = change(plain), change(DistributedMap.of(ours, Mesh.of("1x2")))
+        got = got.full_tensor() if isinstance(got, DistributedMap) else got
+        found.append(torch.equal(got, wanted) and torch.equal(plain, ours))
+    return found
+
+
+def test_slices_of_space_of_a_batch_are_views_of_it() -> None:
+    assert on_ranks(2, _of_batches) == [[True] * 4] * 2
+
+
+def _of_copies() -> list[str]:
+    """Return the errors of changes that a copy of other pixels would miss."""
+    found = []
+    for change in (_cropped, _changed_below):
+        with pytest.raises(UserError) as refused:
+            change(DistributedMap.of(_whole(0, *SHAPE), Mesh.of("1x2")) * 1)
+        found.append(str(refused.value))
+    return found
+
+
+def test_a_change_in_place_that_a_crop_would_miss_is_refused() -> None:
+    for found in on_ranks(2, _of_copies):
+        assert all("works in place on a tensor that has a view" in each for each in found)

@@ -73,7 +73,7 @@ def test_a_word_chooses_a_table_a_kind_or_a_field(word: str, headings: list[str]
 
 
 def test_a_field_that_is_asked_for_comes_alone_and_a_strategy_whole() -> None:
-    assert explain("momentum").count(" = ") == 6  # four strategies, and the field, of steps and of replicas
+    assert explain("momentum").count(" = ") == 7  # four strategies; of stacks, layers, replicas
     assert "batch_size = an integer > 0; default 96\n" in explain("supervised")
     assert "relative_rate = " not in explain("supervised")
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
 from cotswold.geometry import MapShape
-from cotswold.recipe import Recipe, expand, load, parse, shipped_names
+from cotswold.recipe import Recipe, dump, expand, load, parse, shipped_names
 from cotswold.recipe.schema import (
     GivenData,
     ImageData,
@@ -330,7 +330,7 @@ training = { strategy = "supervised" }
             "not 'log'",
         ),
         (VECTORS, "data.size=3", "data.size belongs to type images; remove it for vectors"),
-        (VECTORS, "data.context=3", "data.context belongs to type frames; remove it for vectors"),
+        (VECTORS, "data.context=3", "data.context belongs to types frames and table; remove it for vectors"),
         (VECTORS, "data.type=vector", "data.type is 'vector'; did you mean vectors?"),
         (VECTORS, "data=3", "data must be a table, not 3"),
         (
@@ -411,6 +411,20 @@ def test_the_objective_is_that_of_the_strategy_where_nothing_is_said() -> None:
     assert parse(LABELLED).objective == LossObjective()
     assert parse(VECTORS).objective == StackObjective()
     assert parse(GIVEN, overrides=["objective.loss=custom"]).loss == "custom"
+
+
+def test_an_optimiser_of_a_program_is_named_by_runs_alone() -> None:
+    with pytest.raises(RecipeError, match=r'training\.optimizer = "custom" is written by runs of a Python'):
+        parse(LABELLED, overrides=["training.optimizer=custom"])
+    with pytest.raises(RecipeError, match=r'training\.optimizer = "custom" is written by runs of a Python'):
+        parse(LABELLED.replace('"supervised"', '"supervised", optimizer = "custom"'))
+    recipe = parse(LABELLED, overrides=["training.learning_rate=0.3"])
+    own = recipe.model_copy(update={"training": recipe.training.model_copy(update={"optimizer": "custom"})})
+    written = dump(own)
+    assert 'optimizer = "custom"' in written and "learning_rate" not in written
+    assert dump(parse(written)) == written
+    with pytest.raises(RecipeError, match="Python program, which has its own momentum; remove momentum"):
+        parse(written, overrides=["training.momentum=0.5"])
 
 
 def test_a_vector_is_a_map_of_one_position_and_a_frame_brings_its_context() -> None:

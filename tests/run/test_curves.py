@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from cotswold.run import EventLog, read_events, tensorboard
+from cotswold.run import EventLog, read_events
+from cotswold.run.loggers.tensorboard import TensorBoard
 
 
 def _read(folder: Path) -> Any:
@@ -21,9 +22,7 @@ def _read(folder: Path) -> Any:
 
 def _session(folder: Path, *events: Mapping[str, object]) -> None:
     """Write the events of one session of a run."""
-    curves = tensorboard(folder / "curves")
-    assert curves is not None
-    with EventLog(folder / "events.jsonl", observers=[curves]) as log:
+    with EventLog(folder / "events.jsonl", observers=[TensorBoard(folder / "curves")]) as log:
         for event in events:
             log.write(**event)  # type: ignore[arg-type]  # the kind is text
 
@@ -63,8 +62,7 @@ def test_a_run_that_begins_again_loses_the_points_that_came_to_nothing(tmp_path:
 
 
 def test_a_killed_run_keeps_every_point(tmp_path: Path) -> None:
-    curves = tensorboard(tmp_path)
-    assert curves is not None
+    curves = TensorBoard(tmp_path)
     for step in range(20):
         curves.write({**_step(step, 1.0), "time": 5.0})  # and nobody closes it
     assert len(_read(tmp_path).Scalars("phase 0 step/loss")) == 20
@@ -85,8 +83,3 @@ def test_a_full_disk_costs_the_curves_and_not_the_terminal(
     assert kinds == ["step", "observer_lost", "step"]
     assert threading.active_count() == before, "no thread writes behind the training's back"
     assert capfd.readouterr() == ("", "")
-
-
-def test_without_the_extra_there_are_no_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cotswold.run.loggers.tensorboard.find_spec", lambda name: None)
-    assert tensorboard(tmp_path) is None

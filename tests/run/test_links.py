@@ -11,7 +11,8 @@ import torch
 
 from cotswold.checkpoint import CheckpointManager
 from cotswold.errors import CheckpointError, CotswoldError, MachineError, RunError
-from cotswold.run import EventLog, RunDirectory, read_events, tensorboard
+from cotswold.run import EventLog, RunDirectory, read_events
+from cotswold.run.loggers.tensorboard import TensorBoard
 
 SECRET = '{"kind":"thesis"}\n' * 9
 
@@ -95,9 +96,7 @@ def test_curves_are_not_written_into_a_folder_that_is_a_link(run: RunDirectory, 
     pytest.importorskip("tensorboard")
     (tmp_path / "mine").mkdir()
     run.tensorboard.symlink_to(tmp_path / "mine")
-    curves = tensorboard(run.tensorboard)
-    assert curves is not None
-    with EventLog(run.events, observers=[curves]) as log:
+    with EventLog(run.events, observers=[TensorBoard(run.tensorboard)]) as log:
         log.write("step", step=1, loss=0.5)
     assert [event["kind"] for event in read_events(run.events)] == ["start", "step", "observer_lost"]
     assert list((tmp_path / "mine").iterdir()) == []

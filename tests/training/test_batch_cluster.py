@@ -11,11 +11,13 @@ import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from tests.ports import free_ports
 from tests.ray_token import RAY_TOKEN
+from tests.support.api.train import train_with
 from tests.support.training.runs import labelled_vectors
 from torch import Tensor, nn
 
@@ -52,7 +54,7 @@ def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
         **settings,
     }
     module = made().to(data[0].dtype)
-    return cotswold.train(module, data, place, **words)  # type: ignore[arg-type]  # one word after the other
+    return train_with(module, data, directory=place, **words)
 
 
 def vector(run: cotswold.Run) -> Tensor:
@@ -113,7 +115,7 @@ def test_deterministic_sums_have_the_bits_of_one_process_after_any_kill(data: Da
             killed.append(int(worker))
 
     spread = trained(
-        data, tmp_path / "spread", deterministic=True, max_iterations=12, workers=2, on_event=kill
+        data, tmp_path / "spread", deterministic=True, max_iterations=12, workers=2, callbacks=[kill]
     )
     assert len(killed) == 2
     assert any(
@@ -149,7 +151,7 @@ def test_a_stop_inside_an_iteration_of_a_cluster_is_resumed_with_the_same_bits(
         if event["kind"] == "cluster_evaluation" and event["evaluation"] == 5:
             stop.signal = signal.SIGTERM
 
-    cut = trained(data, tmp_path / "cut", **settings, workers=2, on_event=ask, stop=stop)
+    cut = trained(data, tmp_path / "cut", **settings, workers=2, callbacks=[ask], stop=stop)
     assert cut.status == "interrupted"
     assert torch.equal(
         vector(whole), vector(trained(data, tmp_path / "cut", **settings, workers=2, resume=True))
@@ -166,7 +168,7 @@ def test_a_stop_between_evaluations_of_a_cluster_is_saved(kind: str, data: Data,
             time.sleep(0.2)  # so that the cluster looks around while it is read or validated next
 
     settings: dict[str, object] = {"workers": 2, "validation": 0.2, "max_iterations": 4}
-    cut = trained(data, tmp_path / "cut", **settings, on_event=ask, stop=stop)
+    cut = trained(data, tmp_path / "cut", **settings, callbacks=[ask], stop=stop)
     assert cut.status == "interrupted"
     assert cut.checkpoints[-1].name.endswith("0" if kind == "phase_start" else "2")
     assert trained(data, tmp_path / "cut", **settings, resume=True).status == "finished"
@@ -205,7 +207,7 @@ def test_a_stop_that_comes_while_a_cluster_validates_is_saved_and_resumed(data: 
             stop.signal = signal.SIGTERM
 
     settings: dict[str, object] = {"validation": Late(), "workers": 2, "max_iterations": 1}
-    cut = trained(data, tmp_path / "run", **settings, on_event=ask, stop=stop)
+    cut = trained(data, tmp_path / "run", **settings, callbacks=[ask], stop=stop)
     assert cut.status == "interrupted" and len(cut.checkpoints) == 1
     assert trained(data, tmp_path / "run", **settings, resume=True).status == "finished"
 
@@ -238,11 +240,11 @@ def test_a_sample_that_cannot_be_read_is_named_and_the_run_goes_on_from_there(
 
     words = {"strategy": "batch", "loss": "cross_entropy", "max_iterations": 4, "workers": workers}
     with pytest.raises(Exception, match="sample 77 is rotten"):
-        cotswold.train(made(), samples, tmp_path / "run", on_event=spoil, **words)  # type: ignore[arg-type]  # as above
+        train_with(made(), samples, directory=tmp_path / "run", callbacks=[spoil], **words)
     run = cotswold.Run(tmp_path / "run")
     assert run.status == "failed" and run.checkpoints[-1].name == "00000002"
     rotten.unlink()
-    again = cotswold.train(made(), samples, run.path, resume=True, **words)  # type: ignore[arg-type]  # as above
+    again = train_with(made(), samples, directory=run.path, resume=True, **words)
     assert again.status == "finished" and len(losses(again)) == 4
 
 
@@ -265,7 +267,7 @@ def test_an_address_without_the_secret_of_its_machines_is_refused_before_there_i
             open_job(recipe, tmp_path / "run", overrides=[f"cluster.ray_address={address}"], stores=stores)
         words = {"loss": "cross_entropy", "strategy": "batch", "ray_address": address}
         with pytest.raises(UserError, match="set COTSWOLD_TOKEN to the token with which 'cotswold worker'"):
-            cotswold.train(PARTS, directory=tmp_path / "run", **words)  # type: ignore[arg-type]  # as above
+            train_with(PARTS, directory=tmp_path / "run", **words)
     assert not (tmp_path / "run").exists() and not stores.exists()
 
 
@@ -288,7 +290,7 @@ PARTS = f"{Path(__file__).stem}:parts"
     ],
 )
 def test_what_other_machines_cannot_make_is_refused(
-    factory: str, loss: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    factory: str, loss: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr("__main__.parts", parts, raising=False)
@@ -296,9 +298,8 @@ def test_what_other_machines_cannot_make_is_refused(
         cotswold.train(
             factory,
             directory=tmp_path / "run",
-            loss=loss,  # type: ignore[arg-type]  # what a program may give
-            strategy="batch",
-            ray_address="localhost:1",
+            loss=loss,
+            strategy=cotswold.FullBatch(ray_address="localhost:1"),
         )
 
 
@@ -330,12 +331,13 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
                 directory=tmp_path / "run",
                 loss="cross_entropy",
                 validation=0.2,
-                strategy="batch",
-                portion_size=16,
-                max_iterations=8,
-                deterministic=True,
-                workers=2,
-                ray_address=f"127.0.0.1:{port}",
+                strategy=cotswold.FullBatch(
+                    portion_size=16,
+                    max_iterations=8,
+                    deterministic=True,
+                    workers=2,
+                    ray_address=f"127.0.0.1:{port}",
+                ),
             )
         finally:
             head.send(signal.SIGTERM)
@@ -346,13 +348,10 @@ def test_a_factory_makes_module_and_data_on_the_machines_of_an_address(
     alone = cotswold.train(
         module,
         data,
-        tmp_path / "alone",
+        directory=tmp_path / "alone",
         loss="cross_entropy",
         validation=0.2,
-        strategy="batch",
-        portion_size=16,
-        max_iterations=8,
-        deterministic=True,
+        strategy=cotswold.FullBatch(portion_size=16, max_iterations=8, deterministic=True),
     )
     assert losses(run) == losses(alone) and torch.equal(vector(run), vector(alone))
 

@@ -157,7 +157,7 @@ def test_samples_that_changed_in_their_place_are_noted_where_a_run_goes_on_witho
     (store,) = Path("old/stores").iterdir()
     assert said is not None and "files of old/x.npy have changed since the run began" in said
     assert f"old/run continues with the samples of its store {store.absolute()}" in said
-    cotswold.train(directory=unmoved, overrides=["training.epochs=2"], resume=True, progress=False)
+    cotswold.train_recipe(directory=unmoved, overrides=["training.epochs=2"], resume=True, progress=False)
     assert said in caplog.messages
     Path("old/x.npy").unlink()
     assert note_of(unmoved) is None

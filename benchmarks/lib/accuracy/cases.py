@@ -32,6 +32,8 @@ from lib.simulated_replicas import Learning, Machines
 TUNING_SEED = 1_000
 _NO_MATTER = {"source", "store", "servers", "cache"}
 """Fields of `[data]` that change no value of a sample; the store's identity names the samples."""
+_SUPERVISED_ONLY = {"optimizer", "nesterov", "accumulate", "precision", "compile"}
+"""Fields of `[training]` that replicas do not have."""
 SYNCHRONOUS = 1
 """Number of replicas of ordinary SGD: one, without overlap."""
 _TRIED_AT = 4
@@ -85,7 +87,13 @@ class Trained:
                 f"{recipe.name} has strategy {recipe.training.strategy!r}; name a recipe with strategy "
                 '"supervised"'
             )
+        if recipe.training.optimizer != "sgd":
+            raise UserError(
+                f"{recipe.name} has optimizer {recipe.training.optimizer!r}, which servers do not have; "
+                'name a recipe with optimizer "sgd"'
+            )
         self.case, self.training = case, recipe.training
+        self._momentum = recipe.training.momentum or 0.0
         self.epochs = epochs or max(1, round(recipe.training.epochs))
         self._is_served = isinstance(recipe.data, SourcedData) and bool(recipe.data.servers)
         self._recipe = recipe if self._is_served else _for_replicas(recipe)
@@ -121,7 +129,9 @@ class Trained:
     def digest(self) -> str:
         """Digest of the settings that must be equal for cells to be comparable: the recipe without paths
         (cells name their store separately), and the epochs."""
-        told = self._recipe.model_dump(mode="json", exclude={"cluster": True, "data": _NO_MATTER})
+        told = self._recipe.model_dump(
+            mode="json", exclude={"cluster": True, "data": _NO_MATTER, "training": _SUPERVISED_ONLY}
+        )
         text = json.dumps([_said(told), self.epochs], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
@@ -141,7 +151,7 @@ class Trained:
         """
         rate, momentum = (
             self.training.learning_rate * _TRIED_AT / max(_TRIED_AT, replicas),
-            self.training.momentum,
+            self._momentum,
         )
         plain = [Candidate("sgd", round(part * rate / (1 - momentum), 9)) for part in (1 / 2, 1 / 8, 1 / 32)]
         return [
@@ -212,7 +222,7 @@ class Trained:
         }
 
     def _rule(self, candidate: Candidate) -> Rule:
-        return Momentum(self.training.momentum) if candidate.rule == "momentum" else Sgd()
+        return Momentum(self._momentum) if candidate.rule == "momentum" else Sgd()
 
     def _ready(self) -> SimulatedRun:
         if self._simulating is None:
@@ -235,5 +245,6 @@ def _for_replicas(recipe: Recipe) -> Recipe:
     training = recipe.training
     assert isinstance(training, SupervisedTraining), "it was checked"
     rule = ["update_rule=momentum"] if training.momentum else ["update_rule=sgd", "momentum="]
-    words = ["strategy=downpour", f"epochs={max(1, round(training.epochs))}", *rule]
+    removed = [f"{name}=" for name in sorted(_SUPERVISED_ONLY)]
+    words = ["strategy=downpour", f"epochs={max(1, round(training.epochs))}", *rule, *removed]
     return parse(dump(recipe), overrides=[f"training.{word}" for word in words])

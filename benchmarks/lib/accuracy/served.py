@@ -30,13 +30,13 @@ def learn(recipe: Recipe, seed: int, place: Path, stores: Path, watch: Watch) ->
         if event["kind"] == "validation" and "accuracy" in event:
             watch(_entry(event, training.batch_size))
 
-    run = cotswold.train(
+    run = cotswold.train_recipe(
         parse(dump(recipe), overrides=[f"training.seed={seed}"]),
         directory=place,
         stores=stores,
         resume="if_started",
         progress=False,
-        on_event=hear,
+        callbacks=[hear],
     )
     curve = [event for event in run.events if event["kind"] == "validation" and "accuracy" in event]
     way = [_entry(event, training.batch_size) for event in curve]

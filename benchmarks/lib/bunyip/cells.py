@@ -108,7 +108,7 @@ class Experiment:
             **self.settings,
         }
         folder = self.run_folder(cell)
-        return cotswold.train(
+        return cotswold.train_recipe(
             RECIPE,
             folder,
             overrides=own,

@@ -67,7 +67,7 @@ class Images:
 
     def filters(self, seed: int) -> Document:
         """Learn filters without labels; return the decrease of each stage's validation objective."""
-        run = cotswold.train(
+        run = cotswold.train_recipe(
             self._filters,
             directory=self._learnt(seed),
             overrides=[f"training.epochs={self._filter_epochs}", f"training.seed={seed}"],
@@ -99,7 +99,7 @@ class Images:
         ]
         place = self._runs / "now"
         shutil.rmtree(place, ignore_errors=True)
-        run = cotswold.train(
+        run = cotswold.train_recipe(
             parse(dump(self._recipe), overrides=words), directory=place, stores=self._stores, progress=False
         )
         curve = [event for event in run.events if event["kind"] == "validation" and "accuracy" in event]

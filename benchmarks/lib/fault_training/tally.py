@@ -67,18 +67,19 @@ def count(run: Path, parameter_servers: str) -> int:
     cotswold.train(
         Counts(),
         (samples, torch.zeros(SAMPLES)),
-        run,
+        directory=run,
         loss=output,
-        strategy="downpour",
-        update_rule="sgd",
         learning_rate=1.0,
         batch_size=BATCH,
         epochs=1_000_000,
-        shard_kilobytes=SHARD_KILOBYTES,
-        controllers=parameter_servers,
-        max_buckets=_BUCKETS,
-        workers=1,
         stop=stop,
+        strategy=cotswold.Downpour(
+            update_rule="sgd",
+            shard_kilobytes=SHARD_KILOBYTES,
+            controllers=parameter_servers,
+            max_buckets=_BUCKETS,
+            workers=1,
+        ),
     )
     return 128 + (stop.signal or 0)
 

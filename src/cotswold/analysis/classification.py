@@ -5,7 +5,7 @@ Knows: confusion, example images. Does not know: where samples come from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Classification:
         confusion: ``confusion[true class][predicted class]`` counts samples.
         correct_examples: examples that were classified correctly.
         wrong_examples: examples that were misclassified.
+        metrics: further metrics by name, with the accuracy; None if a metric has no value.
     """
 
     step: int
@@ -46,6 +47,8 @@ class Classification:
     confusion: tuple[tuple[int, ...], ...]
     correct_examples: tuple[Example, ...] = ()
     wrong_examples: tuple[Example, ...] = ()
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """Metrics by name, with the accuracy; None if a metric has no value."""
 
     @property
     def samples(self) -> int:

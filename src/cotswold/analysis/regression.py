@@ -5,8 +5,8 @@ Knows: squared errors, explained variance. Does not know: where samples come fro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -27,6 +27,7 @@ class Regression:
         squared_error: mean squared error of each target.
         explained: R² of each target; None if the target is constant.
         rmse: root mean squared error of each target, in the target's unit.
+        metrics: further metrics by name, with the loss; None if a metric has no value.
     """
 
     step: int
@@ -38,6 +39,8 @@ class Regression:
     """R²: fraction of the variance that is explained; None if a target is the same for all samples."""
     rmse: tuple[float, ...]
     """Root mean squared error of each target, in its unit."""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    """Metrics by name, with the loss; None if a metric has no value."""
 
     @property
     def loss(self) -> float:

@@ -1,6 +1,6 @@
-"""Receivers of a run's events in addition to its log: a user's function and the display.
+"""Receivers of a run's events in addition to its log.
 
-Knows: that neither may stop a run, that other processes may write the log. Does not know: the kinds of
+Knows: that none may stop a run, that other processes may write the log. Does not know: the kinds of
 events.
 """
 
@@ -9,51 +9,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from cotswold.files import MalformedError, open_reading, parse_object
+from cotswold.training.callbacks.functions import OnEvent as OnEvent
 
 if TYPE_CHECKING:
     from cotswold.run import Stop
     from cotswold.ui.display import Watch
 
 POLL_SECONDS = 0.2
-
-OnEvent = Callable[[Mapping[str, object]], object]
-"""A user's function that receives every event."""
-
-
-class Callback:
-    """A user's function that receives events; after an exception it is dropped with a warning.
-
-    A KeyboardInterrupt in it asks the run to stop after its step, as Ctrl-C does.
-    """
-
-    def __init__(self, function: OnEvent, stop: Stop) -> None:
-        self._function: OnEvent | None = function
-        self._stop = stop
-
-    def __call__(self, event: Mapping[str, object]) -> None:
-        """Pass an event to the function."""
-        if self._function is None:
-            return
-        try:
-            self._function(event)
-        except KeyboardInterrupt:
-            if self._stop.signal is not None:
-                raise  # a second one leaves at once
-            self._stop.signal, self._stop.interrupted = signal.SIGINT, True
-        except Exception as error:  # an error of the user's code must not stop the run
-            self._function = None
-            sentence = (
-                f"on_event raised {type(error).__name__}: {error}; it receives no more events of this run"
-            )
-            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def combine_watches(watches: list[Watch]) -> Watch:

@@ -17,7 +17,15 @@ from cotswold.files import expanded
 from cotswold.ui.display import display_for
 
 if TYPE_CHECKING:
-    from cotswold.data import Preparation, Source, Store, Summary, VectorPreparation, VectorSource
+    from cotswold.data import (
+        Preparation,
+        Source,
+        Store,
+        Summary,
+        TableSource,
+        VectorPreparation,
+        VectorSource,
+    )
 
 _APPLY = {
     "images": frozenset(
@@ -25,12 +33,13 @@ _APPLY = {
     ),
     "vectors": frozenset(["standardise", "dtype"]),
     "frames": frozenset(["context", "standardise", "dtype"]),
+    "table": frozenset(["context", "standardise", "dtype"]),
 }
 """Options that apply to each kind of samples."""
 
 
 def prepare(
-    source: str | Path,
+    source: str | Path | TableSource,
     out: str | Path,
     *,
     size: int | None = None,
@@ -56,14 +65,15 @@ def prepare(
     progress: bool | None = None,
     on_summary: Callable[[Summary], None] | None = None,
 ) -> Store:
-    """Prepare a store of images, vectors or sequences of frames: transformed, shuffled, split, checksummed.
+    """Prepare a store of images, vectors, frames or a table: transformed, shuffled, split, checksummed.
 
     The kind of samples is detected from the files: an array (n, features) is vectors, a folder or zip of .npy
     files is sequences of frames. An interrupted call is resumed by the same call; a finished store is never
     overwritten. Names and defaults are those of ``[data]`` in a recipe (`cotswold recipe explain data`).
 
     Args:
-        source: A folder, a zip, an array file, or the name of a built-in data set.
+        source: A folder, a zip, an array file, the name of a built-in data set, or a table from
+            `cotswold.data.table`.
         out: Folder of the store.
         size: Height of images, pixels, and width unless given [200].
         width: Width of images, pixels.
@@ -99,6 +109,7 @@ def prepare(
     """
     from cotswold import data
     from cotswold.data.sources import contents
+    from cotswold.data.sources.base import samples_noun
 
     for name, whole in {
         "size": size,
@@ -109,7 +120,6 @@ def prepare(
     }.items():
         check_integer(name, whole)
     check_integer("seed", seed)
-    check_path("the source", source)
     for name, number in {"whiten_cutoff": whiten_cutoff, "validation": validation, "test": test}.items():
         check_number(name, number)
     truths = {
@@ -121,9 +131,18 @@ def prepare(
     }
     for name, truth in truths.items():
         check_truth(name, truth)
-    if recheck:
-        contents.forget(expanded(source))
-    found = data.open_samples(source, include=include, exclude=exclude, labels=labels)
+    if isinstance(source, data.TableSource):
+        if include or exclude or labels != "none" or recheck:
+            raise UserError(
+                "include, exclude, labels and recheck do not apply to a table; give ignore and target to "
+                "cotswold.data.table"
+            )
+        found: Source | VectorSource = source
+    else:
+        check_path("the source", source)
+        if recheck:
+            contents.forget(expanded(source))
+        found = data.open_samples(source, include=include, exclude=exclude, labels=labels)
     asked = {
         "size": size,
         "width": width,
@@ -137,8 +156,8 @@ def prepare(
         "dtype": dtype,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    preparation = _preparation(str(source), found, given)
-    with display_for(progress).count("preparing", found.kind) as advance:
+    preparation = _preparation(str(source) if isinstance(source, str | Path) else repr(source), found, given)
+    with display_for(progress).count("preparing", samples_noun(found.kind)) as advance:
         summary = data.prepare(
             found,
             out,
@@ -163,19 +182,28 @@ def _preparation(
     source: str, found: Source | VectorSource, asked: dict[str, Any]
 ) -> Preparation | VectorPreparation:
     """Return the preparation of a source. Raises UserError for options that do not apply to its kind."""
-    from cotswold.data import Preparation, VectorPreparation, VectorSource
+    from cotswold.data import Preparation, TableSource, VectorPreparation, VectorSource
+    from cotswold.data.sources.base import samples_noun
 
     beyond = sorted(asked.keys() - _APPLY[found.kind])
     if beyond:
         raise UserError(
-            f"{source} contains {found.kind}, to which {', '.join(beyond)} does not apply; omit it"
+            f"{source} contains {samples_noun(found.kind)}, to which {', '.join(beyond)} does not apply; "
+            "omit it"
         )
     dtypes = ("float16", "uint8") if found.kind == "images" else ("float32", "float16")
     if asked.get("dtype", dtypes[0]) not in dtypes:
-        raise UserError(f"{source} contains {found.kind}, for which dtype must be {dtypes[0]} or {dtypes[1]}")
+        raise UserError(
+            f"{source} contains {samples_noun(found.kind)}, for which dtype must be {dtypes[0]} or "
+            f"{dtypes[1]}"
+        )
+    if isinstance(found, TableSource):
+        return found.preparation(**asked)
     if isinstance(found, VectorSource):
         if found.kind == "frames":
             asked = {"context": 5, **asked}
-        return VectorPreparation(found.features, "vectors" if found.kind == "vectors" else "frames", **asked)
+        return VectorPreparation(
+            found.features, "vectors" if found.kind == "vectors" else "frames", rate=found.rate, **asked
+        )
     height = asked.pop("size", 200)
     return Preparation(size=(height, asked.pop("width", height)), **asked)

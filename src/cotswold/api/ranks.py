@@ -20,7 +20,8 @@ from cotswold.recipe import Recipe
 from cotswold.run import RunDirectory
 
 if TYPE_CHECKING:
-    from cotswold.launch import World
+    from cotswold.host import Token
+    from cotswold.launch import Membership, World
     from cotswold.training.distributed import RankContext
 
 Tell = Callable[[str], None]
@@ -75,10 +76,15 @@ def local_grid(wanted: Recipe, tell: Tell) -> Grid:
 
 
 def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
-    """Return the grid for ranks started by a launcher, ``local_ranks`` per host.
+    """Return the grid of each replica for ranks started by a launcher, ``local_ranks`` per host.
 
-    An automatic choice depends on this host. Raises UserError if the recipe's grid has another size.
+    An automatic choice depends on this host. Raises UserError if replicas and grid have another size.
     """
+    replicas = wanted.mesh.replicas
+    if replicas > 1:
+        grid = Grid.parse(wanted.mesh.grid or "1x1")
+        check_rank_count(replicas, grid, ranks)
+        return grid
     if wanted.offloaded:
         raise UserError('training.offload = "disk" needs a single process; start one, or remove offload')
     if wanted.mesh.grid in (None, AUTO):
@@ -95,6 +101,34 @@ def grid_of(wanted: Recipe, ranks: int, local_ranks: int) -> Grid:
             "start that number, or use grid auto"
         )
     return grid
+
+
+def check_rank_count(replicas: int, grid: Grid, ranks: int) -> None:
+    """Raise UserError unless a number of ranks is that of all replicas of a grid."""
+    if replicas * grid.size != ranks:
+        each = "one process" if grid.size == 1 else f"a {grid} grid"
+        raise UserError(
+            f"{replicas} replicas of {each} need {replicas * grid.size} ranks, but {ranks} were started; "
+            "start that number, or give another number of replicas"
+        )
+
+
+def context_of(
+    members: Membership, world: World, replicas: int, grid: Grid, device: str, secret: Token | None
+) -> RankContext:
+    """Return the rank context of this process: its replica, and its place in the replica's grid.
+
+    All ranks call this together.
+    """
+    from cotswold.mesh import Mesh
+    from cotswold.mesh.ranks.replicas import replicated
+    from cotswold.training.distributed import RankContext
+
+    if replicas == 1:
+        mesh = Mesh.of(grid, device, secret)
+        return RankContext(members, mesh, world.local_rank, world.local_size)
+    own, axis = replicated(replicas, grid, device, secret)
+    return RankContext(members, None if grid.size == 1 else own, world.local_rank, world.local_size, axis)
 
 
 def prepare(world: World) -> None:
@@ -115,8 +149,7 @@ def join_ranks(
     """
     from cotswold.host import read_token, token_of
     from cotswold.launch import join
-    from cotswold.mesh import Mesh
-    from cotswold.training.distributed import RankContext
+    from cotswold.training.devices import with_chosen_device
 
     wanted: Recipe | None = None
     failure: CotswoldError | None = None
@@ -135,8 +168,8 @@ def join_ranks(
             raise failure
         chosen = str(grid_of(wanted, world.size, world.local_size))
         grid = Grid.parse(members.gather(chosen)[0])  # hosts differ, and might choose differently
-        mesh = Mesh.of(grid, wanted.training.device.partition(":")[0], secret)
-        yield RankContext(members, mesh, world.local_rank, world.local_size)
+        device = with_chosen_device(wanted).training.device.partition(":")[0]
+        yield context_of(members, world, wanted.mesh.replicas, grid, device, secret)
 
 
 def _ignore_message(sentence: str) -> None:

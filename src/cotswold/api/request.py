@@ -21,6 +21,7 @@ from cotswold.recipe.toml import value_text
 
 if TYPE_CHECKING:
     from cotswold.geometry import Grid
+    from cotswold.training.components import Components
 
 Resumed = bool | Literal["if_started"]
 GRID = "mesh.grid="
@@ -38,6 +39,8 @@ class Request:
     resume: Resumed
     start_time: float = field(default_factory=time.monotonic)
     """Time of the request, from which the run's duration is counted, seconds."""
+    components: Components | None = None
+    """Objects of the program in addition to the recipe."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class RecipeLaunch:
     request: Request
     run: Path
     grid: Grid
+    """The grid of each replica."""
     module = "cotswold.cli.main"
     environment: Mapping[str, str] = field(default_factory=dict)
 

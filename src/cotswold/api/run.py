@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import nn
 
+    from cotswold.api.export.write import ExportedFile
     from cotswold.recipe import Recipe
     from cotswold.run import Event
 
@@ -130,7 +131,7 @@ class Run:
                 self._kept = known, load(self.directory).network
         return self._kept[1]
 
-    def load(self, module: nn.Module) -> nn.Module:
+    def load(self, module: nn.Module, *, newest: bool = False) -> nn.Module:
         """Fill a module with the trained parameters and return it in eval mode.
 
         The parameters come from the checkpoint with the best validation, or the newest one without
@@ -138,6 +139,7 @@ class Run:
 
         Args:
             module: A module like the trained one.
+            newest: Take the newest checkpoint even if another one had a better validation.
 
         Raises:
             RunError: if there is no checkpoint.
@@ -151,7 +153,7 @@ class Run:
             for name, tensor in module.state_dict().items():
                 checkpoint.read_into(f"network.{name}", tensor)
 
-        for folder in (self.directory.best, self.directory.checkpoints):
+        for folder in (self.directory.best, self.directory.checkpoints)[newest:]:
             found = CheckpointManager(folder, identity=self.directory.identity).latest(take).checkpoint
             if found is not None:
                 return module.eval()
@@ -218,6 +220,50 @@ class Run:
             progress: Show progress. [if on a terminal or in a notebook]
         """
         return write_report(self.directory, str(self.path), threads, progress)
+
+    def export(
+        self, path: str | Path, *, module: nn.Module | None = None, example: object = None
+    ) -> ExportedFile:
+        """Write the trained network to a file that other programs load without Cotswold.
+
+        The suffix selects the format: `.pt2` is a program of torch.export, `.onnx` one of ONNX; `.pt`, `.pth`
+        (a state_dict) and `.safetensors` have the tensors alone. Programs take batches of any size, and are
+        compared with the network before the file appears. The file also keeps the preparation of the samples,
+        the names of the classes and the recipe, as JSON.
+
+        Args:
+            path: The new file.
+            module: For a run of a user's module: a module like the trained one; it stays unchanged. [the one
+                that this run has]
+            example: For a run of a user's module: an input of the module, a tensor or a tuple of tensors with
+                the samples on their first axes. `.pt2` and `.onnx` need it.
+
+        Raises:
+            RunError: if there is no checkpoint.
+            UserError: for an unknown suffix, an existing file, or wrong arguments.
+            ExportError: if the format cannot express the network; it names the layer.
+            MissingExtraError: without the packages of the extra `export`, for `.onnx` and `.safetensors`.
+        """
+        from cotswold.api.export.write import export
+
+        return export(self, path, module=module, example=example)
+
+    def card(self, path: str | Path | None = None, *, license: str | None = None) -> str:
+        """Return the run's model card: a README.md in the form that the Hugging Face hub reads.
+
+        It has the data, the figures of validation and of `cotswold.evaluate`, the cost of the training,
+        how to load the network, and the recipe. Of absolute paths it shows the last part alone.
+
+        Args:
+            path: A new file for the card. [none is written]
+            license: License of the network, by its name on the hub, such as ``"apache-2.0"``. [none is named]
+
+        Raises:
+            UserError: for an existing file, or a license that is no name.
+        """
+        from cotswold.api.export.card import card
+
+        return card(self, path, license)
 
     def __repr__(self) -> str:
         return f"<cotswold.Run {str(self.path)!r}: {self.status}>"

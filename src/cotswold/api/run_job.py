@@ -11,14 +11,15 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cotswold.api.callbacks import Callback, Follower, OnEvent, combine_watches
+from cotswold.api.callbacks import Follower, OnEvent, combine_watches
 from cotswold.api.run import Run
 from cotswold.api.signals import stop_message
 from cotswold.errors import MachineError, UserError
+from cotswold.training.callbacks.functions import GuardedFunction
 from cotswold.ui.display import Display, LoggingDisplay, Notebook
 
 if TYPE_CHECKING:
@@ -52,13 +53,14 @@ class RunObservers:
     """Receivers of a run's events, and the sources of requests to stop."""
 
     display: Display
-    on_event: OnEvent | None
+    functions: tuple[OnEvent, ...]
+    """The program's functions that receive every event."""
     stop: Stop
     stop_listener: StopListener
 
     def watch(self, shown: Watch | None) -> Watch:
         """Return a function that passes events to the user's function and the display, if given."""
-        watches: list[Watch] = [] if self.on_event is None else [Callback(self.on_event, self.stop)]
+        watches: list[Watch] = [GuardedFunction(each, self.stop) for each in self.functions]
         return combine_watches([*watches, *([] if shown is None else [shown])])
 
 
@@ -97,6 +99,9 @@ def run_job(
     job: Job, rank_context: RankContext, place: Path | None, display: Display, observers: RunObservers
 ) -> Outcome:
     """Train an open job; ``place`` is its directory as the caller wrote it."""
+    from cotswold.api.run_figures import run_figures
+
+    job = replace(job, figures=run_figures)
     words = stop_message(job.recipe.training.strategy)
     with observers.stop_listener(observers.stop, words), display.training() as shown:
         warned = _WarningObserver(observers.watch(shown))
@@ -109,17 +114,18 @@ def run_job(
 
 
 def train_on_ranks(
-    launch: LaunchSpec, run: Path, grid: Grid, restarts: int, observers: RunObservers
+    launch: LaunchSpec, run: Path, grid: Grid, restarts: int, observers: RunObservers, replicas: int = 1
 ) -> Outcome:
     """Start the ranks of ``launch`` on this machine, and supervise them."""
     from cotswold.api.ranks import RANKS_PER_CORE, cores
     from cotswold.launch import run_local
     from cotswold.run import RunDirectory
 
-    most = RANKS_PER_CORE * cores()
-    if grid.size > most:
+    most, ranks = RANKS_PER_CORE * cores(), replicas * grid.size
+    if ranks > most:
+        what = f"a {grid} grid" if replicas == 1 else f"{replicas} replicas of a {grid} grid"
         raise UserError(
-            f"a {grid} grid would start {grid.size} processes on {cores()} cores; start at most {most} here, "
+            f"{what} would start {ranks} processes on {cores()} cores; start at most {most} here, "
             "or more on several machines (torchrun, mpirun, srun)"
         )
     if threading.current_thread() is not threading.main_thread():
@@ -132,13 +138,13 @@ def train_on_ranks(
     said: list[str | None] = []
     with ExitStack() as exit_stack:
         notebook = isinstance(observers.display, Notebook)
-        if notebook or observers.on_event is not None:
+        if notebook or observers.functions:
             shown = exit_stack.enter_context(observers.display.training()) if notebook else None
             exit_stack.enter_context(Follower(run / "events.jsonl", observers.watch(shown), observers.stop))
         quiet = notebook or isinstance(observers.display, LoggingDisplay)
         code = run_local(
             launch.arguments(is_restart=False, quiet=quiet),
-            grid.size,
+            ranks,
             run / "logs",
             cores=cores(),
             restarts=restarts,

@@ -111,7 +111,7 @@ def _describe_ended(run: Run, status: Mapping[str, object]) -> Why:
     )
     command = f"cotswold train --run {run.path} --resume"
     if _has_own_module(run):  # which the command line cannot supply
-        command = f"cotswold.train(module, dataset, {str(run.path)!r}, resume=True, ...)"
+        command = f"cotswold.train(module, dataset, directory={str(run.path)!r}, resume=True, ...)"
     remedy = f"resume with: {command}"
     before = [f"before, {line}" for line in _describe_progress(status, is_here=False)]
     return Why(run.path, "killed", (said, *before, *_resume_note(run), remedy), status)

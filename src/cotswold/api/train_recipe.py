@@ -6,11 +6,13 @@ Knows: the processes that train a recipe. Does not know: the training, receivers
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cotswold.api.arguments import check_integer
+from cotswold.api.objects import COMPONENTS, read_objects, write_objects
 from cotswold.api.request import RecipeLaunch, Request
 from cotswold.api.run_job import Outcome, RunObservers, run_job, train_on_ranks
 from cotswold.api.threads import (
@@ -24,10 +26,12 @@ from cotswold.errors import UserError
 from cotswold.ui.display import LoggingDisplay
 
 if TYPE_CHECKING:
+    from cotswold.geometry import Grid
+    from cotswold.training.components import Components
     from cotswold.training.distributed import RankContext
 
 
-def train_recipe(request: Request, observers: RunObservers, *, grid: str | None, restarts: int) -> Outcome:
+def train_request(request: Request, observers: RunObservers, *, grid: str | None, restarts: int) -> Outcome:
     """Train as requested, in the existing processes or in new ranks."""
     from cotswold.api import ranks as processes
     from cotswold.launch import world_of
@@ -55,15 +59,42 @@ def train_recipe(request: Request, observers: RunObservers, *, grid: str | None,
     if any(word is not None for word in (grid, request.recipe, request.directory)):
         wanted = processes.requested_recipe(*named, display.show)
         shape = processes.local_grid(wanted, display.show)
-        if shape.size > 1:
+        replicas = wanted.mesh.replicas
+        if shape.size * replicas > 1:
             place = request.directory or Path("runs") / wanted.name
-            return train_on_ranks(RecipeLaunch(request, place, shape), place, shape, restarts, observers)
+            return _train_on_ranks(request, place, shape, replicas, restarts, observers)
     if restarts:
-        raise UserError("restarts needs several ranks; give a grid, such as 1x2")
+        raise UserError("restarts needs several ranks; give a grid, such as 1x2, or replicas")
     with compute_threads(None, wanted):
         from cotswold.training.distributed import SINGLE_PROCESS
 
         return _train(request, SINGLE_PROCESS, observers)
+
+
+def _train_on_ranks(
+    request: Request, place: Path, grid: Grid, replicas: int, restarts: int, observers: RunObservers
+) -> Outcome:
+    """Train in new processes, which receive the request's components in a file."""
+    if request.components is None:
+        launch = RecipeLaunch(request, place, grid)
+        return train_on_ranks(launch, place, grid, restarts, observers, replicas)
+    with tempfile.TemporaryDirectory(prefix="cotswold-") as folder:
+        file = Path(folder) / "components.pkl"
+        remedy = "define its class in a module, or train in one process"
+        write_objects(file, {"components": request.components}, remedy)
+        launch = RecipeLaunch(request, place, grid, environment={COMPONENTS: str(file)})
+        return train_on_ranks(launch, place, grid, restarts, observers, replicas)
+
+
+def _components_of(request: Request) -> Components:
+    """Return the components of a request, or those that the launching process sent to this rank."""
+    from cotswold.training.components import Components
+
+    if request.components is not None:
+        return request.components
+    file = os.environ.get(COMPONENTS)
+    found: Components = Components() if file is None else read_objects(Path(file))["components"]
+    return found
 
 
 def _train(request: Request, rank_context: RankContext, observers: RunObservers) -> Outcome:
@@ -83,6 +114,7 @@ def _train(request: Request, rank_context: RankContext, observers: RunObservers)
             progress=advance,
             rank_context=rank_context,
             start_time=request.start_time,
+            components=_components_of(request),
         )
     if rank_context.is_main and not job.resumed:
         for note in job.store.notes:

@@ -51,10 +51,10 @@ class OptionalTensor:
 
 
 class FileBackedTensor(Protocol):
-    """A tensor whose values are in files in the format of a checkpoint's chunks."""
+    """Tensors that make and load their own chunks, such as files in the format of a checkpoint's chunks."""
 
-    def chunks(self) -> Iterable[SealedChunk]:
-        """Return all of its files, after all writes to them."""
+    def chunks(self) -> Iterable[TensorChunk | SealedChunk]:
+        """Return the chunks of this rank, after all writes to them; only rank 0 writes whole tensors."""
         ...
 
     def load(self, checkpoint: Checkpoint) -> None:
@@ -80,7 +80,13 @@ def chunks(state: StateDict, rank: int = 0) -> Iterator[TensorChunk | SealedChun
             if rank == 0:
                 yield TensorChunk(name, value.tensor if isinstance(value, OptionalTensor) else value)
         elif not isinstance(value, JsonValue):
-            yield from value.chunks()
+            own = value.chunks()
+            yield from (each for each in own if rank == 0 or not _is_whole(each))
+
+
+def _is_whole(chunk: TensorChunk | SealedChunk) -> bool:
+    """True for a replicated tensor, which every rank has whole."""
+    return isinstance(chunk, TensorChunk) and chunk.box is None
 
 
 def plain_values(state: StateDict) -> dict[str, JsonValue]:

@@ -6,9 +6,12 @@ Knows: the arguments of the command. Does not know: the measurements, how result
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from cotswold.analysis import Classification, Evaluation, Regression
 
 
 def evaluate(
@@ -17,6 +20,7 @@ def evaluate(
     source: str | None = None,
     split: str | None = None,
     labels: Literal["folders", "file"] | None = None,
+    metrics: Annotated[list[str] | None, Parameter(negative=())] = None,
     positives: str | None = None,
     negatives: str | None = None,
     name: str = "object",
@@ -32,7 +36,7 @@ def evaluate(
     """Measure the selectivity of a run's neurons, or the accuracy of a supervised run.
 
     The selectivity is compared with random filters and k-means. A supervised run gets
-    accuracy and confusion, or regression errors.
+    accuracy and confusion, or regression errors, and the metrics of its recipe.
 
     Each test is saved in the run's directory when it is finished, for `cotswold report`;
     the same command continues with missing tests.
@@ -43,6 +47,7 @@ def evaluate(
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
       cotswold evaluate runs/labelled --source new/ --labels folders
+      cotswold evaluate runs/labelled --metrics top5 --metrics macro_f1
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters
@@ -57,6 +62,9 @@ def evaluate(
     labels
         Location of the source's labels: folders (the parent folder is the class) or file. Default: as for the
         run's own samples.
+    metrics
+        A metric of a supervised run: top5 (any k), macro_f1, macro_precision, macro_recall, auroc, mae, rmse
+        or r2; may be given again. Default: those of the recipe.
     positives
         A source of images that show the object.
     negatives
@@ -84,33 +92,50 @@ def evaluate(
         Print the whole result as JSON.
     """
     import cotswold
+    from cotswold.errors import UserError
 
-    found = cotswold.evaluate(
-        run,
-        source=source,
-        split=split,
-        labels=labels,
-        positives=positives,
-        negatives=negatives,
-        name=name,
-        layers=layers or (),
-        control=control,
-        splits=splits,
-        weights=weights,
-        stores=stores,
-        threads=threads,
-        repeat=repeat,
-        progress=True,
-    )
+    found: Evaluation | Classification | Regression
+    if cotswold.Run(run).recipe.network.stacks:
+        labelled = {"source": source, "split": split, "labels": labels, "metrics": metrics}
+        if useless := [f"--{each}" for each, value in labelled.items() if value is not None]:
+            raise UserError(
+                f"{run} was trained without labels and has no accuracy; omit {' and '.join(useless)}, and "
+                "test its neurons with --positives and --negatives"
+            )
+        found = cotswold.selectivity(
+            run,
+            positives=positives,
+            negatives=negatives,
+            name=name,
+            layers=layers or (),
+            control=control,
+            splits=splits,
+            weights=weights,
+            stores=stores,
+            threads=threads,
+            repeat=repeat,
+            progress=True,
+        )
+    else:
+        neurons = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+        if useless := [f"--{each}" for each, value in neurons.items() if value]:
+            raise UserError(
+                f"{run} is a supervised run, which is tested on labelled samples; omit "
+                f"{' and '.join(useless)}"
+            )
+        found = cotswold.evaluate(
+            run,
+            source=source,
+            split=split,
+            labels=labels,
+            metrics=metrics,
+            stores=stores,
+            threads=threads,
+            progress=True,
+        )
     if json_:
         print(found.to_json())
         return
-    from cotswold.analysis import Evaluation, Regression  # loads torch, so only after threads are set
-    from cotswold.cli.support.evaluation_tables import print_confusion, print_errors, print_selectivity
+    from cotswold.cli.support.evaluation_tables import show  # loads torch, so only after threads are set
 
-    if isinstance(found, Evaluation):
-        print_selectivity(found)
-    elif isinstance(found, Regression):
-        print_errors(found)
-    else:
-        print_confusion(found)
+    show(found)

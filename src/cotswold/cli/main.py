@@ -53,6 +53,8 @@ COMMANDS = {
     "evaluate": ("evaluate:evaluate", "Measure the selectivity of a run's neurons, or its accuracy."),
     "features": ("features:features", "Write the responses of a layer to a file."),
     "predict": ("predict:predict", "Predict classes or regression targets with a supervised run."),
+    "export": ("export:export", "Write a run's network to a file that runs without Cotswold."),
+    "card": ("export:card", "Write a run's model card: a README.md for the Hugging Face hub."),
     "report": ("report:report", "Write a run's report: one HTML page."),
     "why": ("why:why", "Show what a run is doing now, and which process waits for which."),
     "verify": ("verify:verify", "Check every byte of a run or a store."),

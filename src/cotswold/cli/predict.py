@@ -32,8 +32,8 @@ def predict(
 ) -> None:
     """Predict the classes of samples with a supervised run; print CSV.
 
-    The columns are image (or vector), class, probability. A regression run prints a line per target:
-    image (or vector), number, value.
+    The columns are image (or vector, or row), class, probability. A regression run prints a line per target:
+    image (or vector, or row), number, value.
 
     Examples:
 
@@ -46,8 +46,8 @@ def predict(
     run
         The directory of a supervised run.
     source
-        A folder, zip or array file of images, vectors or frames, or one image; prepared like the run's own
-        samples.
+        A folder, zip or array file of images, vectors or frames, one image, or a CSV or Parquet file with the
+        columns of the run in any order; prepared like the run's own samples.
     top
         Number of classes to print per sample, the most likely first.
     threads
@@ -61,13 +61,15 @@ def predict(
 
     if top < 1:
         raise UserError(f"--top must be at least 1, got {top}")
-    sample = cotswold.Run(run).recipe.data.type.removesuffix("s")
+    kind = cotswold.Run(run).recipe.data.type
+    sample = "row" if kind == "table" else kind.removesuffix("s")
     with open_prediction(run, source, threads, progress=True) as work:
         heading = (sample, "class", "probability") if work.classes else (sample, "number", "value")
         rows = _rows(work, top)
         first = next(rows)  # most failures happen here, before anything is printed
         (_as_json if json_ else _as_csv)(heading, chain([first], rows))
         work.skipped()
+        work.table_notes()
 
 
 def _as_json(heading: Row, rows: Iterable[Row]) -> None:

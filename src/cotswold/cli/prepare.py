@@ -27,6 +27,13 @@ def prepare(
     standardise: bool | None = None,
     dtype: Literal["float32", "float16", "uint8"] | None = None,
     labels: Literal["none", "folders", "file"] = "none",
+    target: str | None = None,
+    target_kind: Literal["auto", "class", "number"] = "auto",
+    features: Annotated[list[str] | None, Parameter(negative=())] = None,
+    ignore: Annotated[list[str] | None, Parameter(negative=())] = None,
+    categorical: Annotated[list[str] | None, Parameter(negative=())] = None,
+    missing: Literal["refuse", "impute"] = "refuse",
+    test_source: str | None = None,
     splits: Literal["auto", "random", "folders"] = "auto",
     validation: float = 0.05,
     test: float = 0.0,
@@ -38,7 +45,7 @@ def prepare(
     recheck: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Prepare images, vectors or sequences of frames as a store.
+    """Prepare images, vectors, sequences of frames or a table as a store.
 
     The same command continues after a kill. The type of the samples follows from the
     files: an array (n, features) contains vectors; a folder or zip of .npy files, or an
@@ -58,12 +65,13 @@ def prepare(
       cotswold prepare mnist/ stores/mnist --size 28 --labels file
       cotswold prepare table.npz stores/table --labels file
       cotswold prepare speech/ stores/speech --context 5 --labels file
+      cotswold prepare bank.csv stores/bank --target y --ignore duration
 
     Parameters
     ----------
     source
         A folder or zip of images or of .npy files, an .npy or .npz file, MNIST's idx files, CIFAR-10's binary
-        files.
+        files, or a CSV or Parquet file.
     out
         The store's directory; a finished store is never overwritten.
     size
@@ -91,6 +99,20 @@ def prepare(
     labels
         folders: the parent folder is the label; file: labels from npz, idx and CIFAR-10 files, or from
         name.labels.npy in the folder of vectors and frames.
+    target
+        Tables: the column to predict, by name or position from 0; -1 is the last one.
+    target_kind
+        Tables: class, number (regression), or auto: texts, and integers of at most 20 values, are classes.
+    features
+        Tables: a column to read; may be given again. Default: all.
+    ignore
+        Tables: a column to leave out; may be given again.
+    categorical
+        Tables: a column whose numbers are categories; may be given again.
+    missing
+        Tables: refuse missing values, or impute them by the median or the most frequent category.
+    test_source
+        Tables: a file of the same columns, whose rows are the test samples.
     splits
         folders: by top folders (or files) named train, validation and test; random; or auto: by these names
         if all samples have one. Samples named test are never used for training. Sequences stay whole.
@@ -117,13 +139,45 @@ def prepare(
     from dataclasses import asdict
 
     import cotswold
+    from cotswold import data
     from cotswold.data import Summary
+    from cotswold.data.sources.base import samples_noun
+    from cotswold.data.sources.tables import is_table
+    from cotswold.errors import UserError
     from cotswold.phrases import counted
     from cotswold.ui.terminal import printable
 
     heard: list[Summary] = []
+    options = {
+        "--target": target is not None,
+        "--target-kind": target_kind != "auto",
+        "--features": features is not None,
+        "--ignore": ignore is not None,
+        "--categorical": categorical is not None,
+        "--missing": missing != "refuse",
+        "--test-source": test_source is not None,
+    }
+    given = [name for name, is_given in options.items() if is_given]
+    if given and not is_table(source):
+        raise UserError(
+            f"{source} is not a CSV or Parquet file, to which {', '.join(given)} applies; omit it"
+        )
+    opened = (
+        source
+        if not given
+        else data.table(
+            source,
+            target=target,
+            target_kind=target_kind,
+            features=features or (),
+            ignore=ignore or (),
+            categorical=categorical or (),
+            missing=missing,
+            test_source=test_source,
+        )
+    )
     store = cotswold.prepare(
-        source,
+        opened,
         out,
         size=size,
         width=width,
@@ -154,9 +208,9 @@ def prepare(
         return
     counts = ", ".join(f"{count:,} {split}" for split, count in summary.splits.items())
     if summary.was_complete:
-        print(f"{summary.path} is already finished, nothing to do: {counts} {store.kind}")
+        print(f"{summary.path} is already finished, nothing to do: {counts} {samples_noun(store.kind)}")
     else:
-        print(f"{summary.path}: {counts} {store.kind} in {summary.seconds:.0f} s")
+        print(f"{summary.path}: {counts} {samples_noun(store.kind)} in {summary.seconds:.0f} s")
     for note in summary.notes:
         print(printable(note))
     if summary.broken:

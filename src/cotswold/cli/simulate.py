@@ -39,7 +39,8 @@ def simulate(
     Bytes and FLOPs come from the plans that a mesh uses to communicate and compute; nothing is trained. For
     `greedy`, each line is the step of one stack on top of those below; for `joint`, of all stacks; for
     `batch`, one evaluation of value and gradient over the training set; for `downpour`, a step of one replica
-    that is partitioned over a grid. `cotswold train RECIPE --dry-run` counts the bytes that replicas push and
+    that is partitioned over a grid. With mesh.replicas it is the step of all data-parallel replicas, each on
+    a grid. `cotswold train RECIPE --dry-run` counts the bytes that replicas push and
     pull.
 
     Examples:

@@ -19,6 +19,7 @@ def train(
     run: Path | None = None,
     set: Annotated[list[str] | None, Parameter(name="--set", negative=())] = None,
     grid: str | None = None,
+    replicas: int | None = None,
     restarts: int = 0,
     workers: int | None = None,
     address: str | None = None,
@@ -51,6 +52,7 @@ def train(
       cotswold train --run runs/mine --resume
       cotswold train --run runs/mine --resume --set training.epochs=20
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
+      cotswold train my.toml --replicas 4
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
       cotswold train my.toml --workers 4 --dry-run --json
@@ -78,6 +80,10 @@ def train(
         its share of the threads and a log in the run's directory. auto: the grid that the simulator predicts
         to be the fastest; none: one process. Short for --set mesh.grid=2x2. Default: a resumed run keeps its
         grid; under torchrun, mpirun and srun the grid of their ranks.
+    replicas
+        For strategy supervised: number of processes, or of grids of ranks, that divide every batch and
+        average their gradients. Short for --set mesh.replicas=4. Under torchrun, mpirun and srun it must be
+        the number of ranks, divided by that of the grid. A resumed run may have another number.
     restarts
         Number of restarts from the last checkpoint after a rank has died; for ranks of this machine.
     workers
@@ -111,8 +117,9 @@ def train(
     resume_if_started
         Resume if the run's directory exists, start otherwise.
     dry_run
-        For strategies batch and downpour: train nothing; print processes, ports, bytes, memory, time and
-        cost; with replicas also the server of each block of each tensor.
+        Train nothing. For strategies batch and downpour print processes, ports, bytes, memory, time and
+        cost; for downpour also the server of each block of each tensor. For supervised with several replicas:
+        ranks, the parts of a batch, bytes and memory.
     json_
         With --dry-run: print JSON, with unrounded figures.
     quiet
@@ -122,7 +129,7 @@ def train(
     from cotswold.api.run_job import RunObservers
     from cotswold.api.signals import graceful_exit
     from cotswold.api.threads import threads_override
-    from cotswold.api.train_recipe import train_recipe
+    from cotswold.api.train_recipe import train_request
     from cotswold.errors import UserError
     from cotswold.run import Stop
     from cotswold.ui.display import LoggingDisplay, Terminal
@@ -130,6 +137,7 @@ def train(
 
     overrides = [*(set or []), *threads_override(threads)]
     short = {
+        "mesh.replicas": replicas,
         "cluster.workers": workers,
         "cluster.ray_address": address,
         "cluster.replay_run": replay,
@@ -150,9 +158,9 @@ def train(
         for line in [json.dumps(found, indent=1)] if json_ else lines(found):
             print(line)
         return 0
-    outcome = train_recipe(
+    outcome = train_request(
         Request(recipe, run, overrides, stores, "if_started" if resume_if_started else resume),
-        RunObservers(LoggingDisplay() if quiet else Terminal(), None, Stop(), graceful_exit),
+        RunObservers(LoggingDisplay() if quiet else Terminal(), (), Stop(), graceful_exit),
         grid=grid,
         restarts=restarts,
     )

@@ -1,3 +1,4 @@
+from .maps.array import DistributedArray as DistributedArray
 from .maps.exchange import Exchange as Exchange
 from .maps.exchange import ExchangeHandle as ExchangeHandle
 from .maps.map import DistributedMap as DistributedMap
@@ -9,6 +10,7 @@ from .ranks.mesh import Mesh as Mesh
 from .stacks.stack import TrainedStack as TrainedStack
 
 __all__ = [
+    "DistributedArray",
     "DistributedMap",
     "Exchange",
     "ExchangeHandle",

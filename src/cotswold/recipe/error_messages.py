@@ -120,6 +120,8 @@ def _unknown(
     also: Collection[str],
 ) -> str:
     """Explain a key that the table does not have: it belongs to another kind of table, or is misspelt."""
+    if reason := getattr(owner, "refused", {}).get(key):
+        return f"belongs to strategy supervised; {reason}"
     field, _ = selector_of(owner) or ("", ())
     known = [*(name for name in owner.model_fields if name != field), *also]
     close = _synonyms_of(path, known, root) or get_close_matches(key, known, n=1)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from cotswold.recipe.schema.fields import Section
+from cotswold.recipe.schema.fields import Fraction, Section
 from cotswold.recipe.schema.training import STRATEGIES, names_of
 
 _TYPE_NAMES = {str: "a text", bool: "true or false", int: "an integer", float: "a number"}
@@ -91,6 +91,8 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
         numbers = bare(inner) is int
         return "a list of tables" if sections_in(inner) else f"a list of {'integers' if numbers else 'texts'}"
     if origin is tuple:
+        if get_args(annotation)[0] == Fraction:
+            return "[first, second], numbers >= 0 and < 1"
         return "[least, greatest]" if bare(get_args(annotation)[0]) is float else "[height, width]"
     if len(members) > 1:
         return "a table" if sections_in(annotation) else join_words([_kind(each, []) for each in members])

@@ -28,6 +28,7 @@ from cotswold.recipe.schema.training import strategy_of
 Tell = Callable[[str], None]
 """Receives a sentence for the author of the recipe."""
 
+_OPTIMIZER = "training.optimizer"
 _FILES = ShippedFiles("cotswold.recipe", "recipe", RecipeError)
 
 
@@ -90,9 +91,17 @@ def parse(
         raise RecipeError(f"{origin} is not TOML: {shortened(str(error), 300)}") from error
     except ValueError as error:
         raise RecipeError(f"{origin} is not a recipe: {shortened(str(error), 300)}") from error
+    is_written_by_run = "format" in values
     values = migrate(values, origin)
     sentences = override_all(values, overrides)
     recipe = _checked(values, origin, text, overrides)
+    if getattr(recipe.training, "optimizer", None) == "custom" and (
+        not is_written_by_run or any(each.partition("=")[0].strip() == _OPTIMIZER for each in overrides)
+    ):
+        raise RecipeError(
+            f'{origin}: {_OPTIMIZER} = "custom" is written by runs of a Python program that gives an '
+            "optimiser; name an optimizer, or remove it and call train_recipe(..., optimizer=...)"
+        )
     for sentence in sentences:  # an invalid recipe only gets its error
         tell(sentence)
     return recipe

@@ -4,7 +4,6 @@ from .events import Event as Event
 from .events import EventLog as EventLog
 from .events import NoLog as NoLog
 from .events import read_events as read_events
-from .loggers.tensorboard import tensorboard as tensorboard
 from .metrics import Metrics as Metrics
 from .recorder import Recorder as Recorder
 from .stop import Stop as Stop
@@ -21,5 +20,4 @@ __all__ = [
     "Usage",
     "describe_environment",
     "read_events",
-    "tensorboard",
 ]

@@ -34,6 +34,8 @@ from cotswold.run.events import read_events
 
 _ENVIRONMENT = "environment.json"
 _ENVIRONMENT_BYTES_MAX = 1 << 20
+_LOGS = ("wandb", "mlflow", "metrics.csv")
+"""Files of loggers that a replaced run leaves."""
 RUN_FILE = "run.json"
 _RUN_FILE_BYTES_MAX = 1 << 16
 _IDENTITY = re.compile(r"[0-9a-f]{16}")
@@ -126,9 +128,11 @@ class RunDirectory:
         with run.lock(), disk_errors(run.path, RunError, DiskRemedy.REPEAT):
             if not run.has_no_step:  # another command was faster
                 raise RunError(_path_taken_message(run.path))
-            for left in (run.tensorboard, run.checkpoints, run.best):
-                if left.exists():
+            for left in (run.tensorboard, run.checkpoints, run.best, *(run.path / name for name in _LOGS)):
+                if left.is_dir() and not left.is_symlink():
                     shutil.rmtree(left)
+                else:
+                    left.unlink(missing_ok=True)
             run.events.unlink(missing_ok=True)
             # the recipe exists at all times: without it the directory is not a run
             RunRecord.new().replace(run.path)

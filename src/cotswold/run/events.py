@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from cotswold.errors import MachineError
 from cotswold.files import MalformedError, disk_errors, open_file, open_reading, parse_object, write_all
@@ -61,6 +61,7 @@ class NoLog:
         """
 
 
+@runtime_checkable
 class Observer(Protocol):
     """A further receiver of all events; after it raises, it receives no more."""
 

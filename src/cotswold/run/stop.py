@@ -6,6 +6,7 @@ what is saved.
 
 from __future__ import annotations
 
+import signal as signals
 from dataclasses import dataclass
 
 FIRST_SAVE_SECONDS = 15.0
@@ -30,3 +31,15 @@ class Stop:
     """True for Ctrl-C or its equivalent, False for a request of the program."""
     is_limited: bool = False
     """True if the run reached a limit of time or cost."""
+
+    def request(self) -> None:
+        """Ask the run to finish its step, save, and return; any thread may call this, any number of times."""
+        if self.signal is None:
+            self.signal = signals.SIGTERM
+
+    def interrupt(self) -> bool:
+        """Ask the run to stop as Ctrl-C does; returns False if a stop was requested before."""
+        if self.signal is not None:
+            return False
+        self.signal, self.interrupted = signals.SIGINT, True
+        return True

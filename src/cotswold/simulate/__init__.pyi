@@ -14,6 +14,7 @@ from .hardware.this_machine import this_machine as this_machine
 from .workloads.batch_work import BatchWork as BatchWork
 from .workloads.batch_work import batch_work as batch_work
 from .workloads.layers import LayerWork as LayerWork
+from .workloads.replicated import ReplicatedWork as ReplicatedWork
 from .workloads.stacks import StackWork as StackWork
 from .workloads.work import stages as stages
 from .workloads.work import workload as workload
@@ -24,6 +25,7 @@ __all__ = [
     "EvaluationPrediction",
     "LayerWork",
     "Prediction",
+    "ReplicatedWork",
     "StackWork",
     "batch_work",
     "choose_grid",

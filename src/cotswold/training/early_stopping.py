@@ -1,20 +1,28 @@
-"""Early stopping: the best validation loss, and the end of a run that no longer improves it.
+"""Early stopping: the best value of a validation, and the end of a run that no longer improves it.
 
-Knows: losses, patience. Does not know: how or when a network is validated, what is saved.
+Knows: values, patience. Does not know: how or when a network is validated, what is saved.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import inf, isinf
+from typing import Literal
 
 
-class EarlyStopping:
-    """The best validation loss; after ``patience`` validations in a row without a better one, a run ends."""
+class Patience:
+    """The best validation loss; after ``patience`` validations in a row without a better one, a run ends.
 
-    def __init__(self, patience: int | None) -> None:
+    A value is better if it is below the best by more than ``min_delta``, or, with mode `max`, above it.
+    """
+
+    def __init__(
+        self, patience: int | None, min_delta: float = 0.0, mode: Literal["min", "max"] = "min"
+    ) -> None:
         self.patience = patience
-        self.best_loss = inf
+        self._min_delta, self._sign = min_delta, 1.0 if mode == "min" else -1.0
+        self.best_loss = self._sign * inf
+        """The best value so far."""
         self.since_best = 0
         """Number of validations since the best one."""
 
@@ -29,21 +37,22 @@ class EarlyStopping:
         return f"no better validation {self.patience} times"
 
     def update(self, loss: float) -> bool:
-        """Count a validation; return True if its loss is the best so far."""
-        is_best = loss < self.best_loss
+        """Count a validation; return True if its value is the best so far."""
+        is_best = self._sign * loss < self._sign * self.best_loss - self._min_delta
         self.best_loss, self.since_best = (loss, 0) if is_best else (self.best_loss, self.since_best + 1)
         return is_best
 
     def restart(self) -> None:
-        """Restart the count; the best loss stays."""
+        """Restart the count; the best value stays."""
         self.since_best = 0
 
     def state(self) -> dict[str, float | int | None]:
         """Return the state for a checkpoint."""
-        return {"best_loss": None if self.best_loss == inf else self.best_loss, "since_best": self.since_best}
+        best = None if isinf(self.best_loss) else self.best_loss
+        return {"best_loss": best, "since_best": self.since_best}
 
     def load(self, state: Mapping[str, object]) -> None:
         """Restore a state that `state` returned."""
         best, since = state["best_loss"], state["since_best"]
-        self.best_loss = best if isinstance(best, float) else inf
+        self.best_loss = best if isinstance(best, float) else self._sign * inf
         self.since_best = since if type(since) is int else 0

@@ -23,7 +23,9 @@ from cotswold.nn import (
 )
 from cotswold.recipe import Recipe, schema
 from cotswold.recipe.bounds import VALUES_MAX
+from cotswold.recipe.schema.optimizers import OPTIMIZERS
 from cotswold.training.jobs.memory_estimate import FLOAT_BYTES
+from cotswold.training.precision import autocast, in_float32
 
 
 def build_stacks(recipe: Recipe) -> StackNetwork:
@@ -81,6 +83,8 @@ class LayerNetwork(nn.Module):
         self.plans = plans
         self.below = below
         self.finetune = finetune
+        self.precision = "32"
+        """The precision of the layers: "32", "bf16-mixed" or "16-mixed"; the scores are float32."""
         if below is not None:
             below.requires_grad_(finetune)
 
@@ -93,6 +97,13 @@ class LayerNetwork(nn.Module):
         Returns:
             Scores ``(image, class)``, or regression outputs ``(image, target)``.
         """
+        if self.precision == "32":
+            return self._scores(images)
+        with autocast(self.precision, images.device):
+            scores: Tensor = in_float32(self._scores(images))
+        return scores
+
+    def _scores(self, images: Tensor) -> Tensor:
         if self.below is not None:
             with torch.set_grad_enabled(self.finetune and torch.is_grad_enabled()):
                 images = self.below(images)
@@ -161,17 +172,21 @@ def planned_layers(recipe: Recipe, classes: int, below: MapShape | None = None) 
 def layers_bytes(recipe: Recipe, classes: int, batch: int, below: Sequence[StackGeometry] = ()) -> int:
     """Return the bytes for training a supervised network on stacks of these geometries, or on images.
 
-    Counts weights, gradients and momenta, and every map with its gradient; frozen stacks have no gradients.
+    Counts weights, gradients and the optimiser's tensors, and every map with its gradient; frozen stacks have
+    no gradients.
     """
     shape = below[-1].output if below else recipe.input
     plans = planned_layers(recipe, classes, shape)
-    weights = 3 * sum(plan.parameters for plan in plans)
+    copies = 3  # weights, gradients, momenta
+    if isinstance(recipe.training, schema.SupervisedTraining):
+        copies = 2 + OPTIMIZERS[recipe.training.optimizer].moments
+    weights = copies * sum(plan.parameters for plan in plans)
     maps = 2 * (shape.size + sum(prod(plan.output) for plan in plans))
     filters = sum(geometry.filters.parameters for geometry in below)
     responses = sum(geometry.responses.size + 2 * geometry.output.size for geometry in below)
     tuned = recipe.network.finetune
     return FLOAT_BYTES * (
-        weights + (3 if tuned else 1) * filters + batch * (maps + (2 if tuned else 1) * responses)
+        weights + (copies if tuned else 1) * filters + batch * (maps + (2 if tuned else 1) * responses)
     )
 
 

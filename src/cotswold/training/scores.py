@@ -5,13 +5,14 @@ Knows: outputs, targets, the targets that a loss ignores. Does not know: network
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
+from cotswold.run import Metrics
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
 from cotswold.training.losses import Loss, counted_mask, is_classes, is_detector
 
@@ -27,6 +28,10 @@ class Score:
     """The number of correct predictions; None if targets are neither classes nor a detector's answers."""
     targets: int
     """The number of targets, including ignored ones."""
+    right_weight: float | None = None
+    """The weights of the samples that are predicted correctly; None if samples have no weights."""
+    scored_weight: float = 0.0
+    """The weights of the samples with scored targets."""
 
     @property
     def weight(self) -> float:
@@ -35,7 +40,9 @@ class Score:
 
     @property
     def accuracy(self) -> float | None:
-        """The fraction of scored targets that are correct; None if no target is scored."""
+        """The fraction of scored targets that are correct, by weight; None if no target is scored."""
+        if self.right_weight is not None:
+            return self.right_weight / self.scored_weight if self.scored_weight else None
         return None if self.correct is None or not self.scored else self.correct / self.scored
 
     @property
@@ -56,16 +63,26 @@ class Scores:
     def __init__(self) -> None:
         self.samples = 0
         self._loss = self._weight = 0.0
-        self._correct = self._scored = 0
+        self._correct = self._scored = 0.0
 
     def add(self, loss: float, found: Score) -> None:
         """Add the mean loss and the score of a batch."""
         self.samples += found.samples
         self._weight += found.weight
         self._loss += loss * found.weight
-        if found.correct is not None:
+        if found.right_weight is not None:
+            self._correct += found.right_weight
+            self._scored += found.scored_weight
+        elif found.correct is not None:
             self._correct += found.correct
             self._scored += found.scored
+
+    def reduce(self, total: Callable[[Tensor], Tensor]) -> None:
+        """Replace the sums by those over all replicas, which ``total`` adds up."""
+        own = [self.samples, self._loss, self._weight, self._correct, self._scored]
+        sums = total(torch.tensor(own, dtype=torch.float64, device="cpu")).tolist()
+        self._loss, self._weight = sums[1:3]
+        self.samples, self._correct, self._scored = (int(sums[at]) for at in (0, 3, 4))
 
     def means(self) -> dict[str, float] | None:
         """Return the mean ``loss``, and the ``accuracy`` of classes; None without samples.
@@ -83,9 +100,32 @@ class Scores:
         return {**means, "accuracy": self._correct / self._scored} if self._scored else means
 
 
+def mean_of(parts: Sequence[Metrics]) -> Metrics:
+    """Return the means over the batches of one update; those of a single batch unchanged.
+
+    Args:
+        parts: Loss, samples, accuracy and weight of each batch.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    weight = sum(each.mean_weight for each in parts)
+    judged = [(each.details["accuracy"], each.mean_weight) for each in parts if "accuracy" in each.details]
+    scored = sum(own for _, own in judged)
+    return Metrics(
+        sum(each.loss * each.mean_weight for each in parts) / (weight or 1),
+        sum(each.samples for each in parts),
+        {"accuracy": sum(each * own for each, own in judged) / scored} if scored else {},
+        weight,
+        next((each.remedy for each in parts if each.remedy), ""),
+    )
+
+
 @torch.no_grad()
-def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
-    """Return the score of outputs against their targets, with the targets that the loss counts."""
+def score(loss: Loss, outputs: object, targets: Tensor, weights: Tensor | None = None) -> Score:
+    """Return the score of outputs against their targets, with the targets that the loss counts.
+
+    ``weights`` of samples ``(sample,)`` or ``(sample, 1)`` weight the accuracy.
+    """
     samples, everything = len(targets), targets.numel()
     unknown = Score(samples, everything, None, everything)
     if not isinstance(outputs, Tensor):
@@ -93,11 +133,21 @@ def score(loss: Loss, outputs: object, targets: Tensor) -> Score:
     if is_detector(loss) and outputs.numel() == everything == samples:
         if bool(((targets != 0) & (targets != 1)).any()):
             return unknown
-        return Score(samples, samples, int(((outputs > 0).flatten() == targets.flatten()).sum()), samples)
+        right = (outputs > 0).flatten() == targets.flatten()
+        return _weighted(Score(samples, samples, int(right.sum()), samples), right, None, weights)
     if not is_classes(outputs, targets):
         return unknown
     mask = counted_mask(loss, targets)
     if bool((targets[mask] >= outputs.shape[1]).any()):  # the loss may ignore these without declaring it
         return Score(samples, 0, None, everything)
-    right = int(((outputs.argmax(1) == targets) & mask).sum())
-    return Score(samples, int(mask.sum()), right, everything)
+    right = (outputs.argmax(1) == targets) & mask
+    return _weighted(Score(samples, int(mask.sum()), int(right.sum()), everything), right, mask, weights)
+
+
+def _weighted(found: Score, right: Tensor, mask: Tensor | None, weights: Tensor | None) -> Score:
+    """Return a score with the weights of the samples, if they have any; ``mask`` marks scored targets."""
+    if weights is None:
+        return found
+    each = weights.detach().double().reshape(-1, *(1 for _ in right.shape[1:])).expand(right.shape)
+    scored = each if mask is None else each[mask]
+    return replace(found, right_weight=float(each[right].sum()), scored_weight=float(scored.sum()))

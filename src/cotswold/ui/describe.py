@@ -12,14 +12,27 @@ from cotswold.run.stop import NOTHING_SAVED
 from cotswold.ui.format import as_number, bytes_in_words, clock, flop_rate, kinds_of, time_left
 
 
+def _describe_ranks(event: Mapping[str, object]) -> str:
+    """Return the grid and the replicas of a start, as text; "" for a single process."""
+    grid, replicas = event.get("grid", "1x1"), event.get("replicas", 1)
+    of_grid = "" if grid == "1x1" else f"{grid} ranks"
+    if replicas == 1:
+        return of_grid
+    return f"{replicas} replicas{' of ' if of_grid else ''}{of_grid}"
+
+
 def describe(event: Mapping[str, object], left: float | None = None) -> str | None:
     """Return one line for an event, or None; ``left`` is the remaining seconds after a step."""
     match event["kind"]:
         case "start":
-            grid = "" if event.get("grid", "1x1") == "1x1" else f", {event['grid']} ranks"
+            ranks = _describe_ranks(event)
+            grid = ranks and f", {ranks}"
             samples = event.get("samples")  # missing for a data set without a length
             count = "" if samples is None else f"{samples} samples, "
-            return f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}"
+            device = f", on {event['device']}" if "device" in event else ""
+            return (
+                f"{event['name']}: {event['strategy']}, {count}{event['parameters']:,} weights{grid}{device}"
+            )
         case "phase_start":
             maps = f", {event['input']} -> {event['output']}" if "input" in event else ""
             again = ", trained further" if "extension" in event else ""
@@ -48,7 +61,8 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             skipped = event.get("skipped_checkpoints")
             named = "; ".join(map(str, skipped)) if isinstance(skipped, list) else ""
             note = f" (skipped: {named})" if named else ""
-            grid = "" if event.get("grid", "1x1") == "1x1" else f" on {event['grid']} ranks"
+            ranks = _describe_ranks(event)
+            grid = ranks and f" on {ranks}"
             kept = event.get("overrides")
             words = ", ".join(map(str, kept)) if isinstance(kept, list) else ""
             before = f" with {words}, as saved in the run" if words else ""
@@ -65,7 +79,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{event['observer']} failed and is disabled ({event['error']}); training continues"
         case "end":
             rate = as_number(event["flops_per_second"])
-            reason = f" ({event['reason']})" if event["status"] == "limited" and "reason" in event else ""
+            reason = f" ({event['reason']})" if event["status"] != "failed" and "reason" in event else ""
             seconds = clock(as_number(event["training_seconds"]))
             return f"{event['status']}{reason}: {event['samples']:,} samples in {seconds}, {flop_rate(rate)}"
         case _:

@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> cotswold.Run:
     folder = tmp_path_factory.mktemp("labelled")
     recipe = folder / "sides.toml"
     recipe.write_text(RECIPE.format(source=table(folder / "own.npz", ["left", "right"])))
-    return cotswold.train(recipe, folder / "run", stores=folder / "stores", progress=False)
+    return cotswold.train_recipe(recipe, folder / "run", stores=folder / "stores", progress=False)
 
 
 def test_an_accuracy_on_samples_that_were_learnt_from_is_given_only_if_asked_for(run: cotswold.Run) -> None:

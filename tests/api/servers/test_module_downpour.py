@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.api.train import train_with
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
@@ -28,7 +29,7 @@ def network(hidden: int = 16) -> nn.Sequential:
 
 def learnt(module: nn.Module, place: Path, **words: object) -> cotswold.Run:
     asked = {"strategy": "downpour", "batch_size": 20, "learning_rate": 0.3, "epochs": 3, **words}
-    return cotswold.train(module, samples(), place, loss="cross_entropy", **asked)  # type: ignore[arg-type]  # words
+    return train_with(module, samples(), directory=place, loss="cross_entropy", **asked)
 
 
 def validations(run: cotswold.Run) -> list[float]:
@@ -107,16 +108,16 @@ def test_what_replicas_cannot_share_is_refused(
 def test_samples_without_numbers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="strategy downpour reads samples by index"):
         cotswold.train(
-            nn.Linear(8, 2), Endless(), tmp_path / "run", loss="cross_entropy", strategy="downpour"
+            nn.Linear(8, 2), Endless(), directory=tmp_path / "run", loss="cross_entropy", strategy="downpour"
         )
 
 
 def test_a_field_that_nobody_has_is_told_with_those_of_the_cluster(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"training\.replicas is not a key; did you mean workers\?"):
-        learnt(network(), tmp_path / "run", replicas=2)
+    with pytest.raises(RecipeError, match=r"Downpour\(\): num_workers is not a key; did you mean workers\?"):
+        learnt(network(), tmp_path / "run", num_workers=2)
     with pytest.raises(RecipeError, match=r"known keys: .*batch_size.*\bworkers, processes, servers\b"):
         learnt(network(), tmp_path / "run", zork=2)
-    with pytest.raises(RecipeError, match=r"training\.n_push is not a key; did you mean push_every\?"):
+    with pytest.raises(RecipeError, match=r"Downpour\(\): n_push is not a key; did you mean push_every\?"):
         learnt(network(), tmp_path / "run", n_push=2)
 
 

@@ -24,7 +24,7 @@ from cotswold.cli import main as main_module
         ),
         (["train", "demo", "--patience=3"], "--set training.patience=VALUE."),
         (["train", "demo", "--checkpoint-minutes", "3"], "--set training.checkpoint_minutes=VALUE."),
-        (["train", "demo", "--replicas", "2"], "train has no option --replicas; did you mean --workers?"),
+        (["train", "demo", "--n-workers", "2"], "did you mean --workers?"),
         (["train", "demo", "--lr", "2"], "set the recipe's field by --set training.learning_rate=VALUE."),
         (["train", "demo", "--json"], "--json needs --dry-run; the events of a run are in its events.jsonl"),
         (["train", "demo", "--thread", "2"], "Unknown option: --thread. Did you mean --threads?"),

@@ -255,13 +255,14 @@ def test_an_array_of_sequences_is_refused_with_what_is_taken(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("table.csv", r"pandas\.read_csv\('table\.csv'\); numpy\.savez\(\"table\.npz\""),
-        ("table.parquet", r"pandas\.read_parquet"),
+        ("table.csv", r"it is a table: set data\.type to \"table\" and data\.target"),
+        ("table.parquet", r"it is a table: set data\.type"),
+        ("table.xlsx", r"pandas\.read_excel\('table\.xlsx'\)\.to_csv\(\"table\.csv\""),
         ("arrays.mat", r"save its arrays with numpy\.savez"),
     ],
 )
-def test_a_table_is_refused_with_the_way_to_an_array(name: str, said: str, tmp_path: Path) -> None:
+def test_a_table_as_vectors_is_refused_with_the_way_to_read_it(name: str, said: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
-    for kind in (None, "vectors"):
+    for kind in ("images", "vectors") if "is a table" in said else (None, "vectors"):
         with pytest.raises(SourceError, match=said):
             open_samples(tmp_path / name, kind)

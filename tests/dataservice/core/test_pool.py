@@ -11,7 +11,7 @@ import pytest
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.request_scheduler import RequestSettings
-from cotswold.dataservice.core.trainer import Trainer
+from cotswold.dataservice.core.trainer import BatchRequester
 from cotswold.wire import (
     POOL,
     BatchReply,
@@ -141,8 +141,8 @@ def test_a_head_that_stood_still_takes_nobody_for_silent() -> None:
 # --- a trainer ---
 
 
-def here() -> Trainer:
-    found = Trainer("t", "at t", "images", RequestSettings(window=4, no_server_seconds=5.0), 0.0)
+def here() -> BatchRequester:
+    found = BatchRequester("t", "at t", "images", RequestSettings(window=4, no_server_seconds=5.0), 0.0)
     found.receive(POOL, ROSTER, 0.0)
     assert found.is_joined
     return found
@@ -172,7 +172,7 @@ def test_an_older_roster_is_dropped_and_one_of_another_pool_is_an_error() -> Non
 
 
 def test_the_end_of_the_head_is_an_error() -> None:
-    ends: tuple[tuple[Callable[[Trainer], object], str], ...] = (
+    ends: tuple[tuple[Callable[[BatchRequester], object], str], ...] = (
         (lambda found: found.on_lost(POOL, "it was killed", 0.0), "is lost: it was killed"),
         (lambda found: found.receive(POOL, Shutdown(0), 0.0), "has ended"),
         (lambda found: found.receive(POOL, Shutdown(0, "all are dead"), 0.0), "has ended: all are dead"),
@@ -184,7 +184,7 @@ def test_the_end_of_the_head_is_an_error() -> None:
         assert why in found.failure(0.0)
 
 
-def drawing(*, at_least_once: bool = False) -> Trainer:
+def drawing(*, at_least_once: bool = False) -> BatchRequester:
     """Return a trainer that was assigned two batches and has requested them."""
     found = here()
     found.start_pass(SharedEpochSettings("epochs", (), 10, 3, 2, at_least_once), 0, 0.0)
@@ -197,7 +197,7 @@ def drawing(*, at_least_once: bool = False) -> Trainer:
     return found
 
 
-def make(found: Trainer, number: int) -> list[EpochReport]:
+def make(found: BatchRequester, number: int) -> list[EpochReport]:
     found.receive("s", BatchReply("s", number, (1, 1, 1, 3), (3,), ()), 0.1)
     return said(found.tick(0.1), EpochReport)
 

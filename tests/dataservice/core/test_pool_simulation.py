@@ -17,7 +17,7 @@ from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.request_scheduler import RequestScheduler
 from cotswold.dataservice.core.server_queue import RequestQueue
 from cotswold.dataservice.core.shared_epochs import SharedEpochs
-from cotswold.dataservice.core.trainer import Trainer
+from cotswold.dataservice.core.trainer import BatchRequester
 from cotswold.shards.core.sample_ledger import SampleLedger, SampleReport
 from cotswold.simulate.protocols.network import Faults
 from cotswold.wire import (
@@ -196,13 +196,13 @@ def _what_was_answered_is_not_answered_again(patched: pytest.MonkeyPatch) -> Non
 
 def _servers_that_come_back_are_not_listed(patched: pytest.MonkeyPatch) -> None:
     """Plant: a trainer that lost a server uses its earlier list."""
-    plain = Trainer.tick
+    plain = BatchRequester.tick
 
-    def tick(self: Trainer, now: float) -> list[Send]:
+    def tick(self: BatchRequester, now: float) -> list[Send]:
         self._is_outdated = False
         return plain(self, now)
 
-    patched.setattr(Trainer, "tick", tick)
+    patched.setattr(BatchRequester, "tick", tick)
 
 
 def _handed_over_before_it_is_taken(patched: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.request_scheduler import RequestSettings
 from cotswold.dataservice.core.server_queue import RequestQueue
-from cotswold.dataservice.core.trainer import Trainer
+from cotswold.dataservice.core.trainer import BatchRequester
 from cotswold.simulate.protocols.data_servers import (
     BEAT_SECONDS,
     SimulatedDataServer,
@@ -148,7 +148,7 @@ class Trial:
         usual = self.random.choice((0.01, 0.1, 0.4))
         return SimulatedDataTrainer(
             self.network,
-            Trainer(name, f"at {name}", store, ASKING, self.loop.now, BEAT_SECONDS),
+            BatchRequester(name, f"at {name}", store, ASKING, self.loop.now, BEAT_SECONDS),
             lambda: usual * (0.5 + self.random.random()),
             hear,
             asks=None if world.shared else self._asks(number),

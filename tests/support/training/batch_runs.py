@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from tests.support.api.train import train_with
 from torch import Tensor, nn
 
 import cotswold
@@ -70,4 +71,4 @@ def regression(place: Path, **settings: object) -> cotswold.Run:
     nn.init.zeros_(module.weight)
     nn.init.zeros_(module.bias)
     words = {"loss": "cross_entropy", "strategy": "batch", "max_iterations": 200, **settings}
-    return cotswold.train(module, hard_to_tell(), place, **words)  # type: ignore[arg-type]  # one word after the other
+    return train_with(module, hard_to_tell(), directory=place, **words)

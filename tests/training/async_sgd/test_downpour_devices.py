@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.support.api.train import train_with
 from tests.support.training import fake_device as apart
 from tests.support.training.runs import finish, last, losses
 from tests.training.async_sgd.test_strategy import job_of, recipe_of
@@ -90,7 +91,7 @@ def network() -> nn.Sequential:
 def learnt(module: nn.Module, place: Path, loss: Any = "cross_entropy", **words: Any) -> cotswold.Run:
     asked: dict[str, Any] = {"strategy": "downpour", "batch_size": 20, "learning_rate": 0.3, "epochs": 2}
     asked |= {"validation": 0.2, **words}
-    run = cotswold.train(module, samples(), place, loss=loss, **asked)
+    run = train_with(module, samples(), directory=place, loss=loss, **asked)
     assert run.status == "finished"
     return run
 

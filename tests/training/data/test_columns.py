@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.support.api.train import train_with
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -99,8 +100,14 @@ def test_inputs_of_several_parts_are_arguments_of_the_module(
     more: dict[str, Any] = (
         {"max_iterations": 9} if strategy == "batch" else {"epochs": 20, "learning_rate": 1.0}
     )
-    run = cotswold.train(
-        module, parts(kind), tmp_path, loss="cross_entropy", strategy=strategy, progress=False, **more
+    run = train_with(
+        module,
+        parts(kind),
+        directory=tmp_path,
+        loss="cross_entropy",
+        strategy=strategy,
+        progress=False,
+        **more,
     )
     found = [float(str(event["loss"])) for event in run.events if event["kind"] == "step"]
     assert found[-1] < 0.4
@@ -151,7 +158,7 @@ def test_a_sample_without_weight_is_not_learnt(tmp_path: Path) -> None:
     cotswold.train(
         module,
         Triples(),
-        tmp_path,
+        directory=tmp_path,
         loss="cross_entropy",
         epochs=60,
         batch_size=8,
@@ -164,7 +171,12 @@ def test_a_sample_without_weight_is_not_learnt(tmp_path: Path) -> None:
 def test_weights_are_refused_where_they_would_be_ignored(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="only strategy supervised supports weights"):
         cotswold.train(
-            nn.Linear(3, 2), Triples(), tmp_path, loss="cross_entropy", strategy="batch", progress=False
+            nn.Linear(3, 2),
+            Triples(),
+            directory=tmp_path,
+            loss="cross_entropy",
+            strategy="batch",
+            progress=False,
         )
 
 

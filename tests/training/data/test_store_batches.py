@@ -13,11 +13,12 @@ from torch import Tensor
 
 from cotswold import recipe as recipes
 from cotswold.data import Store
+from cotswold.errors import UserError
 from cotswold.geometry import Box
 from cotswold.recipe import Recipe
 from cotswold.training.data.store_batches import TrainBatches, ValidationBatches, labelled_batches
 from cotswold.training.data.stores import open_store
-from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.base import Batch, Share
 
 GRIDS = [(1, 1), (2, 2), (1, 3), (3, 2), (5, 1), (7, 6)]
 """Grids, of which some do not divide the side of an image evenly; in the last two later ranks have nothing.
@@ -138,3 +139,34 @@ def test_a_run_on_one_grid_goes_on_in_another_or_in_one_process(unlabelled: tupl
                 later.load_state_dict(state)
                 ranks.append(list(islice(later, STEPS - 9)))
         assert same(whole[9:], ranks, grid)
+
+
+@pytest.mark.parametrize("replicas", [2, 3, 8])
+def test_the_parts_of_replicas_are_the_batches_and_resume_on_another_number(
+    replicas: int, labelled: tuple[Store, Recipe]
+) -> None:
+    store, _ = labelled
+    whole = list(training(store))
+    with TrainBatches(store, 8, 5, "cpu", share=Share(1, 2)) as first:
+        list(islice(first, 9))
+        state = first.state_dict()
+    parts = []
+    for index in range(replicas):
+        with TrainBatches(store, 8, 5, "cpu", share=Share(index, replicas)) as later:
+            later.load_state_dict(state)
+            parts.append(list(islice(later, STEPS - 9)))
+    for batch, *own in zip(whole[9:], *parts, strict=True):
+        assert torch.equal(batch.inputs, torch.cat([each.inputs for each in own]))
+        assert labels(batch) == [label for each in own for label in labels(each) or []]
+
+
+def test_replicas_take_turns_at_the_held_out_batches(labelled: tuple[Store, Recipe]) -> None:
+    whole = list(ValidationBatches(*labelled).batches())
+    for index in range(3):
+        own = list(ValidationBatches(*labelled, share=Share(index, 3)).batches())
+        assert [labels(each) for each in own] == [labels(each) for each in whole[index::3]]
+
+
+def test_more_replicas_than_samples_of_a_batch_are_refused(labelled: tuple[Store, Recipe]) -> None:
+    with pytest.raises(UserError, match="9 replicas need 9 samples"):
+        TrainBatches(labelled[0], 8, 5, "cpu", share=Share(0, 9))

@@ -103,7 +103,9 @@ def test_a_machine_joins_and_leaves_while_a_run_is_trained_and_no_bit_changes(
     assert all(each["portions_lost"] == 0 and each["samples"] == counted[0]["samples"] for each in counted)
     assert {"worker-2"} < set.union(*helpers(run)) and "worker-2" not in helpers(run)[-1]
     losses = [event["loss"] for event in events(run, "step")]
-    alone = cotswold.train(recipe, tmp_path / "alone", overrides={"training.max_iterations": len(losses)})
+    alone = cotswold.train_recipe(
+        recipe, tmp_path / "alone", overrides={"training.max_iterations": len(losses)}
+    )
     expected = [event["loss"] for event in alone.events if event["kind"] == "step"]
     assert losses == pytest.approx(expected, rel=1e-14)
 

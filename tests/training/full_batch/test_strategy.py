@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from tests.support.api.train import train_with
 from tests.support.resume_check import check_resume
 from tests.support.training.batch_runs import (
     RECIPE,
@@ -323,7 +325,13 @@ def test_what_is_drawn_at_each_evaluation_is_found_at_the_start(
     module: nn.Module, data: Dataset[tuple[Tensor, Tensor]], words: str, workers: int, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=words):
-        cotswold.train(module, data, tmp_path, loss="cross_entropy", strategy="batch", workers=workers)
+        cotswold.train(
+            module,
+            data,
+            directory=tmp_path,
+            loss="cross_entropy",
+            strategy=cotswold.FullBatch(workers=workers),
+        )
 
 
 def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -336,12 +344,12 @@ def likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
     ("samples", "targets"), [(torch.float64, torch.float32), (torch.float32, torch.float64)]
 )
 def test_data_of_another_type_than_the_module_are_named(
-    strategy: str, samples: torch.dtype, targets: torch.dtype, tmp_path: Path
+    strategy: Literal["batch", "supervised"], samples: torch.dtype, targets: torch.dtype, tmp_path: Path
 ) -> None:
     data = torch.ones(40, 3, dtype=samples), torch.ones(40, 2, dtype=targets)
     what = "samples" if samples == torch.float64 else "targets"
     with pytest.raises(UserError, match=f"the {what} are float64, but the parameters of Linear are float32"):
-        cotswold.train(nn.Linear(3, 2), data, tmp_path, loss=likelihood, strategy=strategy)
+        cotswold.train(nn.Linear(3, 2), data, directory=tmp_path, loss=likelihood, strategy=strategy)
 
 
 def test_targets_that_cross_entropy_would_leave_out_are_refused(tmp_path: Path) -> None:
@@ -349,7 +357,11 @@ def test_targets_that_cross_entropy_would_leave_out_are_refused(tmp_path: Path) 
     targets[7] = -100
     with pytest.raises(UserError, match="1 targets are -100, which the loss ignores"):
         cotswold.train(
-            nn.Linear(3, 2), (torch.ones(40, 3), targets), tmp_path, loss="cross_entropy", strategy="batch"
+            nn.Linear(3, 2),
+            (torch.ones(40, 3), targets),
+            directory=tmp_path,
+            loss="cross_entropy",
+            strategy="batch",
         )
 
 
@@ -368,7 +380,7 @@ def test_a_run_says_that_nothing_is_left_for_validation(
 ) -> None:
     np.savez(tmp_path / "few.npz", x=np.ones((3, 5), np.float32), labels=np.arange(3))
     (tmp_path / "few.toml").write_text(RECIPE.format(source=tmp_path / "few.npz"))
-    run = cotswold.train(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
+    run = cotswold.train_recipe(tmp_path / "few.toml", tmp_path / "run", stores=tmp_path / "stores")
     said = "no validation split: data.validation = 0.2 of 3 samples is less than one"
     assert said in str(run.events[0]["notes"])
 
@@ -388,7 +400,7 @@ def test_an_objective_that_is_no_number_ends_with_what_to_do(tmp_path: Path) -> 
         cotswold.train(
             module,
             (torch.full((20, 3), 10.0), torch.zeros(20).long()),
-            tmp_path,
+            directory=tmp_path,
             loss="cross_entropy",
             strategy="batch",
         )
@@ -407,11 +419,9 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     run = cotswold.train(
         module,
         (inputs, targets),
-        tmp_path / "a",
+        directory=tmp_path / "a",
         loss="squared_error",
-        strategy="batch",
-        max_iterations=40,
-        portion_size=16,
+        strategy=cotswold.FullBatch(max_iterations=40, portion_size=16),
     )
     loss = nn.functional.mse_loss(module(inputs), targets, reduction="sum").item() / 70
     (*_, last) = (event for event in run.events if event["kind"] == "step")
@@ -429,7 +439,12 @@ def test_a_module_is_trained_like_torch_would(tmp_path: Path) -> None:
     assert loss < 1.5 * closure().item()
     again = small()
     cotswold.train(
-        again, (inputs, targets), tmp_path / "a", loss="squared_error", resume=True, max_iterations=41
+        again,
+        (inputs, targets),
+        directory=tmp_path / "a",
+        loss="squared_error",
+        resume=True,
+        strategy=cotswold.FullBatch(max_iterations=41),
     )
     assert nn.functional.mse_loss(again(inputs), targets, reduction="sum").item() / 70 < loss
 
@@ -441,12 +456,10 @@ def test_validation_judges_the_point_at_which_an_iteration_ended(tmp_path: Path)
     run = cotswold.train(
         small(),
         data,
-        tmp_path,
+        directory=tmp_path,
         loss="squared_error",
-        strategy="batch",
-        max_iterations=9,
         validation=data,
-        portion_size=16,
+        strategy=cotswold.FullBatch(max_iterations=9, portion_size=16),
     )
     steps, judged = (
         [float(str(event["loss"])) for event in run.events if event["kind"] == kind]
@@ -487,7 +500,7 @@ def test_what_cannot_be_trained_over_the_whole_set_is_refused(
     given = (torch.zeros(9, 3), torch.zeros(9).long()) if data is None else data
     words = {"loss": "cross_entropy", "strategy": "batch", **settings}
     with pytest.raises(UserError, match=said):
-        cotswold.train(module, given, tmp_path / "run", **words)  # type: ignore[arg-type]  # wrong on purpose
+        train_with(module, given, directory=tmp_path / "run", **words)
     assert not (tmp_path / "run").exists()
 
 
@@ -519,10 +532,9 @@ def test_a_data_loader_gives_its_samples_by_number(tmp_path: Path) -> None:
     run = cotswold.train(
         nn.Linear(3, 2),
         loader,
-        tmp_path,
+        directory=tmp_path,
         loss="cross_entropy",
-        strategy="batch",
-        max_iterations=3,
         validation=0.2,
+        strategy=cotswold.FullBatch(max_iterations=3),
     )
     assert [event["subset_samples"] for event in run.events if event["kind"] == "step"] == [40] * 3

@@ -46,7 +46,9 @@ def test_random_filters_are_kept_or_tuned_and_come_back_from_a_checkpoint(
     stacks: Path, finetune: bool
 ) -> None:
     recipe = parse(on(stacks, f"finetune = {str(finetune).lower()}"))
-    run = cotswold.train(recipe, stacks.parent / "run", stores=stacks.parent / "stores", progress=False)
+    run = cotswold.train_recipe(
+        recipe, stacks.parent / "run", stores=stacks.parent / "stores", progress=False
+    )
     assert json.loads((run.path / "events.jsonl").read_text().splitlines()[-1])["status"] == "finished"
     before, after = supervised_network(recipe, 2).below, run.network.below
     assert before is not None and isinstance(after, torch.nn.Module)
@@ -56,7 +58,9 @@ def test_random_filters_are_kept_or_tuned_and_come_back_from_a_checkpoint(
 
 
 def test_a_run_goes_before_a_recipe(stacks: Path) -> None:
-    run = cotswold.train(stacks, stacks.parent / "filters", stores=stacks.parent / "stores", progress=False)
+    run = cotswold.train_recipe(
+        stacks, stacks.parent / "filters", stores=stacks.parent / "stores", progress=False
+    )
     backbone = backbone_of(parse(on(run.path)))
     assert backbone is not None and backbone.run is not None and backbone.name == str(run.path)
     learnt = backbone.stacks(parse(on(run.path))).stacks[0].filters

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.api.train import train_with
 from tests.support.replicas.works import is_first
 from tests.support.training.rank_groups import network
 from tests.support.training.runs import labelled_vectors
@@ -51,7 +52,7 @@ def trained(data: Data, place: Path, **settings: object) -> cotswold.Run:
         "max_iterations": 4,
         **settings,
     }
-    return cotswold.train(network(), data, place, **words)  # type: ignore[arg-type]  # one word after the other
+    return train_with(network(), data, directory=place, **words)
 
 
 def finished(process: Process, seconds: float = 40.0) -> int:
@@ -201,11 +202,10 @@ def test_what_cannot_be_cut_is_the_users_mistake(data: Data, tmp_path: Path) -> 
         cotswold.train(
             module,
             data,
-            tmp_path / "run",
-            strategy="batch",
+            directory=tmp_path / "run",
             loss="cross_entropy",
-            max_iterations=1,
             grid="1x2",
+            strategy=cotswold.FullBatch(max_iterations=1),
         )
 
 

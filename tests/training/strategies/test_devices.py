@@ -13,7 +13,7 @@ from tests.support.training.runs import bits, finish, last, resumed, started, st
 from tests.support.training.small_recipes import supervised
 from torch import Tensor
 
-from cotswold.training.strategies.supervised import Supervised
+from cotswold.training.strategies.supervised import SupervisedStrategy
 
 
 class Gpu:
@@ -45,14 +45,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
 @contextmanager
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make strategies believe that their device is CUDA."""
-    begin = Supervised.__init__
+    begin = SupervisedStrategy.__init__
 
-    def begun(self: Supervised, *words: Any) -> None:
+    def begun(self: SupervisedStrategy, *words: Any) -> None:
         begin(self, *words)
         self._device = torch.device("cuda")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Supervised, "__init__", begun)
+        patched.setattr(SupervisedStrategy, "__init__", begun)
         yield
 
 

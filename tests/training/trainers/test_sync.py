@@ -12,9 +12,10 @@ import torch
 from cotswold.checkpoint import Checkpoint, CheckpointManager, StateDict, StateValue
 from cotswold.errors import CheckpointError, DivergedError, UserError, describe_exception
 from cotswold.run import Event, EventLog, Metrics, Recorder, Stop, read_events
-from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.base import Batch, Strategy
 from cotswold.training.strategies.phases import Phase
-from cotswold.training.trainers.sync import Position, SyncTrainer
+from cotswold.training.trainers.position import Position
+from cotswold.training.trainers.sync import SyncTrainer
 
 
 class Numbers:
@@ -239,6 +240,44 @@ def test_a_misspelt_verb_is_found_before_training(tmp_path: Path) -> None:
         pytest.raises(UserError, match="Misspelt has no method train_step; it has trainstep"),
     ):
         runner_in(tmp_path, Misspelt(), Numbers(), Stop(), log)  # type: ignore[arg-type]  # misspelt
+
+
+def test_a_subclass_of_the_base_class_may_assign_properties_but_must_have_the_methods(tmp_path: Path) -> None:
+    class Lacking(Strategy):
+        """A strategy without most methods."""
+
+        def __init__(self) -> None:
+            self.phases = [Phase(0, 5, 2)]  # type: ignore[misc]  # a property in the base class
+            self.parameters = self.flops = 1  # type: ignore[misc]  # likewise
+
+        def describe(self) -> Mapping[str, object]:
+            return {"phase": 0}
+
+        def enter(self, phase: int, step: int) -> None:
+            """Need no position."""
+
+        def validate(self) -> None:
+            return None
+
+        def state_dict(self) -> StateDict:
+            return {}
+
+        def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
+            """Have no state."""
+
+    with (
+        EventLog(tmp_path / "events.jsonl") as log,
+        pytest.raises(UserError, match=r"Lacking has no method train_step; cotswold\.training\.Strategy"),
+    ):
+        runner_in(tmp_path, Lacking(), Numbers(), Stop(), log)  # type: ignore[abstract, arg-type]  # lacking
+
+    class Whole(Lacking):
+        def train_step(self, batches: Iterator[Batch]) -> Metrics:
+            return Metrics(1.0, len(next(batches).inputs))
+
+    with EventLog(tmp_path / "events.jsonl") as log:
+        assert runner_in(tmp_path, Whole(), Numbers(), Stop(), log).run()  # type: ignore[abstract, arg-type]
+    assert newest(tmp_path).step == 5
 
 
 def test_an_exception_of_a_strategy_says_where_in_its_package(tmp_path: Path) -> None:

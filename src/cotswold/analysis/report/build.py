@@ -44,7 +44,7 @@ from cotswold.errors import CotswoldError, MachineError
 from cotswold.files.durable import disk_errors, replace_file
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe, expand, load
-from cotswold.recipe.schema import FrameData, ImageData, VectorData
+from cotswold.recipe.schema import FrameData, ImageData, TableData, VectorData
 from cotswold.run import RunDirectory, read_events
 from cotswold.ui.format import count, duration, percent, scaled, three_figures
 
@@ -366,6 +366,8 @@ def _samples(recipe: Recipe, history: History) -> str:
         shape = recipe.input
         colours = "in colour" if shape.channels == 3 else "in grey"
         return f"{seen} of {shape.height} × {shape.width} pixels {colours}"
+    if isinstance(data, TableData) and data.width is not None:
+        return f"{seen} (rows of a table, {count(data.width)} feature{'s' if data.width > 1 else ''} each)"
     if not isinstance(data, VectorData | FrameData):
         return seen
     if data.features is not None:

@@ -1,4 +1,4 @@
-"""Evaluation of a run: selectivity of neurons, or accuracy and errors of a supervised run.
+"""Evaluation of a run: accuracy and errors of a supervised run, or selectivity of neurons.
 
 Knows: the sources and functions of each test. Does not know: the measurement of selectivity, display.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_path
 from cotswold.api.inference.labelled import evaluate_source, evaluate_split
 from cotswold.api.run import Run
 from cotswold.api.threads import compute_threads
@@ -21,14 +20,71 @@ if TYPE_CHECKING:
     from cotswold.analysis import Classification, Evaluation, Regression
     from cotswold.analysis.selectivity.scores import ClassWeights
     from cotswold.data.sources.file_names import Labels
+    from cotswold.training.metrics.registry import MetricSource
 
 
 def evaluate(
     run: Run | str | Path,
     *,
-    source: str | Path | None = None,
+    source: object | None = None,
     split: str | None = None,
     labels: Labels | None = None,
+    metrics: Sequence[MetricSource] | None = None,
+    stores: str | Path | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Classification | Regression:
+    """Evaluate a supervised run on labelled samples: accuracy and confusion, or regression errors.
+
+    The samples are the run's test samples, or its validation samples if it has no test samples; training
+    samples only if ``split`` names them. Without ``source`` and ``split``, the run's directory keeps the
+    result for the report. The neurons of a run without labels are tested by `selectivity`.
+
+    Args:
+        run: The run, or its directory.
+        source: Labelled samples from outside the run's store: a path, or for a run on a table also a frame
+            or array.
+        split: ``"train"``, ``"validation"`` or ``"test"`` of the run's store.
+        labels: Labels of ``source``, ``"folders"`` or ``"file"``. [as in the run's recipe]
+        metrics: Further metrics: names, objects with update, compute and reset, or functions of (output,
+            target). [those of the run's recipe]
+        stores: Folder of prepared stores. [default folder]
+        threads: Number of threads. [as in the recipe, else all cores]
+        progress: Show progress. [if on a terminal or in a notebook]
+
+    Returns:
+        An `analysis.Classification`, or an `analysis.Regression` if the run learnt regression targets. Both
+        have ``metrics``, by name.
+
+    Raises:
+        RunError: if the run cannot be used.
+        SourceError: if a source cannot be read.
+        StoreError: if the run's store is missing or damaged.
+        UserError: if an argument is invalid for this run, or a metric cannot be measured.
+    """
+    known, display = Run(run, stores=stores), display_for(progress)
+    known.require_recipe_run("an evaluation")
+    recipe = known.recipe
+    if recipe.network.stacks:
+        raise UserError(
+            f"{_run_path(run)} was trained without labels and has no accuracy; test its neurons with "
+            "positives and negatives (Python: cotswold.selectivity)"
+        )
+    if source is None and labels is not None:
+        raise UserError("labels applies to a source; give the source too")
+    if source is not None and split is not None:
+        raise UserError("source and split exclude each other; give one of them")
+    if isinstance(metrics, str):
+        raise UserError(f"metrics must be a list, got a text; give metrics=[{metrics!r:.80}]")
+    with compute_threads(threads, recipe):
+        if source is None:
+            return evaluate_split(known, split, metrics, display)
+        return evaluate_source(known, source, labels, metrics, display)
+
+
+def selectivity(
+    run: Run | str | Path,
+    *,
     positives: str | Path | None = None,
     negatives: str | Path | None = None,
     name: str = "object",
@@ -40,21 +96,14 @@ def evaluate(
     threads: int | None = None,
     repeat: bool = False,
     progress: bool | None = None,
-) -> Evaluation | Classification | Regression:
-    """Evaluate a run: the selectivity of its neurons, or the accuracy or errors of a supervised run.
+) -> Evaluation:
+    """Test how well the neurons of a run of stacks distinguish images with an object from others.
 
-    A run of stacks is tested on how well its neurons distinguish images with an object (``positives``) from
-    others (``negatives``), compared with random filters and k-means. Without sources, the tests in the run's
+    The selectivity is compared with random filters and k-means. Without sources, the tests in the run's
     recipe are used. Each result is written to the run's directory at once and reused unless ``repeat``.
-
-    A supervised run is evaluated on its test samples, or its validation samples if it has no test samples.
-    ``split`` or ``source`` select others; without them, the run's directory keeps the result for the report.
 
     Args:
         run: The run, or its directory.
-        source: Labelled samples from outside the run's store (supervised runs).
-        split: ``"train"``, ``"validation"`` or ``"test"`` of the run's store (supervised runs).
-        labels: Labels of ``source``, ``"folders"`` or ``"file"``. [as in the run's recipe]
         positives: Images with the object.
         negatives: Images without it.
         name: Name of the object in the results.
@@ -69,8 +118,7 @@ def evaluate(
         progress: Show progress. [if on a terminal or in a notebook]
 
     Returns:
-        An `analysis.Evaluation` for a run of stacks, an `analysis.Classification` for a supervised run, or an
-        `analysis.Regression` if it learnt regression targets.
+        The selectivity of every tested layer.
 
     Raises:
         RunError: if the run cannot be used.
@@ -84,27 +132,14 @@ def evaluate(
     known, display = Run(run, stores=stores), display_for(progress)
     known.require_recipe_run("an evaluation")
     recipe = known.recipe
+    if not recipe.network.stacks:
+        given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
+        useless = " and ".join(name for name, value in given.items() if value)
+        raise UserError(
+            f"{_run_path(run)} is a supervised run, which is tested on labelled samples; "
+            f"{f'omit {useless}, or ' if useless else ''}use cotswold.evaluate(run)"
+        )
     with compute_threads(threads, recipe):
-        if not recipe.network.stacks:
-            given = {"positives": positives, "negatives": negatives, "layers": layers, "control": control}
-            if useless := [name for name, value in given.items() if value]:
-                raise UserError(
-                    f"{_run_path(run)} is a supervised run, which is tested on labelled samples; omit "
-                    f"{' and '.join(useless)}"
-                )
-            if source is None and labels is not None:
-                raise UserError("labels applies to a source; give the source too")
-            if source is not None and split is not None:
-                raise UserError("source and split exclude each other; give one of them")
-            if source is None:
-                return evaluate_split(known, split, display)
-            check_path("the source", source)
-            return evaluate_source(known, source, labels, display)
-        if any(each is not None for each in (source, split, labels)):
-            raise UserError(
-                f"{_run_path(run)} was trained without labels and has no accuracy; test its neurons with "
-                "positives and negatives"
-            )
         if (positives is None) != (negatives is None):
             raise UserError("selectivity needs both positives and negatives; give both")
         tests = recipe.evaluate

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from cotswold.api.arguments import check_path
-from cotswold.api.inference.inputs import InferenceInputs
+from cotswold.api.inference.inputs import InferenceInputs, open_inputs
 from cotswold.api.run import Run
 from cotswold.api.threads import compute_threads
 from cotswold.phrases import counted
@@ -83,7 +82,7 @@ class ResponseFile:
 
 def features(
     run: Run | str | Path,
-    source: str | Path,
+    source: object,
     *,
     layer: str | int | None = None,
     labels: Labels = "none",
@@ -97,7 +96,8 @@ def features(
 
     Args:
         run: The run, or its directory.
-        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image. For a run on a table,
+            a CSV or Parquet file, a frame of pandas or polars, or an array.
         layer: A stack (from 1) and one of its maps, filters, pooled or output, such as ``"2.pooled"``. A
             number alone means that stack's output. [output of the last stack]
         labels: ``"folders"`` labels a sample by its parent folder, ``"file"`` reads the labels of npz, idx
@@ -130,7 +130,7 @@ def features(
 
 def write_features(
     run: Run | str | Path,
-    source: str | Path,
+    source: object,
     out: str | Path,
     *,
     layer: str | int | None = None,
@@ -145,7 +145,8 @@ def write_features(
 
     Args:
         run: The run, or its directory.
-        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image. For a run on a table,
+            a CSV or Parquet file, a frame of pandas or polars, or an array.
         out: The new file, `.npz` or `.npy`.
         layer: As for `features`.
         labels: As for `features`.
@@ -195,7 +196,7 @@ class _Work(InferenceInputs):
 @contextmanager
 def _open_work(
     run: Run | str | Path,
-    source: str | Path,
+    source: object,
     layer: str | int | None,
     labels: Labels,
     threads: int | None,
@@ -203,11 +204,10 @@ def _open_work(
 ) -> Iterator[_Work]:
     known = Run(run)
     known.require_recipe_run("features")
-    check_path("the source", source)
     recipe = known.recipe
     with compute_threads(threads, recipe):
         from cotswold import analysis, training
-        from cotswold.data import open_evaluation_source, stream
+        from cotswold.data import stream
 
         trained = training.trained_stacks(known.directory)
         if layer is None:
@@ -216,7 +216,7 @@ def _open_work(
             chosen = analysis.Layer.parse(f"{layer}.output" if isinstance(layer, int) else str(layer))
         respond = analysis.StackLayers(trained.network, [chosen])
         transform = trained.prepared.transform
-        found = open_evaluation_source(source, transform.preparation.kind, labels=labels)
+        found = open_inputs(source, transform, labels)
         samples = stream(found, transform, recipe.training.batch_size)
         yield _Work(
             source=found,

@@ -1,15 +1,18 @@
 """Evaluation of a supervised run on labelled samples, of a split of the run's store or of another source.
 
 Knows: the samples on which a run is evaluated, the matching of class names. Does not know: counting of
-answers, display.
+answers, what a metric computes, display.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cotswold.api.arguments import check_path
 from cotswold.api.run import Run
 from cotswold.errors import SourceError, StoreError, UserError
 from cotswold.phrases import counted
@@ -25,14 +28,20 @@ if TYPE_CHECKING:
     from cotswold.data.sources.file_names import Labels
     from cotswold.recipe import Recipe
     from cotswold.training import LayerNetwork, SampleSpec, Trained
+    from cotswold.training.metrics.metric_set import MetricSet
+    from cotswold.training.metrics.registry import MetricSource
 
 EXAMPLES = 8
 """Number of images kept of correct and of wrong classifications."""
 _SHOWN = 3
 
 
-def evaluate_split(run: Run, split: str | None, display: Display) -> Classification | Regression:
+def evaluate_split(
+    run: Run, split: str | None, metrics: Sequence[MetricSource] | None, display: Display
+) -> Classification | Regression:
     """Return the accuracy or errors on a split of the run's own store [test, or validation without one].
+
+    ``metrics`` are measured too; None means those of the recipe.
 
     Raises UserError without such a split, SourceError, StoreError.
     """
@@ -55,63 +64,127 @@ def evaluate_split(run: Run, split: str | None, display: Display) -> Classificat
             "(--stores, Python: stores=)"
         )
     chosen = _split_of(store, split)
-    batches = training.labelled_batches(store, recipe, chosen)
+    measured = _Measured.of(run, trained, metrics, training.labelled_batches(store, recipe, chosen))
     if store.targets:
-        errors = analysis.regress(_predictor(trained), batches, step=trained.step, split=chosen)
+        errors = measured.errors(analysis.regress(measured, measured, step=trained.step, split=chosen))
         if split is None:
             errors.write(directory.regression)
         return errors
     found = analysis.classify(
-        trained.network,
-        batches,
+        measured,
+        measured,
         store.classes,
         step=trained.step,
         split=chosen,
         examples=EXAMPLES if store.kind == "images" else 0,  # vectors cannot be displayed
     )
+    found = measured.answers(found)
     if split is None:
         found.write(directory.classification)
     return found
 
 
 def evaluate_source(
-    run: Run, source: str | Path, labels: Labels | None, display: Display
+    run: Run,
+    source: object,
+    labels: Labels | None,
+    metrics: Sequence[MetricSource] | None,
+    display: Display,
 ) -> Classification | Regression:
     """Return the accuracy or errors on labelled samples of a source, prepared like the run's own.
 
     Raises SourceError for a source without labels, or with classes that the run did not learn.
     """
     from cotswold import analysis, training
-    from cotswold.api.inference.inputs import InferenceInputs
+    from cotswold.api.inference.inputs import InferenceInputs, open_inputs
     from cotswold.data import open_samples, stream
 
     recipe = run.recipe
     trained = training.trained_layers(run.directory)
-    network, prepared = trained.network, trained.prepared
+    prepared = trained.prepared
     kind = prepared.transform.preparation.kind
-    found = open_samples(source, kind, labels=labels or _labels_of(recipe, kind))
-    wanted = _expected_answers(found, prepared, str(source))
+    found: Source | VectorSource
+    if kind == "table":
+        found = open_inputs(source, prepared.transform, "file")
+    else:
+        check_path("the source", source)
+        found = open_samples(str(source), kind, labels=labels or _labels_of(recipe, kind))
+    name = str(source) if isinstance(source, str | Path) else "the table"
+    wanted = _expected_answers(found, prepared, name)
     work = InferenceInputs(
         source=found,
         samples=stream(found, prepared.transform, recipe.training.batch_size),
         device=recipe.training.device,
         display=display,
     )
-    batches, step = _batches(work.samples, wanted, work.device), trained.step
+    measured = _Measured.of(run, trained, metrics, _batches(work.samples, wanted, work.device))
+    step = trained.step
     if prepared.targets:
-        errors = analysis.regress(_predictor(trained), batches, step=step, split=str(source))
+        errors = analysis.regress(measured, measured, step=step, split=name)
         work.skipped()
-        return errors
+        work.table_notes()
+        return measured.errors(errors)
     examples = EXAMPLES if kind == "images" else 0
     classes = prepared.classes
-    answers = analysis.classify(network, batches, classes, step=step, split=str(source), examples=examples)
+    answers = analysis.classify(measured, measured, classes, step=step, split=name, examples=examples)
     work.skipped()
-    return answers
+    work.table_notes()
+    return measured.answers(answers)
 
 
-def _predictor(trained: Trained[LayerNetwork]) -> Callable[[Tensor], Tensor]:
-    """Return a function from samples to outputs in the units of the targets."""
-    return lambda samples: trained.prepared.predicted(trained.network(samples))
+class _Measured:
+    """A network with its labelled batches, which also measures metrics of all outputs.
+
+    Outputs are in the units of the targets.
+    """
+
+    def __init__(
+        self,
+        network: Callable[[Tensor], Tensor],
+        batches: Iterable[tuple[Tensor, Tensor]],
+        metrics: MetricSet,
+    ) -> None:
+        self._network, self._batches, self._metrics = network, batches, metrics
+        self._wanted: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        trained: Trained[LayerNetwork],
+        metrics: Sequence[MetricSource] | None,
+        batches: Iterable[tuple[Tensor, Tensor]],
+    ) -> _Measured:
+        """Return the network of a run with metrics; None means those of its recipe."""
+        from cotswold.training.losses import loss_of
+        from cotswold.training.metrics.metric_set import MetricSet
+
+        given = getattr(run.recipe.training, "metrics", ()) if metrics is None else metrics
+        measured = MetricSet(given, loss_of(run.recipe))
+        return cls(lambda samples: trained.prepared.predicted(trained.network(samples)), batches, measured)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for samples, wanted in self._batches:
+            self._wanted = wanted
+            yield samples, wanted
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Return the outputs for the samples of the last batch."""
+        outputs = self._network(samples)
+        assert self._wanted is not None, "a batch was read"
+        self._metrics.update(outputs, self._wanted)
+        return outputs
+
+    def answers(self, found: Classification) -> Classification:
+        """Return a classification with its metrics."""
+        return replace(found, metrics={"accuracy": found.accuracy, **self._values()})
+
+    def errors(self, found: Regression) -> Regression:
+        """Return regression errors with their metrics."""
+        return replace(found, metrics={"loss": found.loss, **self._values()})
+
+    def _values(self) -> dict[str, float | None]:
+        return {name: each if isfinite(each) else None for name, each in self._metrics.compute().items()}
 
 
 def _split_of(store: Store, split: str | None) -> str:

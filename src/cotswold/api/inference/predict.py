@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cotswold.api.arguments import check_path
-from cotswold.api.inference.inputs import InferenceInputs
+from cotswold.api.inference.inputs import InferenceInputs, open_inputs
 from cotswold.api.run import Run
 from cotswold.api.threads import compute_threads
 from cotswold.phrases import counted
@@ -35,6 +34,7 @@ class Predictions:
         probabilities: float32 (sample, class). With loss `squared_error` these are the raw outputs; for
             regression they are the predicted targets (sample, target).
         skipped: Unreadable samples, each with the reason.
+        notes: Sentences on a table: new categories, and columns that the run does not read.
     """
 
     names: NDArray[np.object_]
@@ -46,6 +46,8 @@ class Predictions:
     """
     skipped: tuple[str, ...]
     """Unreadable samples, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """Sentences on a table: new categories, and columns that the run does not read."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,7 +83,7 @@ def _numbers(row: list[float]) -> str:
 
 def predict(
     run: Run | str | Path,
-    source: str | Path,
+    source: object,
     *,
     threads: int | None = None,
     progress: bool | None = None,
@@ -92,7 +94,9 @@ def predict(
 
     Args:
         run: The run, or its directory.
-        source: Images, vectors or frames: a folder, a zip, an array file, or one image.
+        source: Images, vectors or frames: a folder, a zip, an array file, or one image. For a run on a table,
+            a CSV or Parquet file, a frame of pandas or polars, or an array, with the columns of the run in
+            any order; the target may be absent.
         threads: Number of threads. [as in the recipe, else all cores]
         progress: Show progress. [if on a terminal or in a notebook]
 
@@ -103,16 +107,18 @@ def predict(
     """
     import numpy as np
 
+    from cotswold.data.sources.base import samples_noun
+
     with open_prediction(run, source, threads, progress) as work:
         names: list[str] = []
         rows: list[NDArray[np.float32]] = []
-        with work.display.count("predicting", work.source.kind) as advance:
+        with work.display.count("predicting", samples_noun(work.source.kind)) as advance:
             for called, likely in work.batches():
                 names += called
                 rows.append(likely.float().cpu().numpy())
                 advance(len(names), len(work.source))
-        left_out = work.skipped()
-    return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out)
+        left_out, notes = work.skipped(), work.table_notes()
+    return Predictions(np.array(names, object), work.classes, np.concatenate(rows), left_out, notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,22 +151,21 @@ class PredictionInputs(InferenceInputs):
 @contextmanager
 def open_prediction(
     run: Run | str | Path,
-    source: str | Path,
+    source: object,
     threads: int | None,
     progress: bool | None,
 ) -> Iterator[PredictionInputs]:
     """Open a run's network and a source in a `with` block; predictions are computed batch by batch."""
     known = Run(run)
     known.require_recipe_run("predictions")
-    check_path("the source", source)
     recipe = known.recipe
     with compute_threads(threads, recipe):
         from cotswold import training
-        from cotswold.data import open_evaluation_source, stream
+        from cotswold.data import stream
 
         trained = training.trained_layers(known.directory)
         network, prepared = trained.network, trained.prepared
-        found = open_evaluation_source(source, prepared.transform.preparation.kind)
+        found = open_inputs(source, prepared.transform)
         samples = stream(found, prepared.transform, recipe.training.batch_size)
         yield PredictionInputs(
             source=found,

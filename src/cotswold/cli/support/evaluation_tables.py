@@ -56,6 +56,23 @@ def _describe_object(row: ObjectSelectivity) -> str:
     return said
 
 
+def show(found: Evaluation | Classification | Regression) -> None:
+    """Print the result of an evaluation, with its metrics."""
+    from cotswold.analysis import Evaluation, Regression
+
+    if isinstance(found, Evaluation):
+        print_selectivity(found)
+        return
+    if isinstance(found, Regression):
+        print_errors(found)
+    else:
+        print_confusion(found)
+    shown = ("accuracy", "loss")  # in the first line
+    for name, value in found.metrics.items():
+        if name not in shown:
+            print(f"{printable(name)}: {'none' if value is None else f'{value:.5g}'}")
+
+
 def print_confusion(found: Classification) -> None:
     """Print the accuracy and the confusion of classes."""
     from rich.table import Table

@@ -13,12 +13,14 @@ from cotswold.ui.terminal import printable
 def show_store(path: str, as_json: bool) -> None:
     """Print the contents of a store and its preprocessing."""
     from cotswold.data import Store
+    from cotswold.data.sources.base import samples_noun
 
-    said = Store(path).describe()
+    store = Store(path)
+    said = store.describe()
     if as_json:
         print(json.dumps({"path": path, **said}, indent=1))
         return
-    print(f"{path}: a store of {said['kind']}")
+    print(f"{path}: a store of {samples_noun(store.kind)}")
     for name, value in said.items():
         if name not in ("kind", "notes"):
             print(f"{name.replace('_', ' ')}: {_one_line(value)}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol, TypeVar
@@ -16,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, Npz, header, size_error
-from cotswold.data.formats.vector_files import LABELS_SUFFIX, load_npy, npy_header, read_npy
+from cotswold.data.formats.vector_files import (
+    DATA_WORDS,
+    LABEL_WORDS,
+    LABELS_SUFFIX,
+    load_npy,
+    name_words,
+    npy_header,
+    read_npy,
+    split_in,
+)
 from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.contents import ContentIdentity, digests
@@ -28,8 +38,9 @@ from cotswold.errors import SourceError, UnlabelledError
 
 T = TypeVar("T")
 
-_FRAMES, _LENGTHS, _LABELS = "frames", "lengths", "labels"
-"""Names of the arrays in an .npz of sequences."""
+_FRAMES = "frames"
+_FRAME_WORDS = DATA_WORDS | {_FRAMES}
+"""Words in the name of an .npz array of frames."""
 
 
 def is_array(name: str) -> bool:
@@ -41,7 +52,7 @@ def is_array(name: str) -> bool:
 
 def has_lengths(path: Path) -> bool:
     """True if an .npz contains sequences."""
-    return {_FRAMES, _LENGTHS} <= Npz(path).shapes.keys()
+    return bool(_sequence_arrays(Npz(path).shapes))
 
 
 def open_folder(
@@ -57,41 +68,97 @@ def open_zip(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], lab
 
 
 def open_npz(path: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> VectorSource:
-    """Open an .npz: `frames` (N, feature), `lengths` (sequence,), optional `labels` (N,) or (sequence,)."""
+    """Open an .npz: `frames` (N, feature), `lengths` (sequence,), optional `labels` (N,) or (sequence,).
+
+    Each split may have its own arrays, such as `x_train`, `length_train` and `y_train`.
+    """
     if include or exclude:
         raise SourceError(f"{path} contains unnamed sequences; include and exclude do not apply to it")
     if labels == "folders":
         raise SourceError(f'{path} has no folders to take labels from; set labels = "file" or "none"')
     archive = Npz(path)
-    if not {_FRAMES, _LENGTHS} <= archive.shapes.keys():
+    found = _sequence_arrays(archive.shapes)
+    if not found:
         raise SourceError(
             f"{path} has no arrays `frames` (N, features) and `lengths` (sequences,); it has "
             f"{sorted(archive.shapes)}"
         )
-    shape = checked_shape(f"{path}:{_FRAMES}", *archive.shapes[_FRAMES], "frames")
-    lengths = archive[_LENGTHS]
+    parts, marks = [], []
+    all_lengths: list[int] = []
+    for each in found:
+        name = f"{path}:{each.frames}"
+        shape = checked_shape(name, *archive.shapes[each.frames], "frames")
+        lengths = _checked_lengths(f"{path}:{each.lengths}", archive[each.lengths], shape[0])
+        split = split_in(each.frames) if len(found) > 1 else None
+        label = path.name if each.frames == _FRAMES else each.frames
+        parts.append(VectorArray(label, shape, split, partial(_npz_frames, path, each.frames), name))
+        all_lengths += lengths.tolist()
+        if labels == "file":
+            marks.append(_npz_labels(path, archive, each, lengths))
+    identity = ContentIdentity(path, path.parent, (path.name,), ("frames",))
+    return VectorSource(parts, identity, joined_labels(marks) if marks else None, all_lengths)
+
+
+@dataclass(frozen=True)
+class _SequenceArrays:
+    """Names of the arrays of frames, their lengths and their labels, of one split."""
+
+    frames: str
+    lengths: str
+    labels: str | None
+
+
+def _sequence_arrays(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> list[_SequenceArrays]:
+    """Return the arrays of sequences in an .npz: `frames` and `lengths`, or others per split (`x_train`,
+    `length_train`, `y_train`).
+    """
+    found = []
+    for lengths in sorted(shapes):
+        if not {"lengths", "length"} & set(name_words(lengths)):
+            continue
+        same = [name for name in sorted(shapes) if split_in(name) == split_in(lengths) and name != lengths]
+        frames = [name for name in same if name == _FRAMES or _are_frames(name, shapes, lengths)]
+        labels = [name for name in same if _words(name) & LABEL_WORDS and name not in frames]
+        if len(frames) == 1:
+            found.append(_SequenceArrays(frames[0], lengths, labels[0] if len(labels) == 1 else None))
+    return found
+
+
+def _are_frames(name: str, shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], lengths: str) -> bool:
+    """True for an array of two dimensions, unless it has as many rows as there are lengths."""
+    shape = shapes[name][0]
+    is_per_row = shape[:1] == shapes[lengths][0][:1]
+    return bool(_words(name) & _FRAME_WORDS) and len(shape) == 2 and not is_per_row
+
+
+def _words(name: str) -> set[str]:
+    return set(name_words(name))
+
+
+def _checked_lengths(name: str, lengths: NDArray[Any], frames: int) -> NDArray[Any]:
+    """Return the lengths of sequences. Raises SourceError unless they are positive and sum to ``frames``."""
     if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or int(lengths.min()) < 1:
         raise SourceError(
-            f"{path}:{_LENGTHS} has dtype {lengths.dtype} and shape {lengths.shape}; give one integer of at "
-            "least 1 for "
+            f"{name} has dtype {lengths.dtype} and shape {lengths.shape}; give one integer of at least 1 for "
             "each sequence"
         )
-    if int(lengths.sum()) != shape[0]:
+    if int(lengths.sum()) != frames:
         raise SourceError(
-            f"{path}:{_LENGTHS} sums to {int(lengths.sum()):,}, but there are {shape[0]:,} frames; make "
-            "them agree"
+            f"{name} sums to {int(lengths.sum()):,}, but there are {frames:,} frames; make them agree"
         )
-    found: LabelArray | None = None
-    if labels == "file":
-        if _LABELS not in archive.shapes:
-            raise UnlabelledError(f"{path} has no array `labels`", "add it")
-        name, marks = f"{path}:{_LABELS}", archive[_LABELS]
-        if marks.shape[:1] == lengths.shape and len(lengths) != shape[0]:
-            marks = np.repeat(marks, lengths, axis=0)
-        found = joined_labels([(name, checked_labels(name, marks, shape[0], "frames"))])
-    part = VectorArray(path.name, shape, None, partial(_npz_frames, path), f"{path}:{_FRAMES}")
-    identity = ContentIdentity(path, path.parent, (path.name,), ("frames",))
-    return VectorSource([part], identity, found, lengths.tolist())
+    return lengths
+
+
+def _npz_labels(
+    path: Path, archive: Npz, arrays: _SequenceArrays, lengths: NDArray[Any]
+) -> tuple[str, NDArray[Any]]:
+    """Return the name and the labels of frames; labels of whole sequences are repeated."""
+    if arrays.labels is None:
+        raise UnlabelledError(f"{path} has no array `labels`", "add it")
+    name, marks, rows = f"{path}:{arrays.labels}", archive[arrays.labels], int(lengths.sum())
+    if marks.shape[:1] == lengths.shape and len(lengths) != rows:
+        marks = np.repeat(marks, lengths, axis=0)
+    return name, checked_labels(name, marks, rows, "frames")
 
 
 class _Files(Protocol):
@@ -220,5 +287,5 @@ def _labels_of(files: _Files, name: str, rows: int, beside: set[str]) -> NDArray
     return checked_labels(f"{files.where}/{file}", marks, rows, "frames (or give one for the whole sequence)")
 
 
-def _npz_frames(path: Path) -> NDArray[Any]:
-    return Npz(path)[_FRAMES]
+def _npz_frames(path: Path, name: str) -> NDArray[Any]:
+    return Npz(path)[name]

@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from cotswold.data.formats.dicom_images import is_dicom, open_dicom
+from cotswold.data.formats.image_depth import is_unsigned_32, lost_part
 from cotswold.data.formats.intensity_range import Ranges
-from cotswold.errors import SourceError
+from cotswold.errors import MissingExtraError, SourceError
 
 Colour = Literal["rgb", "grey"]
 Pixels = NDArray[np.uint8]
@@ -40,13 +42,18 @@ class BrokenImageError(SourceError):
 
 
 def open_image(name: str, file: Path | bytes) -> Image.Image:
-    """Open an image and read its header; `cut` decodes the pixels. Raises BrokenImageError."""
+    """Open an image and read its header; `cut` decodes the pixels.
+
+    Raises BrokenImageError, also for an image of which Pillow would decode a part only.
+    """
     try:
         if isinstance(file, Path) and not stat.S_ISREG(file.stat().st_mode):
             raise BrokenImageError(f"{name}: not a regular file")  # a pipe would block
+        if is_dicom(name, file):
+            return open_dicom(file)
         formats = (*_FORMATS, _ADDED) if _ADDED in Image.OPEN else _FORMATS
         image: Image.Image = Image.open(io.BytesIO(file) if isinstance(file, bytes) else file, "r", formats)
-    except BrokenImageError:
+    except (BrokenImageError, MissingExtraError):
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise BrokenImageError(f"{name}: more than {PIXELS_MAX:,} pixels (a decompression bomb?)") from error
@@ -58,6 +65,14 @@ def open_image(name: str, file: Path | bytes) -> Image.Image:
         raise BrokenImageError(
             f"{name}: {width} x {height} is more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
         )
+    try:
+        lost = lost_part(image)
+    except Exception as error:  # as above
+        image.close()
+        raise BrokenImageError(f"{name}: {_reason(error)}") from error
+    if lost is not None:
+        image.close()
+        raise BrokenImageError(f"{name}: {lost}")
     return image
 
 
@@ -104,8 +119,10 @@ def numbers(name: str, image: Image.Image) -> NDArray[Any] | None:
     if not image.mode.startswith("I") and image.mode != "F":
         return None
     try:
+        unsigned = is_unsigned_32(image)
         ImageOps.exif_transpose(image, in_place=True)
-        return np.array(image)
+        found = np.array(image)
+        return found.view(np.uint32) if unsigned else found
     except Exception as error:  # as above
         image.close()
         raise BrokenImageError(f"{name}: {_reason(error)}") from error

@@ -25,8 +25,8 @@ from cotswold.errors import SourceError, UnlabelledError
 
 LABELS_SUFFIX = ".labels.npy"
 """Suffix of the label file next to `name.npy`."""
-_DATA = {"x", "data", "vectors", "vector", "features", "inputs", "samples"}
-_LABELS = {"y", "labels", "label", "targets", "target", "classes"}
+DATA_WORDS = {"x", "data", "vectors", "vector", "features", "inputs", "samples"}
+LABEL_WORDS = {"y", "labels", "label", "targets", "target", "classes"}
 """Words in the name of an .npz array that mark its contents."""
 _IDX = re.compile(
     r"^(?P<split>.+?)[-_](?P<what>images?|vectors?|features|data)[-_.]idx2[-_.]"
@@ -171,12 +171,12 @@ def _refuse_folders(where: Path, labels: Labels) -> None:
 
 
 def _is_vectors(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return len(shape) == 2 and dtype.kind in "buif" and not _LABELS & set(name_words(name))
+    return len(shape) == 2 and dtype.kind in "buif" and not LABEL_WORDS & set(name_words(name))
 
 
 def _marked_arrays(path: Path, names: Sequence[str]) -> list[str]:
     """Return the arrays whose names mark them as vectors or name a split."""
-    meant = [name for name in names if split_in(name) or _DATA & set(name_words(name))]
+    meant = [name for name in names if split_in(name) or DATA_WORDS & set(name_words(name))]
     if not meant:
         raise SourceError(
             f"{path} contains {len(names)} arrays that may be vectors ({', '.join(names)}); name the right "
@@ -198,7 +198,7 @@ def _labels_for(path: Path, part: VectorArray, archive: Npz) -> NDArray[Any]:
         for name, (shape, dtype) in archive.shapes.items()
         if name != part.name and split_in(name) == split_in(part.name)
     }
-    named = [name for name in others if _LABELS & set(name_words(name))]
+    named = [name for name in others if LABEL_WORDS & set(name_words(name))]
     found = named or [
         name
         for name, (shape, dtype) in others.items()

@@ -48,6 +48,8 @@ class Reader:
             `cotswold.data.loading.order` describes, with at most 512 MiB.
         augmentation: Augmentation; it makes new variants in each epoch.
         feed: Builds the batches in this order in place of this process.
+        part: The samples of each batch that are read and returned, from the first to before the second;
+            all batches must be complete. Order and state do not depend on it. [all]
 
     Raises:
         UserError: if ``batch`` is below 1.
@@ -66,19 +68,26 @@ class Reader:
         buffer_bytes: int | None = None,
         augmentation: Augment | None = None,
         feed: BatchSource | None = None,
+        part: tuple[int, int] | None = None,
     ) -> None:
         if batch < 1:
             raise UserError(f"batch must be at least 1, got {batch}")
         self._store, self._split, self._batch, self._augmentation = store, split, batch, augmentation
         samples = store.splits[split]
         self._keep_last = keep_last or samples < batch
+        self._part = (0, batch) if part is None else part
+        if part is not None and (self._keep_last or not 0 <= part[0] < part[1] <= batch):
+            raise UserError(
+                f"samples {part[0]} to {part[1]} are no part of batches of {batch} of {samples} samples; "
+                "give a part of complete batches"
+            )
         self._rows = Split(samples, store.shard(split), seed, shuffle)
         if buffer_bytes is None:
             buffer_bytes = shuffle_bytes(store, split)
         buffer = max(1, buffer_bytes // stored_bytes(store))
         self._order = Buffered(self._rows, buffer)
         self._feed = feed or StoreBatchSource(
-            BatchBuilder(store, split, box, augmentation, seed), self._rows, batch
+            BatchBuilder(store, split, box, augmentation, seed), self._rows, self._part[1] - self._part[0]
         )
         self.epoch = 0
         """Epoch of the next batch, from 0."""
@@ -184,7 +193,10 @@ class Reader:
         last = self.samples if self._keep_last else len(self) * self._batch
         while True:
             rows = self._order.rows(epoch)[position * self._batch : last]
-            yield Epoch(epoch, rows, self._batch)
+            first, stop = self._part
+            if stop - first < self._batch:
+                rows = rows.reshape(-1, self._batch)[:, first:stop].reshape(-1)
+            yield Epoch(epoch, rows, stop - first)
             epoch, position = epoch + 1, 0
 
 

@@ -166,6 +166,12 @@ class _Vectors:
                 f"the network learnt from {wanted.kind} of {counted(wanted.features, 'feature')}, but the "
                 f"source contains {source.kind} of {source.features:,}"
             )
+        if source.rate != wanted.rate and wanted.rate is not None:
+            found = "frames that are not of recordings" if source.rate is None else f"{source.rate:,}"
+            raise UserError(
+                f"the network learnt from recordings of {wanted.rate:,} samples per second, but the source "
+                f"has {found}; resample the recordings"
+            )
         self.source, self._transform = source, transform
 
     def transform(self, indices: Sequence[int]) -> TransformResults:

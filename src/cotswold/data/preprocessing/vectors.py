@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from cotswold.data.preprocessing.table_schema import TableSchema
 from cotswold.errors import UserError
 from cotswold.files import MalformedError
 from cotswold.geometry import MapShape
@@ -27,14 +28,16 @@ _MAX_NAMED_FEATURES = 10
 
 @dataclass(frozen=True)
 class VectorPreparation:
-    """Settings of the preparation of vectors and frames, as in `[data]` of a recipe.
+    """Settings of the preparation of vectors, frames and tables, as in `[data]` of a recipe.
 
     Args:
         features: Numbers in a vector or frame.
-        kind: "vectors" or "frames".
+        kind: "vectors", "frames" or "table".
         context: Frames on each side that are joined with a frame to make one sample.
         standardise: Subtract each feature's mean and divide by its deviation, both of the training split.
         dtype: Type of stored values, "float32" or "float16".
+        table: The columns of a table; None for other kinds.
+        rate: Samples per second of the recordings that frames were made of; None for other data.
 
     Raises:
         UserError: if a value is out of range.
@@ -42,24 +45,33 @@ class VectorPreparation:
 
     features: int
     """Numbers in a vector or frame."""
-    kind: Literal["vectors", "frames"] = "vectors"
+    kind: Literal["vectors", "frames", "table"] = "vectors"
     context: int = 0
     """Frames on each side that are joined with a frame to make one sample."""
     standardise: bool = True
     """Subtract each feature's mean and divide by its deviation, both of the training split."""
     dtype: Literal["float32", "float16"] = "float32"
+    table: TableSchema | None = None
+    """The columns of a table; None for other kinds."""
+    rate: int | None = None
+    """Samples per second of the recordings that frames were made of; None for other data."""
 
     def __post_init__(self) -> None:
         if self.features < 1:
             raise UserError(f"features must be at least 1, got {self.features}")
-        if self.kind not in ("vectors", "frames"):
-            raise UserError(f"kind must be 'vectors' or 'frames', got {self.kind!r}")
+        if self.kind not in ("vectors", "frames", "table"):
+            raise UserError(f"kind must be 'vectors', 'frames' or 'table', got {self.kind!r}")
+        if (self.kind == "table") != (self.table is not None):
+            raise UserError("kind 'table' needs the columns of a table, and other kinds have none")
         if self.dtype not in ("float32", "float16"):
             raise UserError(f"dtype must be 'float32' or 'float16', got {self.dtype!r}")
-        if self.context < 0 or (self.context and self.kind == "vectors"):
+        if self.context < 0 or (
+            self.context
+            and (self.kind == "vectors" or (self.table is not None and self.table.sequence is None))
+        ):
             raise UserError(
                 f"context = {self.context} is not valid: it must be at least 0, and 0 unless the samples are "
-                "frames"
+                "frames or rows of sequences"
             )
 
     @property
@@ -75,11 +87,15 @@ class VectorPreparation:
     @property
     def needs_sample(self) -> bool:
         """True if parameters must be estimated from training samples."""
-        return self.standardise
+        return self.standardise or self.table is not None
 
     def state(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return asdict(self)
+        found = asdict(self)
+        del found["table"], found["rate"]
+        if self.rate is not None:
+            found["rate"] = self.rate
+        return found if self.table is None else {**found, "table": self.table.state()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> VectorPreparation:
@@ -88,7 +104,8 @@ class VectorPreparation:
         Args:
             state: A value of `state`.
         """
-        return cls(**state)
+        table = state.get("table")
+        return cls(**{**state, "table": None if table is None else TableSchema.from_state(table)})
 
 
 @dataclass(frozen=True)
@@ -145,11 +162,13 @@ class VectorTransform:
         preparation: The settings.
         mean: float64 (feature,), or None without standardisation.
         deviation: float64 (feature,), or None without standardisation.
+        fill: Values that replace missing ones, float64 (feature,); None if there are no missing values.
     """
 
     preparation: VectorPreparation
     mean: Float64 | None = None
     deviation: Float64 | None = None
+    fill: Float64 | None = None
 
     def values(self, rows: NDArray[Any]) -> Float32:
         """Transform rows to what a network reads.
@@ -168,6 +187,8 @@ class VectorTransform:
             raise UserError(
                 f"rows have shape {rows.shape}, but the transform needs (row, {self.preparation.features})"
             )
+        if self.fill is not None:
+            rows = np.where(np.isnan(rows), self.fill, rows)
         if self.mean is not None:
             rows = (rows - self.mean) / self._divisor
         with np.errstate(over="ignore"):
@@ -203,7 +224,9 @@ class VectorTransform:
         if not constant:
             return ()
         is_or_are, it = ("is", "it is") if len(constant) == 1 else ("are", "they are")
-        named = ", ".join(map(str, constant[:_MAX_NAMED_FEATURES])) + (
+        table = self.preparation.table
+        names = constant if table is None else [table.feature_names[each] for each in constant]
+        named = ", ".join(map(str, names[:_MAX_NAMED_FEATURES])) + (
             ", ..." if len(constant) > _MAX_NAMED_FEATURES else ""
         )
         return (
@@ -217,6 +240,7 @@ class VectorTransform:
             "preparation": self.preparation.state(),
             "mean": None if self.mean is None else self.mean.tolist(),
             "deviation": None if self.deviation is None else self.deviation.tolist(),
+            **({} if self.fill is None else {"fill": self.fill.tolist()}),
         }
 
     @classmethod
@@ -231,9 +255,9 @@ class VectorTransform:
         """
         try:
             preparation = VectorPreparation.from_state(state["preparation"])
-            mean, deviation = (
-                None if state[name] is None else np.array(state[name], np.float64)
-                for name in ("mean", "deviation")
+            mean, deviation, fill = (
+                None if each is None else np.array(each, np.float64)
+                for each in (state["mean"], state["deviation"], state.get("fill"))
             )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError, UserError) as error:
             raise MalformedError(f"does not describe a transform ({error})") from error
@@ -241,12 +265,12 @@ class VectorTransform:
             raise MalformedError(
                 "does not describe a transform (mean and deviation contradict the preparation)"
             )
-        for each in (mean, deviation):
+        for each in (mean, deviation, fill):
             if each is not None and (each.shape != (preparation.features,) or not np.isfinite(each).all()):
                 raise MalformedError(
-                    "does not describe a transform (mean and deviation need one number per feature)"
+                    "does not describe a transform (each statistic needs one number per feature)"
                 )
-        return cls(preparation, mean, deviation)
+        return cls(preparation, mean, deviation, fill)
 
     @cached_property
     def _divisor(self) -> Float64:

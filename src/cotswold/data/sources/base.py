@@ -24,8 +24,14 @@ from cotswold.data.sources.file_names import Labels, Paths
 from cotswold.errors import SourceError
 from cotswold.phrases import counted
 
-Kind = Literal["images", "vectors", "frames"]
+Kind = Literal["images", "vectors", "frames", "table"]
 """The kind of samples in a source."""
+
+
+def samples_noun(kind: Kind) -> str:
+    """Return the noun for samples of a kind in messages."""
+    return "rows" if kind == "table" else kind
+
 
 UNLABELLED = -1
 """Label of a sample without one."""

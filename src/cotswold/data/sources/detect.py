@@ -13,40 +13,34 @@ from cotswold.data.datasets.japanese_ocr import japanese_source
 from cotswold.data.sources import plugins as joined
 from cotswold.data.sources.base import Kind, Source
 from cotswold.data.sources.file_names import Labels
+from cotswold.data.sources.tables import is_table, table
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
 
 IMAGES = (
-    "a folder or .zip of images, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or builtin:demo"
+    "a folder, .zip or .tar of images, .npy, .npz, MNIST's idx, CIFAR-10's .bin (both also .gz), or "
+    "builtin:demo"
 )
 VECTORS = (
     "an .npy, .npz or idx file with an array (n, features), or a set from `cotswold data make japanese-ocr`"
 )
 FRAMES = (
     "a folder or .zip of .npy files (frames, features), one for each sequence, or an .npz with `frames` and "
-    "`lengths`, or a folder or zip of spoken digits (`<digit>_<speaker>_<number>.flac`)"
+    "`lengths`, or a folder or zip of recordings (.wav, .flac)"
 )
+TABLE = "a CSV file (.csv, .tsv, .txt, also .gz) or a Parquet file"
 _KINDS: dict[Kind | None, str] = {
     "images": IMAGES,
     "vectors": VECTORS,
     "frames": FRAMES,
-    None: f"{IMAGES}; for vectors {VECTORS}; for sequences {FRAMES}",
+    "table": TABLE,
+    None: f"{IMAGES}; for vectors {VECTORS}; for sequences {FRAMES}; for tables {TABLE}",
 }
 
 
-_TABLES = {
-    ".csv": "read_csv",
-    ".tsv": "read_csv",
-    ".txt": "read_csv",
-    ".parquet": "read_parquet",
-    ".feather": "read_feather",
-    ".xlsx": "read_excel",
-    ".json": "read_json",
-    ".jsonl": "read_json",
-}
-"""Suffixes of tables, and the pandas function that reads each."""
-_TAB = ', sep="\\t"'
+_TABLES = {".feather": "read_feather", ".xlsx": "read_excel", ".json": "read_json", ".jsonl": "read_json"}
+"""Suffixes of tables that are not read, and the pandas function that reads each."""
 _ARCHIVES = frozenset([".h5", ".hdf5", ".mat", ".pkl", ".pickle", ".pt", ".pth", ".arrow", ".tfrecord"])
 """Suffixes of array files that are not supported."""
 
@@ -133,14 +127,15 @@ def open_samples(
     exclude: Iterable[str] = (),
     labels: Labels = "none",
 ) -> Source | VectorSource:
-    """Open a source of images, vectors or frames.
+    """Open a source of images, vectors, frames or a table.
 
-    If ``kind`` is None, it is detected: an array (n, features) is vectors, one of three or four dimensions is
+    If ``kind`` is None, it is detected: a CSV or Parquet file is a table without a target (`table` opens one
+    with a target), an array (n, features) is vectors, one of three or four dimensions is
     images. A folder or zip with .npy files and no image is sequences of frames.
 
     Args:
         path: The file or folder, or the ``scheme:...`` of an installed plug-in.
-        kind: ``"images"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        kind: ``"images"``, ``"vectors"``, ``"frames"``, ``"table"``, or None to detect it.
         include: Patterns of names inside the source to use; ``*`` also matches slashes. [all]
         exclude: Patterns of names to leave out. [none]
         labels: ``"none"``, ``"file"`` or ``"folders"``, as in `open_source` and `open_vectors`.
@@ -149,6 +144,14 @@ def open_samples(
         SourceError: if the source is missing, empty, damaged or of an unknown kind.
     """
     kind = kind or kind_of(path)
+    if kind == "table":
+        if include or exclude or labels != "none":
+            raise SourceError(
+                f"{path} is a table, to which include, exclude and labels do not apply; name its columns "
+                "with "
+                "ignore and target"
+            )
+        return table(path)
     if kind == "images":
         return open_source(path, include=include, exclude=exclude, labels=labels)
     return open_vectors(path, kind, include=include, exclude=exclude, labels=labels)
@@ -161,7 +164,7 @@ def open_evaluation_source(
 
     Args:
         path: The file or folder.
-        kind: ``"images"``, ``"vectors"``, ``"frames"``, or None to detect it.
+        kind: ``"images"``, ``"vectors"``, ``"frames"``, ``"table"``, or None to detect it.
         labels: ``"none"``, ``"file"`` or ``"folders"``.
 
     Raises:
@@ -215,16 +218,16 @@ def _kind_of_folder(where: Path) -> Kind:
 
 
 def _has_recordings(where: Path) -> bool:
-    """True if a folder or zip contains recordings of digits and no arrays."""
-    from cotswold.data.datasets.spoken_digits import is_recording
+    """True if a folder or zip contains recordings and no arrays."""
     from cotswold.data.formats.frame_files import is_array
+    from cotswold.data.formats.recordings import is_audio
     from cotswold.data.formats.zip_archive import member_names
     from cotswold.data.sources.folder import walk_files
 
     if not where.is_dir() and where.suffix.lower() != ".zip":
         return False
     names = [path.name for path in walk_files(where)] if where.is_dir() else member_names(where)
-    return any(map(is_recording, names)) and not any(map(is_array, names))
+    return any(map(is_audio, names)) and not any(map(is_array, names))
 
 
 def _kind_of_file(where: Path) -> Kind:
@@ -235,6 +238,8 @@ def _kind_of_file(where: Path) -> Kind:
     from cotswold.data.sources.folder import is_image
 
     name = where.name.lower()
+    if is_table(name):
+        return "table"
     if name.endswith(".zip"):
         members = member_names(where)
         arrays = any(map(is_array, members)) and not any(map(is_image, members))
@@ -277,12 +282,12 @@ def _require_path(path: str | Path, kind: Kind | None) -> Path:
 def _conversion_remedy(where: Path, kind: Kind) -> str:
     """Return the remedy for an unsupported file: how to save a table or archive as arrays."""
     suffix = where.suffix.lower()
+    if is_table(where):
+        return 'it is a table: set data.type to "table" and data.target to the column to predict'
     if suffix in _TABLES:
-        read = f"frame = pandas.{_TABLES[suffix]}({where.name!r}{_TAB if suffix == '.tsv' else ''})"
         return (
-            f"tables are not supported; save it as arrays, for instance with pandas: {read}; "
-            f'numpy.savez("{where.stem}.npz", x=frame[features].to_numpy("float32"), '
-            f'labels=frame[label].to_numpy()), and give {where.stem}.npz with labels = "file"'
+            f"save it as CSV, for instance with pandas: pandas.{_TABLES[suffix]}({where.name!r}).to_csv("
+            f'"{where.stem}.csv", index=False), and set data.type to "table"'
         )
     if suffix in _ARCHIVES:
         name = f"{where.stem}.npz"
@@ -304,9 +309,12 @@ def _names(where: Path, kind: Kind | None) -> list[str]:
 def _open_folder(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     from cotswold.data.datasets import cifar
     from cotswold.data.formats import idx
+    from cotswold.data.formats.tar_shards import TarSource, is_shard
     from cotswold.data.sources.folder import FolderSource
 
     names = _names(where, "images")
+    if any(map(is_shard, names)):
+        return TarSource(where, include, exclude, labels)
     if any(idx.is_images(name) for name in names):
         return idx.open_idx(where, include, exclude, labels)
     if any(cifar.is_batch(name) for name in names):
@@ -317,6 +325,7 @@ def _open_folder(where: Path, include: tuple[str, ...], exclude: tuple[str, ...]
 def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], labels: Labels) -> Source:
     from cotswold.data.datasets import cifar
     from cotswold.data.formats import idx
+    from cotswold.data.formats.tar_shards import TarSource, is_shard
     from cotswold.data.formats.zip_archive import ZipSource
     from cotswold.data.sources import arrays
     from cotswold.data.sources.folder import is_image
@@ -324,6 +333,8 @@ def _open_file(where: Path, include: tuple[str, ...], exclude: tuple[str, ...], 
     name = where.name.lower()
     if name.endswith(".zip"):
         return ZipSource(where, include, exclude, labels)
+    if is_shard(name):
+        return TarSource(where, include, exclude, labels)
     if name.endswith((".npy", ".npz")):
         return arrays.open_arrays(where, include, exclude, labels)
     if idx.is_images(where.name):
@@ -360,9 +371,11 @@ def _open_frames(
     from cotswold.data.formats import frame_files
 
     if _has_recordings(where):
-        from cotswold.data.datasets.spoken_digits import open_recordings
+        from cotswold.data.datasets.spoken_digits import is_recording, open_recordings
+        from cotswold.data.formats.recordings import Recordings, open_audio
 
-        return open_recordings(where, include, exclude, labels)
+        digits = all(map(is_recording, Recordings(where).names))
+        return (open_recordings if digits else open_audio)(where, include, exclude, labels)
     if where.is_dir():
         return frame_files.open_folder(where, include, exclude, labels)
     if where.suffix.lower() == ".zip":

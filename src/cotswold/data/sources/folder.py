@@ -60,6 +60,8 @@ SUFFIXES = frozenset(
         ".msp",
         ".xbm",
         ".xpm",
+        ".dcm",
+        ".dicom",
     ]
 )
 """Suffixes of image files."""

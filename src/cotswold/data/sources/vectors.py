@@ -88,6 +88,8 @@ class VectorSource(SampleSource):
                 f"{other.where or other.name} {other.shape[1]:,}; give arrays with equally many columns, or "
                 "select some with include"
             )
+        self.rate: int | None = None
+        """Samples per second of the recordings that the frames were made of; None for other frames."""
         self.features = features.pop()
         """Numbers in one row."""
         self._ends = np.cumsum([part.shape[0] for part in parts])
@@ -138,6 +140,11 @@ class VectorSource(SampleSource):
             found[places[order]] = rows
             if rows.dtype.kind in "iu" and rows.dtype.itemsize > _EXACT_BYTES:
                 self._check_exact(rows, indices[places[order]])
+        self._check_finite(found, indices)
+        return found
+
+    def _check_finite(self, found: Rows, indices: Integers) -> None:
+        """Raise SourceError for an infinite or NaN value."""
         wrong = ~np.isfinite(found)
         if wrong.any():
             row, feature = np.argwhere(wrong)[0]
@@ -145,7 +152,6 @@ class VectorSource(SampleSource):
                 f"{self._where(int(indices[row]))}: feature {feature} is {found[row, feature]}; numbers must "
                 "be finite: remove or correct the row"
             )
-        return found
 
     def _check_exact(self, rows: NDArray[Any], indices: Integers) -> None:
         """Raise SourceError for an integer that is not exact in float64."""

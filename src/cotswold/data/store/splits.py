@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cotswold.data.preprocessing import AnyPreparation
-from cotswold.data.sources.base import SampleSource
+from cotswold.data.sources.base import SampleSource, samples_noun
 from cotswold.data.sources.checks import described, labels_of
 from cotswold.data.sources.sequences import Integers, frames_of
 from cotswold.data.store.manifest import SPLITS
@@ -152,7 +152,7 @@ def _units(source: SampleSource) -> Integers:
 
 
 def _noun(source: SampleSource) -> str:
-    return source.kind if source.lengths is None else "sequences"
+    return samples_noun(source.kind) if source.lengths is None else "sequences"
 
 
 def _assign_randomly(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cotswold.data.preprocessing import AnyTransform, as_image_transform, transform_from_state
+from cotswold.data.preprocessing.table_schema import describe_preparation
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.preprocessing.whiteness import Whiteness, measure
@@ -133,7 +134,6 @@ class Store:
 
     def describe(self) -> dict[str, object]:
         """Return the contents of the store and its preparation, as JSON values."""
-        preparation = self.transform.preparation
         lengths = {split: self.lengths(split) for split in self.splits}
         sequences = {split: len(each) for split, each in lengths.items() if each is not None}
         return {
@@ -143,7 +143,7 @@ class Store:
             **({"sequences": sequences} if sequences else {}),
             **({"classes": list(self.classes)} if self.classes else {}),
             **({"numbers_to_predict": self.targets} if self.targets else {}),
-            "preparation": {name: value for name, value in preparation.state().items() if name != "kind"},
+            **describe_preparation(self.transform.preparation.state()),
             "bytes": sum(path.stat().st_size for path in (self.path / key for key in self.files)),
             "identity": self.identity,
             "notes": list(self.notes),

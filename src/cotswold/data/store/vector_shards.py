@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cotswold.data.preprocessing.table_statistics import estimate_table
 from cotswold.data.preprocessing.vectors import Moments, VectorPreparation, VectorTransform, standardising
 from cotswold.data.sources.vectors import VectorSource
 from cotswold.data.store import layout as store_layout
@@ -21,7 +22,7 @@ from cotswold.errors import SourceError
 
 
 class VectorWork:
-    """Reads and writes shards of vectors or frames.
+    """Reads and writes shards of vectors, frames or rows of tables.
 
     No sample is broken: an infinite or NaN value is an error.
     """
@@ -57,6 +58,10 @@ class VectorWork:
         """Estimate the transform from all training rows, merged in the order of the shards."""
         if not self._preparation.needs_sample:
             return VectorTransform(self._preparation), {}
+        if self._preparation.table is not None:
+            return estimate_table(
+                self._preparation, lambda: (self._source.rows(shard.samples) for shard in shards)
+            ), {}
         with np.errstate(over="ignore", invalid="ignore"):  # reported below
             moments = reduce(or_, (seen for _, (seen, _) in pool.measure(shards)))
         wrong = np.flatnonzero(~moments.is_exact)

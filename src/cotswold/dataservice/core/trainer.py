@@ -39,7 +39,7 @@ BEATS = 4
 """Heartbeats within the time for which it waits for an answer, at least."""
 
 
-class Trainer:
+class BatchRequester:
     """One trainer, from its first message to its end."""
 
     def __init__(

@@ -20,7 +20,7 @@ from typing import Self
 
 from cotswold import wire as m
 from cotswold.dataservice.core.request_scheduler import RequestSettings
-from cotswold.dataservice.core.trainer import Trainer
+from cotswold.dataservice.core.trainer import BatchRequester
 from cotswold.errors import RESUME, CotswoldError, MachineError, ResumableError, UserError
 from cotswold.host import Token, wake_pipe
 from cotswold.host.owner_process import OwnerProcess
@@ -86,7 +86,7 @@ class PoolConnection:
             self._wake_reader, self._wake_writer = wake_pipe()
             opened.callback(self._close_pipe)
             self._endpoint.watch(self._wake_reader)
-            self._machine = Trainer(
+            self._machine = BatchRequester(
                 self.name,
                 self._endpoint.address,
                 store,

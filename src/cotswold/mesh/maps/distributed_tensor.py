@@ -65,26 +65,41 @@ class AliasGuard:
 
     def __init__(self) -> None:
         self._found: list[tuple[Tensor, int]] = []
+        self._of_copies: list[tuple[AliasGuard, int]] = []
+        self._changes = 0
 
     def add(self, copy: Tensor, version: int) -> None:
         """Watch a copy, and all tensors that share its memory, for changes since its ``version_of``."""
         self._found.append((copy, version))
 
+    def add_distributed(self, copy: DistributedTensor, local: Tensor) -> None:
+        """Watch a distributed copy with this part, its own copies, and the views of each."""
+        self.add(local, version_of(local))
+        self._of_copies.append((copy.copies, copy.copies._changes))
+
+    def _is_outdated(self) -> bool:
+        """True if a copy, or a copy of a copy, was changed."""
+        return any(version_of(copy) != version for copy, version in self._found) or any(
+            guard._changes != changes or guard._is_outdated() for guard, changes in self._of_copies
+        )
+
     def check(self, name: str, called: str, changes: bool = False) -> None:
         """Raise UserError if a copy was changed, or if its source is about to be changed (``changes``)."""
-        if (changes and self._found) or any(version_of(copy) != version for copy, version in self._found):
+        if (changes and self._found) or self._is_outdated():
             raise UserError(
                 f"{name} of {called} works in place on a tensor that has a view, or follows such a change; "
                 "over ranks that view is a copy, so use functions that return new tensors"
             )
+        self._changes += changes
 
 
 def refuse_gradient(_: Tensor) -> Tensor:
     """Reject a gradient of autograd for a whole map, which no rank holds."""
     raise UserError(
-        "an autograd.Function received a distributed tensor, and would lose its gradient: reentrant "
-        "torch.utils.checkpoint, a backward hook of a module, or a custom function; remove the checkpoint "
-        "or the hook, or write the function as a cotswold.mesh.SpatialLayer"
+        "an autograd.Function received a distributed tensor, and would lose its gradient: a custom "
+        "function, a backward hook of a module, or a reentrant torch.utils.checkpoint around a partitioned "
+        "module; write the function as a cotswold.mesh.SpatialLayer, remove the hook, or use checkpoints "
+        "inside of the module"
     )
 
 
@@ -101,6 +116,8 @@ class DistributedTensor(Tensor):
 
     called: ClassVar[str]
     """Name of the class in error messages."""
+    copies: AliasGuard
+    """Copies of the tensor that torch would make views."""
 
     @classmethod
     def without_memory(cls, shape: Sequence[int], like: Tensor) -> Self:
@@ -118,6 +135,10 @@ class DistributedTensor(Tensor):
         if _grad_fn(self) is not None:
             refuse_gradient(self)
 
+    def saved(self) -> Self | None:
+        """Return a copy that shares the values and needs gradients alike, without their history."""
+        return None
+
     @abstractmethod
     def full_tensor(self) -> Tensor:
         """Gather the whole on every rank, as an ordinary tensor; differentiable."""
@@ -134,8 +155,13 @@ class DistributedTensor(Tensor):
         return NotImplemented
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, *_: object) -> Any:
-        """Reject calls of torch's operators that bypass ``__torch_function__``."""
+    def __torch_dispatch__(cls, function: Any, *given: Any) -> Any:
+        """Reject calls of torch's operators that bypass ``__torch_function__``.
+
+        Autograd detaches what a checkpoint inside of another saves for the second call.
+        """
+        if function is torch.ops.aten.detach.default and (kept := given[1][0].saved()) is not None:
+            return kept
         raise UserError(
             f"{function} received {cls.called} as an ordinary tensor, perhaps in an autograd.Function or a "
             "hook; call full_tensor() on it first, or write the function as a cotswold.mesh.SpatialLayer"

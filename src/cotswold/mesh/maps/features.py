@@ -110,6 +110,11 @@ class DistributedFeatures(DistributedTensor):
         places = [(..., slice(a, b)) for a, b in pairwise(cuts)]
         return all_gather(self.local, self.mesh, self.shape, places)  # type: ignore[arg-type]  # ... is a place
 
+    def saved(self) -> Self:
+        """Return a copy that shares the values and needs gradients alike, without their history."""
+        local = self.local.detach().requires_grad_(self.local.requires_grad)
+        return type(self)(local, self.features, self.mesh)
+
     @classmethod
     def __torch_function__(
         cls,

@@ -74,6 +74,8 @@ class DistributedMap(DistributedTensor):
             mesh: The ranks.
             partition: Boundaries of the parts (default: equal parts).
         """
+        if isinstance(whole, DistributedTensor):
+            whole = whole.full_tensor()
         height, width = whole.shape[2:]
         partition = partition or Partition.even((height, width), mesh.grid)
         reach = (Box.whole((height, width)),) * mesh.size
@@ -176,7 +178,7 @@ class DistributedMap(DistributedTensor):
             view: A function that leaves space alone; it is applied to all that this rank has of the map.
         """
         if self.halo_boxes is None:
-            return wrap_all(view(self.local), self.like)
+            return wrap_all(view(self.local), self._view)
         reach = self.halo_boxes
         same = self._whole is self.source
         wholes = iter(() if self._whole is None or same else _tensors_of(view(self._whole)))
@@ -187,6 +189,18 @@ class DistributedMap(DistributedTensor):
             return out
 
         return wrap_all(view(self.source), again)
+
+    def saved(self) -> Self:
+        """Return a copy that shares the values and needs gradients alike, without their history."""
+        out: Self = self.apply_view(lambda own: own.detach().requires_grad_(own.requires_grad))
+        return out
+
+    def _view(self, local: Tensor) -> DistributedMap:
+        """Return a view of the map, of whose changes the map's gathered copies must know."""
+        out = self.like(local)
+        if out.dtype == self.dtype:
+            out.copies = self.copies
+        return out
 
     def changed_in_place(self) -> DistributedMap:
         """Discard a separate replicated whole after a change of this rank's values; return this map."""

@@ -89,8 +89,8 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
             cuts = Partition.even((height, width), below.grid)
         else:
             cuts = Partition(
-                _balanced(output_bounds(below.y, height, rows)),
-                _balanced(output_bounds(below.x, width, columns)),
+                balanced(output_bounds(below.y, height, rows)),
+                balanced(output_bounds(below.x, width, columns)),
             )
     wanted = tuple(field.input_box(box) if box.size else EMPTY_BOX for box in cuts.boxes)
     inside = tuple(box.intersect(Box.whole(below.shape)) for box in wanted)
@@ -98,7 +98,7 @@ def windows_of(mesh: Mesh, below: Partition, field: ReceptiveField, cuts: Partit
     return Windows(cuts, wanted, inside, Exchange(mesh, plan))
 
 
-def _balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
+def balanced(cuts: tuple[int, ...]) -> tuple[int, ...]:
     """Return the boundaries, or even ones if they are very unequal.
 
     Even boundaries are used if each rank can have a part, and one part is twice its share or more.

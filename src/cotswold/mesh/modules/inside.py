@@ -22,14 +22,19 @@ from cotswold.mesh.ranks.notices import notice
 from cotswold.nn import SparseAutoencoderStack
 
 CONVOLUTIONS = nn.Conv2d, nn.ConvTranspose2d
+VOLUMES = nn.Conv3d, nn.ConvTranspose3d
+"""Layers of volumes, which every rank computes whole."""
 
 
 def watch_parts(partitioned: nn.Module, mesh: Mesh) -> None:
     """Make every part of a partitioned module check its calls; the outermost module checks its own."""
     for name, part in partitioned.named_modules():
         # every method of a stack makes its parameters local itself
-        if part is not partitioned and part._parameters and not isinstance(part, SparseAutoencoderStack):
-            part.register_forward_pre_hook(partial(_check_call, name, mesh))
+        has_own = part._parameters or isinstance(part, CONVOLUTIONS)
+        if part is not partitioned and has_own and not isinstance(part, SparseAutoencoderStack):
+            part.register_forward_pre_hook(partial(_check_call, name, mesh), prepend=True)
+        if isinstance(part, VOLUMES):
+            part.register_forward_pre_hook(partial(_tell_whole, mesh))
     if isinstance(partitioned, CONVOLUTIONS):
         partitioned.register_forward_pre_hook(partial(_move_inputs, mesh))
 
@@ -40,10 +45,17 @@ def _check_call(name: str, mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -
         raise UserError(
             f"{type(part).__name__} {name!r} is a part of a partitioned module and was called outside of "
             "the module's forward, where its parameters are not local; call the partitioned module, and "
-            "return from its forward what you need. torch.utils.checkpoint calls parts again during "
-            "backward: remove it"
+            "return from its forward what you need"
         )
     return _move_inputs(mesh, part, args) if isinstance(part, CONVOLUTIONS) else None
+
+
+def _tell_whole(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> None:
+    notice(
+        mesh,
+        "whole",
+        "{layer} takes volumes, which are not distributed: every rank holds and computes all of them",
+    )
 
 
 def _move_inputs(mesh: Mesh, part: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:

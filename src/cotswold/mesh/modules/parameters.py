@@ -7,17 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
+from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
 from cotswold.geometry import Box, Grid
 from cotswold.geometry.partition import chunk_bounds
-from cotswold.mesh.maps.distributed_tensor import ALIKE, DistributedTensor, attribute_of, base_name
+from cotswold.mesh.maps.distributed_tensor import (
+    ALIKE,
+    DistributedTensor,
+    attribute_of,
+    base_name,
+    in_place,
+)
+from cotswold.mesh.ranks.collectives import WEIGHT
 from cotswold.mesh.ranks.mesh import Mesh
 
 
@@ -107,16 +116,24 @@ def own_box(values: DTensor) -> Box:
 
 
 class ShardedParameter(DistributedTensor):
-    """A sharded parameter as seen by all code but its layer; it refuses torch's functions."""
+    """A sharded parameter as seen by all code but its layer.
+
+    torch's functions get the whole, which they gather, if its layer says how; otherwise they are refused.
+
+    Args:
+        local: This rank's part.
+        shape: Shape of the whole.
+        gather: Returns the whole on every rank; None if it cannot be had inside of a forward.
+    """
 
     called = "a sharded parameter"
 
-    def __new__(cls, local: Tensor, shape: torch.Size) -> Self:
+    def __new__(cls, local: Tensor, shape: torch.Size, gather: Callable[[], Tensor] | None = None) -> Self:
         """Create a tensor with the shape of the whole."""
         return cls.without_memory(shape, local)
 
-    def __init__(self, local: Tensor, shape: torch.Size) -> None:
-        self.local, self._shape = local, shape
+    def __init__(self, local: Tensor, shape: torch.Size, gather: Callable[[], Tensor] | None = None) -> None:
+        self.local, self._shape, self._gather = local, shape, gather
 
     @property
     def shape(self) -> torch.Size:  # type: ignore[override]  # an attribute in torch's stubs
@@ -124,7 +141,9 @@ class ShardedParameter(DistributedTensor):
         return self._shape
 
     def full_tensor(self) -> Tensor:
-        """Raise UserError: inside of a forward a rank has only its part."""
+        """Gather the whole on every rank; UserError if its layer does not say how."""
+        if self._gather is not None:
+            return self._gather()
         raise UserError(
             f"full_tensor() was called inside of a forward on {self.called}; call it on the parameter of "
             "the partitioned module, outside of the forward"
@@ -142,6 +161,15 @@ class ShardedParameter(DistributedTensor):
         attribute = attribute_of(function)
         if attribute in HARMLESS and isinstance(args[0], cls):
             return getattr(args[0].local, attribute)
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, cls)]
+        if attribute is None and not in_place(function) and all(one._gather for one in given):
+            named = dict(kwargs or {})
+            if function.__name__ in ("dim", "size", "numel") and not named:
+                return getattr(torch.empty(given[0].shape, device="meta"), function.__name__)(*args[1:])
+            args, named = tree_map(
+                lambda one: one.full_tensor() if isinstance(one, cls) else one, (args, named)
+            )
+            return function(*args, **named)
         raise UserError(
             f"{attribute or base_name(function)} was called inside of a forward on {cls.called}, of which "
             "this rank has only its part; call the layer, or compute with the parameter outside of the "
@@ -176,8 +204,12 @@ def local_parameters_installed(module: nn.Module) -> Iterator[None]:
                     if isinstance(values, DTensor):
                         changed.append((table, name, values))
                         part = values.to_local()
+                        if not _is_sharded(values):
+                            setattr(part, WEIGHT, (values,))
                         hidden = getattr(one, "hides_parts", False) and _is_sharded(values)
-                        table[name] = ShardedParameter(part, values.shape) if hidden else part
+                        gather = getattr(one, "gathered", None)
+                        whole = None if gather is None else partial(gather, name, part)
+                        table[name] = ShardedParameter(part, values.shape, whole) if hidden else part
         yield
     finally:
         for table, name, values in changed:

@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.spectral_norm import SpectralNorm, SpectralNormStateDictHook
+from torch.nn.utils.weight_norm import WeightNorm
 
 from cotswold.errors import UserError
 from cotswold.geometry import Grid
-from cotswold.mesh.modules import optimisers
+from cotswold.mesh.modules import checkpoints, optimisers
 from cotswold.mesh.modules.autoencoder import PartitionedAutoencoder
 from cotswold.mesh.modules.inside import watch_parts
 from cotswold.mesh.modules.layer import SpatialLayer
@@ -27,9 +30,11 @@ from cotswold.mesh.modules.linear import SplitLinear
 from cotswold.mesh.modules.local import PartitionedLocal2d, PartitionedSmoothing
 from cotswold.mesh.modules.meta import is_meta, local_parts, materialised
 from cotswold.mesh.modules.parameters import distributed
-from cotswold.mesh.modules.root import make_root
+from cotswold.mesh.modules.root import make_root, replicate_root
+from cotswold.mesh.modules.torch_modules import shallow_copy
 from cotswold.mesh.ranks.consistency_checks import states_of
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.ranks.replicas import ReplicaAxis, replicated
 from cotswold.nn import L2Pool2d, LocalContrastNorm2d, LocallyConnected2d, SparseAutoencoderStack
 
 SPLITS: tuple[type[nn.Module], ...] = (
@@ -37,18 +42,24 @@ SPLITS: tuple[type[nn.Module], ...] = (
     nn.ConvTranspose2d,
     nn.BatchNorm1d,
     nn.BatchNorm2d,
+    nn.SyncBatchNorm,
     nn.GroupNorm,
     nn.InstanceNorm2d,
     nn.LayerNorm,
     nn.PReLU,
     nn.ParameterList,
     nn.ParameterDict,
+    ParametrizationList,
 )
 """torch modules with parameters whose own forward runs on distributed maps, or on replicated tensors."""
 
 WHOLE: tuple[type[nn.Module], ...] = (
+    nn.BatchNorm3d,
     nn.Bilinear,
     nn.Conv1d,
+    nn.Conv3d,
+    nn.ConvTranspose3d,
+    nn.InstanceNorm3d,
     nn.ConvTranspose1d,
     nn.Embedding,
     nn.EmbeddingBag,
@@ -72,7 +83,13 @@ _HOOKS = (
 )
 
 
-def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh) -> Any:
+def partition(
+    module: nn.Module,
+    grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh,
+    *,
+    replicas: int = 1,
+    sync_batchnorm: bool = False,
+) -> Any:
     """Partition a module over a grid of ranks: each rank computes a part of every map.
 
     Every rank calls this with the same module, which stays unchanged::
@@ -83,35 +100,61 @@ def partition(module: nn.Module, grid: Grid | str | tuple[int, int] | DeviceMesh
 
     The partitioned module has the module's names and interface. It takes replicated batches
     ``(image, channel, y, x)`` or `DistributedMap`s, and returns what the module returns: replicated if it has
-    no spatial dimensions, otherwise a `DistributedMap`. Its parameters are DTensors on the grid, so
+    no spatial dimensions, otherwise a `DistributedMap`, or a `DistributedArray` if its dimensions are others
+    than ``(image, channel, y, x)``. Its parameters are DTensors on the grid, so
     torch.optim, ``clip_grad_norm_`` and state dicts work.
 
     Each rank of a module on the meta device creates only its own parts, with the values that a module built
     on the CPU would have. It draws layer by layer in the order of ``modules()``, with at most one layer whole
     in memory, and of a `LocallyConnected2d` one row of blocks.
 
+    With ``replicas`` the ranks of the job form several such grids, replica by replica: rank r is in replica
+    r // (places of the grid). Each replica gets its own batch, and backward passes average the gradients over
+    replicas, which begins during the pass. All start with the parameters and buffers of the first replica.
+    Around backward passes that only accumulate gradients use ``with model.no_sync():``.
+
     Args:
         module: The module, equal on every rank.
         grid: The grid of all ranks of the job, "2x2" or (2, 2) for two rows of two; or a 2-D `DeviceMesh`,
             which may have a part of the ranks; or a `Mesh`.
+        replicas: Number of replicas of the grid; their batches should have equal sizes.
+        sync_batchnorm: Use statistics of the batches of all replicas in batch normalisation, in training
+            mode. If false, each replica uses those of its own batch, unless the module has a
+            ``SyncBatchNorm``.
 
     Returns:
         The partitioned module.
 
     Raises:
         UserError: A module cannot be split or differs between ranks (the message names it), or the number of
-            ranks is not the number of places of the grid.
+            ranks is not the number of places of the grid, times the number of replicas.
     """
     first = next(module.parameters(), None)
-    mesh = Mesh.of(grid, "cpu" if first is None or first.is_meta else first.device.type)
+    device = "cpu" if first is None or first.is_meta else first.device.type
+    mesh, axis = _mesh_of(grid, replicas, device)
     _check_alike(module, mesh)
     # Keep the device mesh unflattened, despite DTensor's warnings: torch 2.13 gathers unequal parts of a
     # flattened mesh wrongly.
     optimisers.watch()
+    checkpoints.watch()
     partitioned = _Partitioner(mesh).of(module, "")
     make_root(partitioned, mesh)
     watch_parts(partitioned, mesh)
+    if axis is not None:
+        replicate_root(partitioned, axis, sync_batchnorm=sync_batchnorm)
     return partitioned
+
+
+def _mesh_of(
+    grid: Grid | str | tuple[int, int] | DeviceMesh | Mesh, replicas: int, device: str
+) -> tuple[Mesh, ReplicaAxis | None]:
+    if replicas == 1:
+        return Mesh.of(grid, device), None
+    if isinstance(grid, DeviceMesh | Mesh):
+        raise UserError(
+            f'replicas={replicas} uses all ranks of the job; give the grid of each replica as text, "1x2"'
+        )
+    return replicated(replicas, grid, device)
 
 
 class _Partitioner:
@@ -135,7 +178,7 @@ class _Partitioner:
 
     def _partitioned(self, module: nn.Module, name: str) -> nn.Module:
         dims: dict[str, tuple[int, int]] = {}
-        if type(module).forward is nn.Linear.forward and not self._is_inside_whole:
+        if _is_matrix(module) and not self._is_inside_whole:
             way = "rows" if self._linear_layers % 2 else "columns"
             self._linear_layers += 1
             partitioned: nn.Module = SplitLinear(module, self.mesh, way)  # type: ignore[arg-type]  # it is one
@@ -148,7 +191,7 @@ class _Partitioner:
             partitioned = PartitionedAutoencoder(module, self.mesh)
             dims = dict(partitioned.sharded)
         else:
-            partitioned = copy.copy(module)
+            partitioned = shallow_copy(module)
             vars(partitioned).update(
                 {
                     key: copy.copy(held)
@@ -209,22 +252,20 @@ def _refuse(module: nn.Module, name: str) -> None:
         raise UserError(
             f"{called} is compiled and cannot be split; partition the module from which it was compiled"
         )
-    if hasattr(module, "parametrizations"):
+    divided = isinstance(module, LocallyConnected2d | SparseAutoencoderStack) or getattr(
+        module, "sharded", None
+    )
+    if hasattr(module, "parametrizations") and (divided or is_meta(module)):
         raise UserError(
-            f"{called} has parametrizations and cannot be split; remove them with "
-            "torch.nn.utils.parametrize.remove_parametrizations"
+            f"{called} has parametrizations, and parameters that differ by position or have no values yet; "
+            "remove them with torch.nn.utils.parametrize.remove_parametrizations, or build it on the CPU"
         )
     if any(isinstance(values, DTensor) for values in module._parameters.values()):
         raise UserError(f"{called} is partitioned already; partition the original module")
-    if any(getattr(module, hooks) for hooks in _HOOKS):
+    if any(not _is_of_norm(hook) for hooks in _HOOKS for hook in getattr(module, hooks).values()):
         raise UserError(
             f"{called} has hooks and cannot be split; remove them, and register them on the partitioned "
             "module"
-        )
-    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d) and module.padding_mode != "zeros":
-        raise UserError(
-            f"{called} pads in mode {module.padding_mode!r}, which needs the opposite side of the map; use "
-            "padding_mode='zeros'"
         )
     if isinstance(module, nn.RNNBase | nn.RNNCellBase):
         raise UserError(
@@ -248,6 +289,16 @@ def _refuse(module: nn.Module, name: str) -> None:
             f"{called} cannot be split over ranks; move it out of the partitioned module, or write it as a "
             "cotswold.mesh.SpatialLayer"
         )
+
+
+def _is_matrix(module: nn.Module) -> bool:
+    """True for a `Linear` with parameters of its own, which are not computed from others."""
+    return type(module).forward is nn.Linear.forward and {"weight", "bias"} <= module._parameters.keys()
+
+
+def _is_of_norm(hook: object) -> bool:
+    """True for hooks of torch.nn.utils.weight_norm and spectral_norm, which compute a parameter."""
+    return isinstance(hook, WeightNorm | SpectralNorm | SpectralNormStateDictHook)
 
 
 _HOMES = frozenset(("_modules", "_parameters", "_buffers"))
@@ -279,7 +330,7 @@ def _cell_key(cell: CellType) -> object:
 
 def _draws_random(module: nn.Module) -> bool:
     """True if a module draws random numbers that must be equal on all ranks."""
-    drawing = _DropoutNd, nn.MultiheadAttention
+    drawing = _DropoutNd, nn.MultiheadAttention, nn.RReLU, nn.FractionalMaxPool2d
     return any(isinstance(one, drawing) or is_meta(one) for one in module.modules())
 
 

@@ -5,8 +5,8 @@ Knows: its outermost module, and state dicts of the original module. Does not kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeGuard
 
 import torch
@@ -15,13 +15,19 @@ from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from cotswold.errors import UserError
+from cotswold.mesh.maps.array import DistributedArray
 from cotswold.mesh.maps.distributed_tensor import DistributedTensor
 from cotswold.mesh.maps.features import DistributedFeatures
 from cotswold.mesh.maps.map import DistributedMap
+from cotswold.mesh.modules.checkpoints import running
+from cotswold.mesh.modules.gradient_buckets import GradientBuckets
 from cotswold.mesh.modules.inside import check_root
 from cotswold.mesh.modules.parameters import local_parameters_installed, own_box
+from cotswold.mesh.modules.sync_batchnorm import StatisticsRanks, synchronised_batchnorm
+from cotswold.mesh.modules.torch_modules import has_sync_batchnorm
 from cotswold.mesh.ranks.consistency_checks import due, states_of
 from cotswold.mesh.ranks.mesh import Mesh
+from cotswold.mesh.ranks.replicas import ReplicaAxis
 
 
 class _Root:
@@ -29,6 +35,8 @@ class _Root:
 
     _mesh_of_maps: Mesh
     _calls_of_root = 0
+    _buckets_of_replicas: GradientBuckets | None = None
+    _statistics_of_replicas: StatisticsRanks | None = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the module's own forward on this rank's parts."""
@@ -40,11 +48,43 @@ class _Root:
         mesh = self._mesh_of_maps
         self._calls_of_root += 1
         mesh.gathered = False
+        mesh.shared_sums.abandon()
         with _compared(self, (args, kwargs), due(self._calls_of_root)):  # type: ignore[arg-type]  # as below
             args, kwargs = tree_map(lambda value: _distribute(value, mesh), (args, kwargs))
-            with local_parameters_installed(self), _script_errors():  # type: ignore[arg-type]  # it is mixed into a module
+            with self._installed(), _script_errors():
                 out = super().forward(*args, **kwargs)  # type: ignore[misc]  # as above
+        buckets = self._buckets_of_replicas
+        if buckets is not None and torch.is_grad_enabled():
+            buckets.refresh()
+            for each in tree_leaves(out):
+                if isinstance(each, Tensor):
+                    buckets.finish_after(each.local if isinstance(each, _PARTS) else each)
         return tree_map(_full, out)
+
+    def _normalised(self) -> AbstractContextManager[None]:
+        """Return the context in which batch normalisation sees the batches of all replicas."""
+        how = self._statistics_of_replicas
+        is_learning = self.training  # type: ignore[attr-defined]  # it is mixed into a module
+        return nullcontext() if how is None or not is_learning else synchronised_batchnorm(how)
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """Return a context whose backward passes only accumulate gradients, without averaging over replicas.
+
+        The next backward pass outside of it averages the sum, as in torch's DistributedDataParallel.
+        """
+        buckets = self._buckets_of_replicas
+        return nullcontext() if buckets is None else buckets.paused()
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Make parameters local for a `with` block, and again where a checkpoint calls parts of it."""
+        with local_parameters_installed(self), running(self), self._normalised():  # type: ignore[arg-type]  # it is mixed into a module
+            yield
+
+    def _recompute(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """Call a function of the forward again, during the backward pass of a checkpoint."""
+        with self._mesh_of_maps.calls, self._installed():
+            return function(*args, **kwargs)
 
 
 @contextmanager
@@ -103,9 +143,24 @@ def _distribute(value: Any, mesh: Mesh) -> Any:
 
 
 def _full(value: Any) -> Any:
-    if isinstance(value, DistributedMap):
+    if isinstance(value, DistributedMap | DistributedArray):
         value.check_gradient()
     return value.full_tensor() if isinstance(value, DistributedFeatures) else value
+
+
+_PARTS = (DistributedMap, DistributedFeatures)
+"""Outputs of which a rank has a part."""
+
+
+def replicate_root(partitioned: nn.Module, replicas: ReplicaAxis, *, sync_batchnorm: bool) -> None:
+    """Give an outermost module the values of the first replica, and average its gradients over replicas."""
+    for each in (*partitioned.parameters(), *partitioned.buffers()):
+        replicas.copy_first((each.to_local() if isinstance(each, DTensor) else each).detach())
+    mesh: Mesh = partitioned._mesh_of_maps  # type: ignore[assignment]  # torch types attributes as tensors or modules
+    buckets = GradientBuckets(partitioned.parameters(), replicas, shared_sums=mesh.shared_sums)
+    vars(partitioned)["_buckets_of_replicas"] = buckets
+    if sync_batchnorm or has_sync_batchnorm(partitioned):
+        vars(partitioned)["_statistics_of_replicas"] = StatisticsRanks(replicas, mesh)
 
 
 def make_root(partitioned: nn.Module, mesh: Mesh) -> None:

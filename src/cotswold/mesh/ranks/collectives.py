@@ -15,9 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.ranks.mesh import Mesh
+
+WEIGHT = "_shared_weight"
+"""Attribute of a tensor that is the local part of a replicated parameter: the parameter, in a tuple."""
 
 
 class _AllReduceForward(torch.autograd.Function):
@@ -34,13 +38,17 @@ class _AllReduceForward(torch.autograd.Function):
 
 class _AllReduceBackward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, whole: Tensor, mesh: Mesh) -> Tensor:
-        ctx.mesh = mesh
+    def forward(ctx: Any, whole: Tensor, mesh: Mesh, weight: tuple[DTensor] | None) -> Tensor:
+        ctx.mesh, ctx.weight = mesh, weight
         return whole.view_as(whole)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return all_reduce_forward(grad, ctx.mesh), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None]:
+        sums = ctx.mesh.shared_sums
+        if ctx.weight is not None and sums.accepts(ctx.weight[0]):
+            sums.add(ctx.weight[0], grad)
+            return None, None, None
+        return all_reduce_forward(grad, ctx.mesh), None, None
 
 
 class _ConnectedZeros(torch.autograd.Function):
@@ -91,10 +99,14 @@ def all_reduce_forward(part: Tensor, mesh: Mesh) -> Tensor:
 
 
 def all_reduce_backward(whole: Tensor, mesh: Mesh) -> Tensor:
-    """Return a replicated tensor for use with parts: its gradient is summed over ranks."""
+    """Return a replicated tensor for use with parts: its gradient is summed over ranks.
+
+    The gradient of a weight is summed together with those of others (`shared_sums`).
+    """
     if mesh.size == 1 or not whole.requires_grad:
         return whole
-    out: Tensor = _AllReduceBackward.apply(whole, mesh)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    weight = getattr(whole, WEIGHT, None)
+    out: Tensor = _AllReduceBackward.apply(whole, mesh, weight)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return out
 
 

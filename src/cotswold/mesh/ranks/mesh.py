@@ -26,6 +26,7 @@ from cotswold.host.ipc.shared_memory_channel import SharedMemoryChannel
 from cotswold.host.ipc.tcp_channel import TcpChannel
 from cotswold.host.token import Token, token_of
 from cotswold.mesh.ranks.consistency_checks import ConsistencyChecks
+from cotswold.mesh.ranks.shared_sums import SharedSums
 from cotswold.mesh.transport.buffers import BufferPool
 from cotswold.mesh.transport.connect import channels_of, streams_of
 from cotswold.mesh.transport.in_flight import InFlightExchange
@@ -89,6 +90,8 @@ class Mesh:
         """Warnings that were given outside of partitioned modules."""
         self.forgotten: deque[InFlightExchange] = deque()
         """Unfinished exchanges to be abandoned by the thread that starts the next exchange."""
+        self.shared_sums = SharedSums(self)
+        """Sums of gradients of replicated parameters that are under way."""
         self._exchanges = self._sent_bytes = 0
         self._cached: dict[Hashable, Any] = {}
 
@@ -258,6 +261,21 @@ class Mesh:
             values: This rank's values; changed in place.
         """
         return self._reduced(values, dist.ReduceOp.SUM)
+
+    def start_sum(self, values: Tensor) -> dist.Work | None:
+        """Start a sum over all ranks in place.
+
+        Args:
+            values: This rank's values; they must not be used before the returned work is done.
+
+        Returns:
+            The work to wait for; None for a single rank.
+        """
+        if self.size == 1:
+            return None
+        self.count(2 * (self.size - 1) * values.numel() * values.element_size())
+        work: dist.Work | None = dist.all_reduce(values, group=self.group, async_op=True)
+        return work
 
     def largest_in_place(self, values: Tensor) -> Tensor:
         """Elementwise maximum over all ranks in place.

@@ -6,7 +6,7 @@ Knows: attributes and methods that a map answers itself, which arguments are ref
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,11 +14,15 @@ from torch.distributed.tensor import DTensor
 
 from cotswold.errors import UserError
 from cotswold.geometry import Partition
+from cotswold.mesh.maps.array import DistributedArray
 from cotswold.mesh.maps.distributed_tensor import ALIKE, attribute_of, base_name, in_place
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.rules.operands import check_changeable, widest_map
+from cotswold.mesh.modules.parameters import ShardedParameter
+from cotswold.mesh.rules.arrays.dispatch import TRANSPOSED, compute
+from cotswold.mesh.rules.arrays.operands import gathered, refusal, whole_parameters
+from cotswold.mesh.rules.operands import NeedsWholeError, check_changeable, usual_names, widest_map
 from cotswold.mesh.rules.pointwise import pointwise
-from cotswold.mesh.rules.registry import DISPATCH, POINTWISE, Rule, find_rule, rule
+from cotswold.mesh.rules.registry import DISPATCH, POINTWISE, Rule, apply_to_arrays, find_rule, rule
 
 _EXTENTS = frozenset(("dim", "numel", "size"))
 """Methods that a map answers for the whole."""
@@ -34,6 +38,9 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 
     Raises UserError that names the function if it has no rule.
     """
+    kinds = set(map(type, _given(args, kwargs)))
+    if DistributedArray in kinds:
+        return apply_to_arrays(function, args, kwargs)
     attribute, of_map = attribute_of(function), bool(args) and isinstance(args[0], DistributedMap)
     if of_map and (attribute in ALIKE or function.__name__ in ALIKE):
         found = getattr(args[0].source, attribute or function.__name__)
@@ -43,8 +50,8 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     name = attribute or base_name(function)
     if of_map and name in _EXTENTS:
         return getattr(args[0], name)(*args[1:], **kwargs)
-    if attribute is not None or function.__name__ in _NUMBERS:
-        raise _refusal(name)
+    if (attribute is not None and attribute not in TRANSPOSED) or function.__name__ in _NUMBERS:
+        raise refusal(name)
     if name in AT_ONCE:
         first = widest_map([*args, *kwargs.values()])
         if first.mesh.size == 1 and not kwargs.get("return_indices"):
@@ -52,7 +59,7 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     if kwargs.get("out") is not None:
         raise UserError(f"{name} of a distributed map returns a new map; remove out=")
     changes = in_place(function) or bool(kwargs.get("inplace"))
-    for one in (*args, *kwargs.values(), *(args[0] if args and isinstance(args[0], tuple | list) else ())):
+    for one in _given(args, kwargs):
         if isinstance(one, DistributedMap):
             one.check_gradient()
             one.copies.check(name, one.called, changes and one is args[0])
@@ -64,18 +71,24 @@ def dispatch(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
     if changes:
         check_changeable(name, args)
     found_rule = find_rule(name)
+    if ShardedParameter in kinds:
+        args, kwargs = whole_parameters(args, kwargs)
     if found_rule is not None:
-        return _call_rule(found_rule, name, args, kwargs)
-    if name in POINTWISE:
+        try:
+            return _call_rule(found_rule, name, args, usual_names(kwargs))
+        except NeedsWholeError:
+            return gathered(function, args, kwargs)
+    if name in POINTWISE and not (name == "where" and len(args) + len(kwargs) == 1):
         return pointwise(function, *args, **kwargs)
-    raise _refusal(name)
+    return compute(function, name, args, kwargs)
 
 
-def _refusal(name: str) -> UserError:
-    return UserError(
-        f"{name} cannot be computed on a distributed map; call full_tensor() on the map first, or write the "
-        "layer as a cotswold.mesh.SpatialLayer"
-    )
+def _given(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    """Return the arguments, and those in lists and tuples."""
+    for one in (*args, *kwargs.values()):
+        yield one
+        if isinstance(one, tuple | list):
+            yield from one
 
 
 def _call_rule(rule: Rule, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:

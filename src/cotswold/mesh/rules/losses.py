@@ -19,6 +19,7 @@ from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
 from cotswold.mesh.rules.operands import local_operand, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
+from cotswold.mesh.rules.space import notice_whole
 
 
 def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:
@@ -111,14 +112,31 @@ def _classes(name: str) -> None:
         refuse_other_maps(name, target, weight)
         if size_average is not None or reduce is not None:
             raise UserError(f"{name} of a distributed map takes reduction=, not size_average or reduce")
-        if weight is not None or target.dim() != 3 or label_smoothing or reduction == "none":
+        if reduction not in ("none", "mean", "sum"):
+            raise UserError(f"{name} of a distributed map needs reduction none, mean or sum")
+        shares = target.dim() == 4  # of classes, instead of numbers
+        if (target.dim() != 3 and not shares) or (weight is not None and weight.requires_grad):
             raise UserError(
-                f"{name} of a distributed map takes classes (image, y, x), no weights, no label_smoothing, "
-                "and reduction mean or sum; call full_tensor() on the map first"
+                f"{name} of a distributed map takes classes (image, y, x) or shares (image, class, y, x) "
+                "and weights without gradients; call full_tensor() on the map first"
             )
-        own = target[(slice(None), *input.box.slices)]
-        values = function(_wide(input.local), own, ignore_index=ignore_index, reduction="sum")
-        return _reduced(values, input, reduction, int((target != ignore_index).sum())).to(input.dtype)
+        own = local_operand(target, input) if shares else target[(slice(None), *input.box.slices)]
+        how: dict[str, Any] = {"weight": _wide(weight)}
+        if not shares:
+            how["ignore_index"] = ignore_index
+        if name == "cross_entropy":
+            how["label_smoothing"] = label_smoothing
+        each = "none" if reduction == "none" else "sum"
+        values = function(_wide(input.local), _wide(own) if shares else own, reduction=each, **how)
+        if reduction == "none":  # without channels it is no map
+            notice_whole(f"{name} without a reduction", input)
+            return input.like(values[:, None].to(input.dtype)).full_tensor()[:, 0]
+        count: Any = target.numel() // target.shape[1]
+        if not shares:
+            kept = target[target != ignore_index]
+            count = kept.numel() if weight is None else _wide(weight)[kept].sum()
+        total = all_reduce_forward(values, input.mesh)
+        return (total if reduction == "sum" else total / count).to(input.dtype)
 
 
 for _name in ("cross_entropy", "nll_loss"):

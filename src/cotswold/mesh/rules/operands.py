@@ -5,7 +5,7 @@ Knows: which boundaries a result has, redistribution. Does not know: functions, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -19,6 +19,13 @@ from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
 from cotswold.nn.layer_base import autocast
 
 
+class NeedsWholeError(Exception):
+    """A rule cannot compute on parts; the function gets the gathered whole on every rank.
+
+    Rules raise it before any message, alike on all ranks.
+    """
+
+
 def check_changeable(name: str, args: tuple[Any, ...]) -> None:
     """Raise UserError unless a function changes the map whose boundaries its operands get."""
     if not isinstance(args[0], DistributedMap) or args[0] is not widest_map(list(args)):
@@ -26,6 +33,14 @@ def check_changeable(name: str, args: tuple[Any, ...]) -> None:
             f"{name} in place changes a tensor or map that has other boundaries than the other maps; use "
             "the out-of-place function"
         )
+
+
+def usual_names(kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return arguments by torch's names, where torch also accepts those of NumPy."""
+    if "axis" not in kwargs and "keepdims" not in kwargs:
+        return kwargs
+    names = {"axis": "dim", "keepdims": "keepdim"}
+    return {names.get(key, key): value for key, value in kwargs.items()}
 
 
 def widest_map(values: list[Any]) -> DistributedMap:
@@ -103,16 +118,6 @@ def pair(value: Any, name: str) -> tuple[int, int]:
     if len(numbers) not in (1, 2):
         raise UserError(f"{name} of a map must have one or two numbers, got {value!r}")
     return numbers[0], numbers[-1]
-
-
-def undistributed_dim(dim: int, name: str) -> int:
-    """Return a dimension that is not distributed, 0 or 1; raises UserError for others."""
-    dim = dim + 4 if dim < 0 else dim
-    if dim not in (0, 1):
-        raise UserError(
-            f"{name} along dimension {dim} of a distributed map is not supported; call full_tensor() first"
-        )
-    return dim
 
 
 def refuse_other_maps(name: str, *values: object) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cotswold.errors import GeometryError, UserError
+from cotswold.errors import GeometryError
 from cotswold.geometry import Box
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
@@ -53,20 +53,33 @@ def max_pool2d(
     dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> DistributedMap:
-    """Max pooling."""
-    if return_indices:
-        raise UserError("max_pool2d of a distributed map does not support return_indices")
+) -> Any:
+    """Max pooling; indices count the pixels of the whole map."""
     size, spread = pair(kernel_size, "kernel_size"), pair(dilation, "dilation")
     step = pair(stride, "stride") if stride else size  # torch's methods pass [] for the default
     field = _pooled(input, "max_pool2d", size, step, pair(padding, "padding"), spread, ceil_mode)
-    return windowed(
-        input,
-        field,
-        input.shape[1],
-        lambda window, _, pad: F.max_pool2d(window, size, step, pad, spread),
-        fill=-torch.inf,
-    )
+    places: list[Tensor] = []
+
+    def compute(window: Tensor, box: Box, pad: _Pair) -> Tensor:
+        if not return_indices:
+            return F.max_pool2d(window, size, step, pad, spread)
+        found, at = F.max_pool2d(window, size, step, pad, spread, return_indices=True)
+        top, left = (first + n for first, n in zip(field.input_box(box).start, pad, strict=True))
+        y, x = at // window.shape[3] + top, at % window.shape[3] + left
+        places.append(y * input.shape[3] + x)
+        return found
+
+    out = windowed(input, field, input.shape[1], compute, fill=-torch.inf)
+    if not return_indices:
+        return out
+    none = out.local.new_zeros(out.local.shape, dtype=torch.int64)
+    return out, out.like(places[0] if places else none)
+
+
+@rule("max_pool2d_with_indices")
+def max_pool2d_with_indices(*args: Any, **kwargs: Any) -> Any:
+    """Maxima and their indices."""
+    return max_pool2d(*args, **{**kwargs, "return_indices": True})
 
 
 @rule("avg_pool2d")

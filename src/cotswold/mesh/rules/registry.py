@@ -12,11 +12,17 @@ from typing import Any, TypeVar
 
 Rule = Callable[..., Any]
 _RULES: dict[str, Rule] = {}
-_MODULES = ("dispatch", "shape", "sums", "losses", "norms", "interpolation", "windows", "pooling")
+_ARRAY_RULES: dict[str, Rule] = {}
+_MODULES = (
+    *("dispatch", "shape", "sums", "losses", "norms", "interpolation", "windows", "pooling"),
+    *("space", "sampling", "whole"),
+)
 """Modules of this package that register rules."""
+_ARRAY_MODULES = ("dispatch", "shape", "joins", "reductions", "channels", "products", "attention", "space")
+"""Modules of the sub-package ``arrays`` that register rules of distributed arrays."""
 _R = TypeVar("_R", bound=Rule)
 DISPATCH = "__torch_function__"
-"""Name of the rule that receives every function of a distributed map."""
+"""Name of the rule that receives every function of a distributed map or array."""
 
 _NAMES = """
     abs absolute acos acosh add addcdiv addcmul asin asinh atan atan2 atanh bfloat16 bitwise_and
@@ -50,6 +56,22 @@ def rule(*names: str) -> Callable[[_R], _R]:
     return register
 
 
+def array_rule(*names: str) -> Callable[[_R], _R]:
+    """Register a rule of distributed arrays for functions of these names."""
+
+    def register(function: _R) -> _R:
+        for name in names:
+            _ARRAY_RULES[name] = function
+        return function
+
+    return register
+
+
+def find_array_rule(name: str) -> Rule | None:
+    """Return the rule of distributed arrays for functions of this name, or None."""
+    return _ARRAY_RULES.get(name)
+
+
 def find_rule(name: str) -> Rule | None:
     """Return the rule for functions of this name, or None."""
     return _RULES.get(name)
@@ -61,8 +83,16 @@ def apply(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[s
     return _RULES[DISPATCH](function, args, kwargs)
 
 
+def apply_to_arrays(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Handle a torch function that has a distributed array among its arguments; see `arrays.dispatch`."""
+    _load()
+    return _ARRAY_RULES[DISPATCH](function, args, kwargs)
+
+
 @cache
 def _load() -> None:
     """Import all rules; they are complete when this returns, in any thread."""
     for module in _MODULES:
         importlib.import_module(f"cotswold.mesh.rules.{module}")
+    for module in _ARRAY_MODULES:
+        importlib.import_module(f"cotswold.mesh.rules.arrays.{module}")

@@ -11,19 +11,24 @@ import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
+from cotswold.geometry import Partition
+from cotswold.mesh.maps.array import array_of
 from cotswold.mesh.maps.distributed_tensor import version_of
 from cotswold.mesh.maps.map import DistributedMap, wrap_all
 from cotswold.mesh.ranks.collectives import all_reduce_backward
-from cotswold.mesh.ranks.notices import notice
+from cotswold.mesh.rules.arrays.operands import memory_order
+from cotswold.mesh.rules.arrays.shape import getitem as array_getitem
 from cotswold.mesh.rules.operands import (
+    NeedsWholeError,
     check_changeable,
     local_operand,
+    redistribute,
     refuse_other_maps,
-    undistributed_dim,
     widest_map,
 )
 from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule
+from cotswold.mesh.rules.space import along_space, assign, indexed, of_space
 
 
 def _register_whole(name: str) -> None:
@@ -32,49 +37,41 @@ def _register_whole(name: str) -> None:
     @rule(name)
     def all_gather(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
         out = method(input.full_tensor(), *args, **kwargs)
-        if input.mesh.size > 1 and isinstance(out, Tensor):
-            if input._whole is None:
-                input.copies.add(out, version_of(out))
-            if out.dim() > 2:  # features of an image have no spatial dimensions, and are gathered on purpose
-                _warn_whole(name, input)
+        if input.mesh.size > 1 and isinstance(out, Tensor) and input._whole is None:
+            input.copies.add(out, version_of(out))
         return out
 
 
-def _warn_whole(name: str, x: DistributedMap) -> None:
-    x.mesh.gathered = True
-    notice(
-        x.mesh,
-        "whole",
-        f"{name} in {{layer}} gathers a map {tuple(x.shape)}: every rank holds all of it, and computes "
-        "everything up to the next convolution; if possible, keep four dimensions and use slices of "
-        "channels, F.channel_shuffle or F.pixel_shuffle",
-    )
-
-
-for _name in ("flatten", "view", "reshape", "unflatten", "squeeze", "tolist", "numpy", "item"):
+for _name in ("tolist", "numpy", "item"):
     _register_whole(_name)
 
 
 @rule("cat", "concat", "concatenate")
-def cat(tensors: Any, dim: int = 0, **kwargs: Any) -> DistributedMap:
+def cat(tensors: Any, dim: int = 0) -> DistributedMap:
     """Concatenate maps along channels or images."""
-    dim = undistributed_dim(kwargs.get("axis", dim), "cat")
     first = widest_map(list(tensors))
+    if dim % 4 > 1:
+        raise NeedsWholeError
     if any(isinstance(one, DistributedMap) and one.shape[2:] != first.shape[2:] for one in tensors):
         raise UserError("cat needs maps of one height and width")
     return first.like(torch.cat([local_operand(one, first) for one in tensors], dim))
 
 
 def _register_dim(name: str, position: int, default: int | None) -> None:
-    function = getattr(torch.nn.functional, name, None) or getattr(torch, name)
+    # a type behind the dimension belongs to torch's function; the functional one has a stack level there
+    function = getattr(torch, name, None) or getattr(torch.nn.functional, name)
 
     @rule(name)
     def along(input: DistributedMap, *args: Any, **kwargs: Any) -> Any:
         refuse_other_maps(name, *args, *kwargs.values())
+        kwargs.pop("_stacklevel", None)
         dim = kwargs["dim"] if "dim" in kwargs else args[position - 1] if len(args) >= position else default
         if dim is None:
             raise UserError(f"{name} of a map needs dim; 1 is its channels")
-        undistributed_dim(dim, name)
+        if isinstance(dim, int) and dim % 4 > 1 and name in ("chunk", "split", "narrow", "index_select"):
+            return along_space(function, input, dim % 4, args, kwargs)
+        if not isinstance(dim, int) or dim % 4 > 1:
+            raise NeedsWholeError
         if name in ("chunk", "split", "narrow"):
             return input.apply_view(lambda own: function(own, *args, **kwargs))
         return wrap_all(function(input.local, *args, **kwargs), input.like)
@@ -98,16 +95,22 @@ for _name, _position, _default in (
 
 
 @rule("getitem")
-def getitem(input: DistributedMap, index: Any) -> DistributedMap:
-    """Index or slice images or channels."""
+def getitem(input: DistributedMap, index: Any) -> Any:
+    """Index or slice images or channels, or slice space; without a dimension the result is an array."""
     indices: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+    if not isinstance(input, DistributedMap) or any(isinstance(one, DistributedMap) for one in indices):
+        raise UserError("a distributed map cannot be an index; use torch.where, or call full_tensor() on it")
+    if not all(isinstance(one, slice) or one is Ellipsis for one in indices):
+        return array_getitem(input, index)
+    if of_space(indices):
+        return indexed(input, indices)
     if Ellipsis in indices[:1]:
         indices = (slice(None),) * (5 - len(indices)) + indices[1:]
     cut = [one for one in indices[2:] if one != slice(None)]
     if cut or any(one is None or one is Ellipsis or isinstance(one, int) for one in indices[:2]):
         raise UserError(
-            "a distributed map supports only slices of images and channels, such as x[:, :8]; call "
-            "full_tensor() on it first"
+            "a distributed map supports slices, and numbers of a row or column, such as x[:, :8, 1:-1] or "
+            "x[:, :, 0]; call full_tensor() on it first"
         )
     if all(isinstance(one, slice) for one in indices[:2]):
         view: DistributedMap = input.apply_view(lambda own: own[tuple(indices[:2])])
@@ -119,6 +122,9 @@ def getitem(input: DistributedMap, index: Any) -> DistributedMap:
 def setitem(input: DistributedMap, index: Any, value: Any) -> None:
     """Assign values to some images or channels, in place."""
     indices = index if isinstance(index, tuple) else (index,)
+    if of_space(indices):
+        assign(input, indices, value)
+        return
     if not all(isinstance(one, slice) or one is Ellipsis for one in indices):
         raise UserError(
             "assignment to a distributed map supports only slices of images and channels, such as x[:, :8] "
@@ -165,6 +171,19 @@ def pixel_shuffle(input: DistributedMap, upscale_factor: int) -> DistributedMap:
     return DistributedMap(out, input.partition.times(upscale_factor, upscale_factor), input.mesh)
 
 
+@rule("pixel_unshuffle")
+def pixel_unshuffle(input: DistributedMap, downscale_factor: int) -> DistributedMap:
+    """Rearrange blocks of space into channels."""
+    by = downscale_factor
+    if input.shape[2] % by or input.shape[3] % by:
+        raise UserError(f"pixel_unshuffle by {by} does not divide a map of {tuple(input.shape)}")
+    cuts = Partition(*(tuple(-(-at // by) for at in axis) for axis in (input.partition.y, input.partition.x)))
+    own = redistribute(input, cuts.times(by, by)).local
+    (images, channels), (rows, columns) = input.shape[:2], (extent // by for extent in own.shape[2:])
+    apart = own.reshape(images, channels, rows, by, columns, by).permute(0, 1, 3, 5, 2, 4)
+    return DistributedMap(apart.reshape(images, channels * by * by, rows, columns), cuts, input.mesh)
+
+
 @rule("prelu")
 def prelu(input: DistributedMap, weight: Tensor) -> DistributedMap:
     """Apply one slope per channel."""
@@ -180,7 +199,7 @@ def dropout(
     if not training or not train or p == 0:
         return input
     input.mesh.consistency_checks.check_rng(input.device.type)
-    order = sorted(range(4), key=lambda dim: -input.local.stride()[dim])
+    order = memory_order(array_of(input))
     ones = input.local.new_ones([input.shape[dim] for dim in order])
     ones = ones.permute([order.index(dim) for dim in range(4)])
     rows, columns = input.box.slices

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from cotswold.errors import UserError
 from cotswold.kernels.operands import accumulation_dtype
+from cotswold.mesh.maps.array import arranged, array_of
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import (
     all_reduce_backward,
@@ -23,7 +24,7 @@ from cotswold.mesh.ranks.collectives import (
     connected_zeros,
 )
 from cotswold.mesh.ranks.mesh import Mesh
-from cotswold.mesh.rules.operands import undistributed_dim
+from cotswold.mesh.rules.operands import NeedsWholeError
 from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule
 
@@ -61,9 +62,8 @@ def _accumulated_sum(input: DistributedMap, dim: Dims, keepdim: bool, dtype: tor
     kept = input.local.sum(dims, keepdim=True, dtype=dtype)
     if set(dims) & {2, 3}:
         return _add_up(kept, input, dims, keepdim)
-    if not keepdim:
-        raise UserError("a sum over channels of a distributed map needs keepdim=True")
-    return input.like(kept)
+    layout = array_of(input).axes
+    return arranged(kept if keepdim else kept.squeeze(dims), layout.reduced(dims, keepdim), input.mesh)
 
 
 def _accumulated_mean(input: DistributedMap, dim: Dims, keepdim: bool, dtype: torch.dtype) -> Any:
@@ -81,26 +81,41 @@ def mean(
     return _accumulated_mean(input, dim, keepdim, accumulation_dtype(of)).to(of)
 
 
-def _variance(input: DistributedMap, dim: Dims, keepdim: bool, correction: int) -> Any:
+def _variance(input: DistributedMap, dim: Dims, unbiased: bool | None, keepdim: bool, correction: Any) -> Any:
     """Variance in two passes, in the accumulation type."""
     if isinstance(dim, bool):
-        raise UserError("var of a distributed map takes correction=0, not unbiased=False")
+        dim, unbiased = None, dim
+    taken = correction if correction is not None else 1 if unbiased is None else int(unbiased)
     dims, wide = _dims(dim), accumulation_dtype(input.dtype)
     away = input.to(wide) - _accumulated_mean(input, dims, True, wide)
-    count = math.prod(input.shape[one] for one in dims) - correction
+    count = math.prod(input.shape[one] for one in dims) - taken
     return _accumulated_sum(away * away, dims, keepdim, wide) / count
 
 
 @rule("var")
-def var(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
+def var(
+    input: DistributedMap,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Any:
     """Variance, in two passes."""
-    return _variance(input, dim, keepdim, correction).to(input.dtype)
+    return _variance(input, dim, unbiased, keepdim, correction).to(input.dtype)
 
 
 @rule("std")
-def std(input: DistributedMap, dim: Dims = None, *, keepdim: bool = False, correction: int = 1) -> Any:
+def std(
+    input: DistributedMap,
+    dim: Dims = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: Any = None,
+) -> Any:
     """Square root of the variance."""
-    return _variance(input, dim, keepdim, correction).sqrt().to(input.dtype)
+    return _variance(input, dim, unbiased, keepdim, correction).sqrt().to(input.dtype)
 
 
 def _least(dtype: torch.dtype) -> float:
@@ -131,16 +146,23 @@ class _Largest(torch.autograd.Function):
         return hits * all_reduce_backward((grad / count).to(grad.dtype), ctx.mesh), None, None
 
 
+def largest(part: Tensor, mesh: Mesh, dims: tuple[int, ...]) -> Tensor:
+    """Return the maximum of the parts of all ranks over dimensions, which keep extent 1; replicated."""
+    out: Tensor = _Largest.apply(part, mesh, dims)  # type: ignore[no-untyped-call]  # torch's
+    return out
+
+
 @rule("amax")
 def amax(input: DistributedMap, dim: Dims = None, keepdim: bool = False) -> Any:
     """Maximum over both spatial axes, or over channels with ``keepdim``."""
     dims = _dims(dim)
     if {2, 3} <= set(dims):
-        out: Tensor = _Largest.apply(input.local, input.mesh, dims)  # type: ignore[no-untyped-call]  # torch's
+        out = largest(input.local, input.mesh, dims)
         return out if keepdim else out.squeeze(dims)
-    if set(dims) & {2, 3} or not keepdim:
-        raise UserError("amax of a distributed map needs dim=(2, 3), or dim=1 with keepdim=True")
-    return input.like(input.local.amax(dims, keepdim=True))
+    if set(dims) & {2, 3}:
+        raise NeedsWholeError
+    own = input.local.amax(dims, keepdim)
+    return arranged(own, array_of(input).axes.reduced(dims, keepdim), input.mesh)
 
 
 @rule("amin")
@@ -159,9 +181,11 @@ def _extreme(name: str, over_all: Callable[[DistributedMap], Any]) -> None:
             return over_all(input)
         if isinstance(dim, DistributedMap):
             return pointwise(function, input, dim)
-        if undistributed_dim(dim, name) != 1 or not keepdim:
-            raise UserError(f"{name} of a distributed map needs dim=1 with keepdim=True")
-        return tuple(map(input.like, function(input.local, 1, True)))
+        if dim % 4 in (2, 3):
+            raise NeedsWholeError
+        found = function(input.local, dim, keepdim)
+        layout = array_of(input).axes.reduced((dim % 4,), keepdim)
+        return type(found)([arranged(one, layout, input.mesh) for one in found])
 
 
 _extreme("max", amax)

@@ -35,6 +35,7 @@ from cotswold.mesh.rules.convolution import (
 )
 from cotswold.mesh.rules.operands import autocast_operands, compute_part, pair, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
+from cotswold.mesh.rules.space import MODES, pad_with_pixels
 
 _Pair = tuple[int, int]
 
@@ -227,9 +228,14 @@ def conv_transpose2d(
 def pad(
     input: DistributedMap, pad: Any, mode: str = "constant", value: float | None = None
 ) -> DistributedMap:
-    """Pad with a constant, or crop if negative."""
+    """Pad with a constant or with pixels of the map, or crop if negative."""
     if mode != "constant":
-        raise UserError(f"a distributed map supports only constant padding, got mode {mode!r}")
+        if mode not in MODES or len(pad) != 4:
+            raise UserError(
+                f"a distributed map can be padded by four numbers in mode constant, {', '.join(MODES)}, "
+                f"got {len(pad)} numbers and {mode!r}"
+            )
+        return pad_with_pixels(input, pad, mode)
     sides = [*pad, *[0] * (8 - len(pad))]
     if any(sides[4:]):
         raise UserError("a distributed map can be padded in y and x only, not in channels or images")

@@ -31,11 +31,13 @@ def dot(left: Tensor, right: Tensor) -> float:
     11.0
     """
     total = 0.0
-    for a, b in zip(torch.split(left, BLOCK), torch.split(right, BLOCK), strict=True):
+    for a, b in zip(_blocks(left), _blocks(right), strict=True):
         products = a.double() * b.double()
         rows = products.numel() // ROW
-        total += float(products[: rows * ROW].view(rows, ROW).sum(dim=1).sum())
-        total += float(products[rows * ROW :].sum())
+        if rows:
+            total += float(products[: rows * ROW].view(rows, ROW).sum(dim=1).sum())
+        if rows * ROW < products.numel():
+            total += float(products[rows * ROW :].sum())
     return total
 
 
@@ -52,8 +54,8 @@ def axpby(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
     if len(terms) == 1 and terms[0][0] == 1.0:
         out.copy_(terms[0][1])
         return
-    blocks = [(factor, torch.split(tensor, BLOCK)) for factor, tensor in terms]
-    for number, target in enumerate(torch.split(out, BLOCK)):
+    blocks = [(factor, _blocks(tensor)) for factor, tensor in terms]
+    for number, target in enumerate(_blocks(out)):
         factor, first = blocks[0][0], blocks[0][1][number]
         total = first * factor
         for factor, tensors in blocks[1:]:
@@ -64,3 +66,8 @@ def axpby(out: Tensor, terms: Sequence[tuple[float, Tensor]]) -> None:
             else:
                 total.add_(tensors[number] * factor)
         target.copy_(total)
+
+
+def _blocks(tensor: Tensor) -> Sequence[Tensor]:
+    """Return the blocks of a flat tensor; `torch.split` would take longer than a dot of a small one."""
+    return (tensor,) if tensor.numel() <= BLOCK else torch.split(tensor, BLOCK)

@@ -113,10 +113,13 @@ class TensorVectors:
     def _dot(self, left: Sequence[Tensor], right: Sequence[Tensor]) -> float:
         total = 0.0
         for a, b, counted in zip(left, right, self._counted, strict=True):
-            if counted:
-                pieces = self._pieces or [a.numel()]
-                for piece, other in zip(torch.split(a, pieces), torch.split(b, pieces), strict=True):
-                    total += dot(piece, other)
+            if not counted:
+                continue
+            if self._pieces is None or len(self._pieces) == 1:  # a split would take as long as a short dot
+                total += dot(a, b)
+                continue
+            for piece, other in zip(torch.split(a, self._pieces), torch.split(b, self._pieces), strict=True):
+                total += dot(piece, other)
         return total
 
 

@@ -6,6 +6,7 @@ from cotswold.recipe.schema.data import FrameData as FrameData
 from cotswold.recipe.schema.data import GivenData as GivenData
 from cotswold.recipe.schema.data import ImageData as ImageData
 from cotswold.recipe.schema.data import SourcedData as SourcedData
+from cotswold.recipe.schema.data import TableData as TableData
 from cotswold.recipe.schema.data import VectorData as VectorData
 from cotswold.recipe.schema.fields import Fraction as Fraction
 from cotswold.recipe.schema.fields import Section as Section
@@ -25,6 +26,7 @@ from cotswold.recipe.schema.recipe import Recipe as Recipe
 from cotswold.recipe.schema.tables import Evaluation as Evaluation
 from cotswold.recipe.schema.tables import Mesh as Mesh
 from cotswold.recipe.schema.tables import Price as Price
+from cotswold.recipe.schema.tables import WorkerMesh as WorkerMesh
 from cotswold.recipe.schema.training import BatchTraining as BatchTraining
 from cotswold.recipe.schema.training import DownpourTraining as DownpourTraining
 from cotswold.recipe.schema.training import GreedyTraining as GreedyTraining

@@ -5,6 +5,7 @@ Knows: fields, units and defaults. Does not know: what the strategy does with th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -18,16 +19,20 @@ from cotswold.recipe.schema.fields import (
     Text,
     Times,
 )
-from cotswold.recipe.schema.strategy import LossObjective, SharedTraining
+from cotswold.recipe.schema.strategy import LabelledTraining, LossObjective
 
 LayerNumber = Annotated[int, Field(gt=0), hidden_maximum(1000)]
 """Number of a layer of the recipe, from 1."""
 
 
-class DownpourTraining(SharedTraining):
+class DownpourTraining(LabelledTraining):
     """Layers, with labels, by replicas that do not wait for each other."""
 
     objective = LossObjective
+    refused: ClassVar[Mapping[str, str]] = {
+        "optimizer": "strategy downpour has rules of its own: set training.update_rule",
+        "precision": "servers add gradients in float32: remove it",
+    }
 
     strategy: Literal["downpour"] = "downpour"
     """`downpour`: replicas (`cluster.workers` processes) push gradients to parameter servers, which apply

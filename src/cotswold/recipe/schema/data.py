@@ -73,7 +73,7 @@ class ImageData(SourcedData):
     type: Literal["images"] = "images"
     """`images` (default): each sample is an image."""
     source: Text | None = None
-    """A folder or zip of images, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
+    """A folder or zip of images, tar files, an .npy or .npz file, MNIST's idx, CIFAR-10's binary files, or
     `builtin:demo`; `${NAME}` is replaced by the environment variable. Prepared on first use.
     """
     include: Texts = Field(default_factory=list)
@@ -81,7 +81,9 @@ class ImageData(SourcedData):
     exclude: Texts = Field(default_factory=list)
     """Glob patterns of paths inside the source to skip, such as `Faces/*`."""
     labels: Literal["none", "folders", "file"] = "none"
-    """`folders`: an image's parent folder is its label; `file`: labels from npz, idx and CIFAR-10 files."""
+    """`folders`: an image's parent folder is its label; `file`: labels from npz, idx and CIFAR-10 files, or
+    from the members `.cls` and `.json` of tar files.
+    """
     size: Pair = 200
     """Height and width in pixels; each image is scaled to cover them and cropped at the centre."""
     colour: Annotated[
@@ -161,16 +163,17 @@ class FrameData(SourcedData):
     """
     source: Text | None = None
     """A folder or zip of .npy files, each a sequence of shape (n, d); an .npz file with `frames` (n, d)
-    and `lengths`; or a folder or zip of spoken digits, `<digit>_<speaker>_<number>.flac`, whose labels are
-    thirds of digits. `${NAME}` is replaced by the environment variable. Prepared on first use.
+    and `lengths`; or a folder or zip of recordings (.wav, .flac), of which each becomes frames of 40 mel
+    bands. `${NAME}` is replaced by the environment variable. Prepared on first use.
     """
     include: Texts = Field(default_factory=list)
     """Glob patterns of sequence names to read; empty for all."""
     exclude: Texts = Field(default_factory=list)
     """Glob patterns of sequence names to skip."""
     labels: Literal["none", "file", "folders"] = "none"
-    """`file`: labels from `name.labels.npy` in the folder of each sequence, or from the npz; `folders`: a
-    sequence's parent folder is the label of its frames.
+    """`file`: labels from `name.labels.npy` in the folder of each sequence, or from the npz; spoken digits,
+    `<digit>_<speaker>_<number>.flac`, are labelled by thirds of digits. `folders`: a sequence's parent folder
+    is the label of its frames.
     """
     context: Annotated[int, Field(ge=0, le=1000)] = 5
     """Context frames on each side of a sample's frame."""
@@ -184,6 +187,85 @@ class FrameData(SourcedData):
     """Type of the stored values."""
     limit: Samples | None = None
     """Read at most this many sequences."""
+
+
+Column = Text | int
+"""A column by its name or its position from 0; a negative position counts from the end."""
+Columns = Annotated[list[Column], items(10_000)]
+
+
+class TableData(SourcedData):
+    """Rows of a table: numbers and categories."""
+
+    type: Literal["table"] = "table"
+    """`table`: each sample is a row of a CSV or Parquet file. A category becomes a feature for each of its
+    values, 1 for the row's own and 0 for the others.
+    """
+    source: Text | None = None
+    """A CSV file (`.csv`, `.tsv`, `.txt`, also `.gz`) or a Parquet file. `${NAME}` is replaced by the
+    environment variable. Prepared on first use.
+    """
+    test_source: Text | None = None
+    """A file with the same columns, whose rows are the test samples."""
+    target: Column | None = None
+    """The column to predict: its name, or its position from 0; -1 is the last column."""
+    target_kind: Literal["auto", "class", "number"] = "auto"
+    """`class`: values of the target are classes; `number`: regression; `auto`: texts, and integers of at most
+    20 different values, are classes.
+    """
+    features: Columns = Field(default_factory=list)
+    """Columns to read, by name or position; empty for all but the target and `ignore`."""
+    ignore: Columns = Field(default_factory=list)
+    """Columns to leave out, by name or position."""
+    categorical: Columns = Field(default_factory=list)
+    """Columns whose numbers are categories, such as postal codes."""
+    missing: Literal["refuse", "impute"] = "refuse"
+    """`refuse`: a missing value is an error; `impute`: replace it by the median of the column, or the most
+    frequent category, of the training samples.
+    """
+    missing_values: Texts = Field(
+        default_factory=lambda: ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"]
+    )
+    """Texts that mean a missing value; an empty value always does."""
+    new_categories: Literal["zeros", "refuse"] = "zeros"
+    """A category in other data that the source lacks. `zeros`: none of the known ones; `refuse`: an error."""
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
+    """Character between the values of a line. Detected if not set."""
+    header: bool | None = None
+    """True if the first line has the names of columns. Detected if not set: a first line with a number or a
+    missing value is a row.
+    """
+    decimal: Literal[".", ","] = "."
+    """Decimal mark of numbers."""
+    sequence: Column | None = None
+    """The column that names the sequence of each row, such as an utterance. The rows of a sequence follow
+    each other. Splits consist of whole sequences, and `limit` counts sequences.
+    """
+    context: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Rows of the same sequence on each side that are joined with a row to make one sample."""
+    width: Features | None = None
+    """Number of features of a row. Prepared data know it; give it if they are not available, as for
+    `cotswold info`.
+    """
+    standardise: bool = True
+    """Subtract the mean over the training samples from each column of numbers, and divide by the standard
+    deviation. Regression targets are standardised too.
+    """
+    dtype: Literal["float32", "float16"] = "float32"
+    """Type of the stored values."""
+    limit: Samples | None = None
+    """Read at most this many rows."""
+
+    @property
+    def labels(self) -> Literal["none", "file"]:
+        """`file` if there is a target, else `none`."""
+        return "none" if self.target is None else "file"
+
+    @model_validator(mode="after")
+    def _check_context(self) -> TableData:
+        if self.context and self.sequence is None and self.store is None:
+            raise ValueError("data.context joins rows of one sequence; name the column with data.sequence")
+        return self
 
 
 class GivenData(Section):
@@ -213,5 +295,7 @@ def _typed(values: object) -> object:
 
 
 Data = Annotated[
-    ImageData | VectorData | FrameData | GivenData, Field(discriminator="type"), BeforeValidator(_typed)
+    ImageData | VectorData | FrameData | TableData | GivenData,
+    Field(discriminator="type"),
+    BeforeValidator(_typed),
 ]

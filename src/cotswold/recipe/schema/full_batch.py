@@ -5,7 +5,8 @@ Knows: fields, units and defaults. Does not know: what the strategy does with th
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,13 +16,17 @@ from cotswold.recipe.schema.fields import (
     Positive,
     Times,
 )
-from cotswold.recipe.schema.strategy import LossObjective, SharedTraining
+from cotswold.recipe.schema.strategy import LabelledTraining, LossObjective
 
 
-class BatchTraining(SharedTraining):
+class BatchTraining(LabelledTraining):
     """Layers, with labels, by value and gradient over the whole training set."""
 
     objective = LossObjective
+    refused: ClassVar[Mapping[str, str]] = {
+        "optimizer": "strategy batch has methods of its own: set training.method",
+        "precision": "sums over the whole training set need float32: remove it",
+    }
 
     strategy: Literal["batch"] = "batch"
     """`batch`: conjugate gradient or L-BFGS on the whole training set, in one process or on the workers of

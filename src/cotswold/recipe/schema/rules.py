@@ -10,9 +10,16 @@ import re
 from cotswold.recipe.bounds import shorten_value
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.copies import check_copies
-from cotswold.recipe.schema.data import GivenData, ImageData
+from cotswold.recipe.schema.data import GivenData, ImageData, TableData
+from cotswold.recipe.schema.strategy import AUTO
 from cotswold.recipe.schema.tables import Tables
-from cotswold.recipe.schema.training import BatchTraining, DownpourTraining, LossObjective, StackTraining
+from cotswold.recipe.schema.training import (
+    BatchTraining,
+    DownpourTraining,
+    LossObjective,
+    StackTraining,
+    SupervisedTraining,
+)
 
 NAME_BYTES_MAX = 240
 """Longest name of a recipe in bytes: a file name has at most 255, and a store's name is longer than the
@@ -55,8 +62,30 @@ def check(recipe: Tables) -> None:
         raise ValueError(f"[cluster] is for strategies batch and downpour; {strategy} uses [mesh] grid")
     if recipe.mesh.microbatches > 1:
         _check_microbatches(recipe)
+    _check_replicas(recipe)
     if recipe.network.finetune and recipe.network.backbone is None:
         raise ValueError("network.finetune needs network.backbone, a run of stacks to fine-tune")
+
+
+def _check_replicas(recipe: Tables) -> None:
+    mesh, training = recipe.mesh, recipe.training
+    if mesh.replicas == 1:
+        return
+    if not isinstance(training, SupervisedTraining):
+        more = "cluster.workers" if training.strategy in ("batch", "downpour") else "mesh.grid"
+        raise ValueError(
+            f"mesh.replicas is for strategy supervised; strategy {training.strategy} uses {more}"
+        )
+    if training.batch_size < mesh.replicas:
+        raise ValueError(
+            f"training.batch_size is {training.batch_size}, but each of {mesh.replicas} mesh.replicas needs "
+            "at least one sample of a batch; use a larger batch_size, or fewer replicas"
+        )
+    if mesh.grid == "auto":
+        raise ValueError(
+            "mesh.grid = auto is not possible with mesh.replicas; give rows and columns, such as 1x2, or "
+            "remove it"
+        )
 
 
 def _outputs_are_values(recipe: Tables) -> bool:
@@ -75,7 +104,7 @@ def _check_stacks(recipe: Tables, training: StackTraining) -> None:
                 'training.offload = "disk" needs a single process; set mesh.grid=none or '
                 "training.offload=none"
             )
-        if training.device != "cpu":
+        if training.device not in ("cpu", AUTO):
             raise ValueError('training.offload = "disk" computes on the CPU; set training.device to cpu')
     if not network.stacks:
         raise ValueError(f"strategy {strategy} trains [[network.stacks]]; give at least one")
@@ -106,6 +135,8 @@ def _check_supervised(recipe: Tables) -> None:
         raise ValueError('data.type = "dataset" belongs to network.module; name the module there')
     if recipe.loss == "custom":
         raise ValueError('objective.loss = "custom" belongs to network.module; name a loss')
+    if isinstance(data, TableData) and data.store is None and data.target is None:
+        raise ValueError(f"strategy {strategy} needs labels; set data.target to the column to predict")
     if data.store is None and data.labels == "none":
         choices = "file" if data.type == "vectors" or _has_scheme(data.source) else "folders or file"
         raise ValueError(f"strategy {strategy} needs labels; set data.labels to {choices}")
@@ -152,7 +183,7 @@ def _check_batch(recipe: Tables, training: BatchTraining) -> None:
         )
     if training.deadline_factor is not None and recipe.alone:
         raise ValueError("training.deadline_factor is for a cluster; give cluster.workers, or remove it")
-    if training.device != "cpu":
+    if training.device not in ("cpu", AUTO):
         raise ValueError('strategy batch computes on the CPU; set training.device to "cpu"')
 
 
@@ -212,7 +243,7 @@ def _check_downpour(recipe: Tables, training: DownpourTraining) -> None:
             "a replica of several processes or ranks sums whole gradients and cannot push factors; "
             "remove training.push_format and training.factor_layers, or cluster.processes and mesh.grid"
         )
-    if training.device != "cpu":
+    if training.device not in ("cpu", AUTO):
         _check_replicas_device(recipe, training.device)
     check_copies(recipe.cluster, training, has_grid=recipe.worker_grid is not None)
     own = {

@@ -5,7 +5,10 @@ Knows: fields, units and defaults. Does not know: what a strategy does with them
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from cotswold.recipe.schema.fields import (
     Positive,
@@ -17,11 +20,17 @@ class StackTraining(SteppedTraining):
     """Settings of the strategies that train stacks."""
 
     objective = StackObjective
+    refused: ClassVar[Mapping[str, str]] = {
+        "optimizer": "stacks are trained by SGD in their own kernels: set training.momentum",
+        "precision": "the kernels of stacks compute in float32: remove it",
+    }
 
     relative_rate: Positive = 2.0
     """Learning rate in units of 1 / (α fan-in), so that one value suits every data set and stack; about
     100 times the usual value for SGD.
     """
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Fraction of the last step that is kept."""
     offload: Literal["none", "disk"] = "none"
     """`none`: filters and momenta are in memory; `disk`: they are in files in the run directory and pass
     through memory once per pass over the data, for stacks larger than memory.

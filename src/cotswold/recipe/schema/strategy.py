@@ -5,7 +5,8 @@ Knows: fields, units and defaults. Does not know: what a strategy does with them
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,9 +18,13 @@ from cotswold.recipe.schema.fields import (
     Seed,
     Span,
     Text,
+    Texts,
     Threads,
     Times,
 )
+
+AUTO = "auto"
+"""The device of a run that takes the fastest of its machine."""
 
 
 class StackObjective(Section):
@@ -73,6 +78,9 @@ class SharedTraining(Section):
     objective: ClassVar[type[StackObjective] | type[LossObjective]]
     """Class of `[objective]` that belongs to the strategy."""
 
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Fields of strategy supervised that users expect here, with the reason why they do not exist."""
+
     strategy: str
     """The training strategy."""
     seed: Seed = 0
@@ -88,7 +96,22 @@ class SharedTraining(Section):
     host. `--threads` overrides it.
     """
     device: Text = "cpu"
-    """A torch device, such as `cpu` or `cuda:0`."""
+    """A torch device, such as `cpu` or `cuda:0`, or `auto`: CUDA or MPS if this machine has it and the
+    strategy can use it, otherwise the CPU. The run keeps the device that it found.
+    """
+    loggers: Texts | None = None
+    """Loggers of the run's curves: `tensorboard`, `csv`, `wandb`, `mlflow`, or an installed package's.
+    Default: `tensorboard`, if it is installed.
+    """
+
+
+class LabelledTraining(SharedTraining):
+    """Settings of the strategies that train with labels."""
+
+    metrics: Texts = Field(default_factory=list)
+    """Metrics on the validation samples, besides the loss: `top5` (any k), `macro_f1`, `macro_precision`,
+    `macro_recall`, `auroc`, `mae`, `rmse`, `r2`, `accuracy`. Classes always have their accuracy.
+    """
 
 
 class SteppedTraining(SharedTraining):
@@ -102,8 +125,6 @@ class SteppedTraining(SharedTraining):
     """Passes over the training samples (for each stack with `greedy`). If given with --set, it applies to
     every stack, as do `relative_rate` and `sparsity`.
     """
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Fraction of the last step that is kept."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """Decay of the learning rate over the run; `linear` and `cosine` fall to 0."""
     warmup: Fraction = 0.02

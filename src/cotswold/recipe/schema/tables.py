@@ -13,7 +13,7 @@ from cotswold.errors import GeometryError, RecipeError
 from cotswold.geometry import Grid, MapShape, StackGeometry
 from cotswold.recipe.bounds import VALUES_MAX, hidden_maximum, items
 from cotswold.recipe.schema.cluster import Cluster
-from cotswold.recipe.schema.data import Data, FrameData, GivenData, ImageData, SourcedData
+from cotswold.recipe.schema.data import Data, FrameData, GivenData, ImageData, SourcedData, TableData
 from cotswold.recipe.schema.fields import Positive, Section, Span, Text, pair
 from cotswold.recipe.schema.network import Network
 from cotswold.recipe.schema.training import (
@@ -29,8 +29,8 @@ from cotswold.recipe.schema.training import (
 RANKS_MAX = 1 << 20
 
 
-class Mesh(Section):
-    """Partition of the network over processes: all maps are split in space over a grid of ranks."""
+class WorkerMesh(Section):
+    """Partition of the network of each worker: all maps are split in space over a grid of ranks."""
 
     grid: Text | None = None
     """Rows and columns of ranks, such as `2x2`; or `auto`, the grid for which the simulator predicts the
@@ -60,6 +60,19 @@ class Mesh(Section):
                 )
             return str(parsed)
         return grid
+
+
+class Mesh(WorkerMesh):
+    """Partition of the network over processes, and data-parallel replicas of it."""
+
+    replicas: Annotated[int, Field(gt=0), hidden_maximum(RANKS_MAX)] = 1
+    """For strategy `supervised`: number of data-parallel replicas, each one process or a grid of ranks. The
+    replicas divide every batch of `batch_size` samples, and average their gradients in every step.
+    """
+    sync_batchnorm: bool = False
+    """Batch normalisation with statistics of the whole batch, over all replicas. If false, each replica
+    normalises by those of its own part.
+    """
 
 
 class Price(Section):
@@ -166,6 +179,12 @@ class Tables(Section):
             raise RecipeError(
                 "the recipe does not know the shape of a sample; only the program's data set does"
             )
+        if isinstance(data, TableData):
+            if data.width is None:
+                raise RecipeError(
+                    "give data.width: the number of features of a row is unknown until the data are prepared"
+                )
+            return MapShape((2 * data.context + 1) * data.width, 1, 1)
         if data.features is None:
             raise RecipeError(
                 "give data.features: the number of values per sample is unknown until the data are prepared"
@@ -179,6 +198,8 @@ class Tables(Section):
         data = self.data
         if isinstance(data, GivenData) or data.store is not None:
             return False
+        if isinstance(data, TableData):
+            return data.width is not None
         return isinstance(data, ImageData) or data.features is not None
 
     @property

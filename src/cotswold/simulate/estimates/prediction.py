@@ -57,8 +57,8 @@ class Prediction:
 
     Attributes:
         cluster: Name of the cluster.
-        grid: The grid of ranks, such as "2x4".
-        ranks: Number of ranks.
+        grid: The grid of ranks of each replica, such as "2x4".
+        ranks: Number of ranks of all replicas.
         hosts: Number of hosts.
         seconds: Seconds of the update.
         compute_seconds: Seconds of computation; ``operations`` has its parts.
@@ -112,13 +112,14 @@ class Prediction:
         return {**asdict(self), "hidden_part": self.hidden_part}
 
 
-def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
+def predict(cluster: Cluster, work: Workload, grid: Grid, replicas: int = 1) -> Prediction:
     """Predict an update of a network on a grid of a cluster's devices.
 
     Args:
         cluster: The cluster.
         work: The network and its batch.
-        grid: The grid of ranks.
+        grid: The grid of ranks of each replica.
+        replicas: Number of replicas in the programs of ``work``.
 
     Returns:
         The prediction.
@@ -126,16 +127,17 @@ def predict(cluster: Cluster, work: Workload, grid: Grid) -> Prediction:
     Raises:
         ClusterError: The cluster has no link that the grid needs.
     """
-    topology = Topology(cluster, grid.size)
+    ranks = replicas * grid.size
+    topology = Topology(cluster, ranks)
     speed = DeviceModel(cluster.device, topology.bandwidth, topology.contention, topology.speedup)
     timeline = run_programs(work.programs(grid, speed), topology)
-    devices = min(grid.size, cluster.size) * topology.cores
+    devices = min(ranks, cluster.size) * topology.cores
     flops, rank_bytes = work.update_flops, work.rank_bytes(grid)
     dollars, cents = cost(cluster, topology.hosts, timeline.seconds, flops)
     return Prediction(
         cluster=cluster.name,
         grid=str(grid),
-        ranks=grid.size,
+        ranks=ranks,
         hosts=topology.hosts,
         seconds=timeline.seconds,
         compute_seconds=fmean(sum(rank.work.values()) for rank in timeline.ranks),

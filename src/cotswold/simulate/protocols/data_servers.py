@@ -14,7 +14,7 @@ from typing import cast
 from cotswold.dataservice.core.epoch_pass import SharedEpochSettings
 from cotswold.dataservice.core.pool import PoolState
 from cotswold.dataservice.core.server_queue import BatchJob, RequestQueue
-from cotswold.dataservice.core.trainer import Trainer
+from cotswold.dataservice.core.trainer import BatchRequester
 from cotswold.simulate.protocols.network import SimulatedNetwork
 from cotswold.simulate.protocols.process import SimulatedProcess
 from cotswold.wire import (
@@ -122,7 +122,7 @@ class SimulatedDataTrainer(SimulatedProcess):
     def __init__(
         self,
         network: SimulatedNetwork,
-        machine: Trainer,
+        machine: BatchRequester,
         seconds: Callable[[], float],
         on_answer: BatchCallback,
         *,

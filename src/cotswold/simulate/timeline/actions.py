@@ -38,9 +38,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class AllReduce:
-    """An all-reduce of ``bytes``, in which every rank waits for every other."""
+    """An all-reduce of ``bytes``, in which every one of ``members`` waits for every other; () means all."""
 
     bytes: int
+    members: tuple[int, ...] = ()
 
 
 Action = Compute | Post | Wait | AllReduce

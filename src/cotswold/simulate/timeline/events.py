@@ -92,7 +92,7 @@ class _Simulation:
         self._ports: dict[tuple[str, int], float] = {}
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = 0
-        self._reducing: list[int] = []
+        self._reducing: dict[tuple[int, ...], list[int]] = {}
         self._sent = self._outside = self._messages = 0
 
     def run(self) -> Timeline:
@@ -129,8 +129,9 @@ class _Simulation:
                     rank.wait = action
                     return
                 case AllReduce():
-                    self._reducing.append(number)
-                    if len(self._reducing) == len(self._ranks):
+                    arrived = self._reducing.setdefault(action.members, [])
+                    arrived.append(number)
+                    if len(arrived) == len(action.members or self._ranks):
                         self._all_reduce(now, action)
                     return
             rank.action_index += 1
@@ -212,18 +213,19 @@ class _Simulation:
 
         Every link of the ring carries 2 (P - 1) / P of the bytes, also those between hosts.
         """
-        count = len(self._ranks)
-        routes = [self._topology.route(a, (a + 1) % count) for a in range(count)]
+        members = action.members or tuple(range(len(self._ranks)))
+        count = len(members)
+        routes = [self._topology.route(members[a - 1], members[a]) for a in range(count)]
         latency = max(route.latency for route in routes)
         rate = min(port.bytes_per_second for route in routes for port in route.ports)
         seconds = 2 * ceil(log2(count)) * latency + 2 * (count - 1) / count * action.bytes / rate
         sent = 2 * (count - 1) * action.bytes
-        hosts = [self._topology.host(rank) for rank in range(count)]
+        hosts = [self._topology.host(rank) for rank in members]
         between = sum(a != b for a, b in zip(hosts, [*hosts[1:], hosts[0]], strict=True))
         self._sent += sent
         self._outside += round(sent * between / count)
         self._messages += 2 * (count - 1)
-        reducing, self._reducing = self._reducing, []
+        reducing = self._reducing.pop(action.members)
         self._schedule(now + seconds, lambda when: self._all_reduced(reducing, now, when))
 
     def _all_reduced(self, reducing: list[int], began: float, now: float) -> None:

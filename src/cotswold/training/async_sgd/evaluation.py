@@ -6,6 +6,7 @@ Knows: recipes, stores. Does not know: which process this is, where parameters c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from cotswold import recipe as recipes
 from cotswold.data import Store
 from cotswold.errors import StoreError
+from cotswold.host import inherited
 from cotswold.training.async_sgd.replica_task import Evaluator
 
 
@@ -37,3 +39,13 @@ class Validation:
 def build_evaluation(recipe: str, store: str) -> Validation:
     """Build the evaluation from a recipe's text and the path of its store, which has a validation split."""
     return Validation(Evaluator.from_recipe(recipes.parse(recipe), Store(store)))
+
+
+INHERITED_METRICS = "metrics"
+"""The name of a program's metrics in the processes forked from it."""
+
+
+def build_evaluation_of_fork(recipe: str, store: str) -> Validation:
+    """Build the evaluation as `build_evaluation`, with the metrics of the program that was forked."""
+    metrics = cast(tuple[object, ...], inherited(INHERITED_METRICS))  # the parent gave this type
+    return Validation(Evaluator.from_recipe(recipes.parse(recipe), Store(store), metrics))

@@ -37,6 +37,7 @@ from cotswold.training.full_batch.module_batch import TrainArguments, map_style
 from cotswold.training.full_batch.objective import INHERITED_OBJECTIVE
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.state_check import check_state_matches
+from cotswold.training.metrics.held_out import HeldOutMetrics, metrics_of
 from cotswold.training.strategies.module_modes import Modes, is_training_mode
 from cotswold.training.trainers.async_sgd import AsyncTrainer
 
@@ -89,7 +90,9 @@ def build(
     evaluator_task, validation = None, None
     if held is not None:
         evaluator_task = EvaluatorTask(f"{__name__}:inherited_validation", {})
-        validation = Validation(Evaluator(copy.deepcopy(given.module), given.loss, held, size))
+        metrics, judged = metrics_of(recipe, given.loss, given.metrics), copy.deepcopy(given.module)
+        HeldOutMetrics(metrics, held, size).check(judged)
+        validation = Validation(Evaluator(judged, given.loss, held, size, metrics))
     try_in_fork(given.module, given.loss, samples)
     ways = _push_formats(given.module, training)
     decay, clip = training.weight_decay, training.clip_norm

@@ -29,6 +29,8 @@ from cotswold.training.data.remote import RemoteSamples, worker_samples
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.jobs.restore import supervised_network
 from cotswold.training.losses import Loss, loss_of
+from cotswold.training.metrics.held_out import metrics_of
+from cotswold.training.metrics.metric_set import MetricSet
 from cotswold.training.models import LayerNetwork
 from cotswold.training.nonfinite_loss import check_finite
 from cotswold.training.scores import Scores, score
@@ -219,21 +221,31 @@ def flops_of(network: LayerNetwork) -> tuple[int, int]:
 
 
 class Evaluator:
-    """The evaluator's network, and its loss on validation samples at any parameters."""
+    """The evaluator's network, and its loss and metrics on validation samples at any parameters."""
 
-    def __init__(self, network: nn.Module, loss: Loss, held: IndexedSamples | None, batch: int) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        held: IndexedSamples | None,
+        batch: int,
+        metrics: MetricSet | None = None,
+    ) -> None:
         """``network`` enters evaluation mode; ``held`` are the validation samples; ``batch`` is the batch
         size.
         """
+        self._metrics = MetricSet((), loss) if metrics is None else metrics
         self._flat, self._loss = FlatParameters(network.eval()), loss
         self._held, self._batch = held, batch
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, store: Store) -> Evaluator:
-        """Return the evaluator of a recipe's layers on its store."""
+    def from_recipe(cls, recipe: Recipe, store: Store, metrics: Sequence[object] = ()) -> Evaluator:
+        """Return the evaluator of a recipe's layers on its store, with further metrics."""
         held = StoreSamples(store, "validation") if store.splits.get("validation") else None
         network = supervised_network(recipe, store.outputs)
-        return cls(network, loss_of(recipe), held, recipe.training.batch_size)
+        loss = loss_of(recipe)
+        measured = metrics_of(recipe, loss, metrics, store)
+        return cls(network, loss, held, recipe.training.batch_size, measured)
 
     def move_to(self, device: torch.device) -> None:
         """Evaluate on this device from now on."""
@@ -242,13 +254,19 @@ class Evaluator:
 
     @torch.no_grad()
     def means(self, parameters: Tensor) -> dict[str, float] | None:
-        """Return the mean ``loss``, and ``accuracy`` of classes, over all samples; None without samples."""
+        """Return the mean ``loss``, ``accuracy`` of classes, and metrics, over all samples.
+
+        None without samples.
+        """
         if self._held is None:
             return None
         self._flat.vector.copy_(parameters)
         count, scores = len(self._held), Scores()
+        self._metrics.reset()
         for start in range(0, count, self._batch):
             batch = self._held.batch(range(start, min(start + self._batch, count)))
             outputs, targets = self._flat.module(batch.inputs), require_targets(batch.targets)
             scores.add(float(self._loss(outputs, targets)), score(self._loss, outputs, targets))
-        return scores.means()
+            self._metrics.update(outputs, targets)
+        means = scores.means()
+        return means if means is None else {**means, **self._metrics.compute()}

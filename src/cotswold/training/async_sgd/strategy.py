@@ -10,12 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cotswold.errors import RecipeError
+from torch import nn
+
+from cotswold.errors import RecipeError, UserError
 from cotswold.geometry import Grid
+from cotswold.host import ForkServer
 from cotswold.optim.server_rules import Adagrad, AddUpdate, Momentum, Rule, Sgd
 from cotswold.paramserver.core.replica_session import Pace
 from cotswold.paramserver.core.staleness import Staleness
 from cotswold.paramserver.runtime.traffic_log import FOLDER
+from cotswold.processes.forked_work import fork_server_of_work
 from cotswold.recipe import Recipe, dump
 from cotswold.recipe.schema import DownpourTraining
 from cotswold.recipe.schema.cluster import port_range
@@ -27,10 +31,11 @@ from cotswold.replicas.startup import ReplicaSettings
 from cotswold.replication.run_settings import ReplicatedClusterSettings
 from cotswold.replication.runtime.run_cluster import DISKS_FOLDER
 from cotswold.run import Recorder
+from cotswold.training.async_sgd.evaluation import INHERITED_METRICS
 from cotswold.training.async_sgd.hogwild_replica import round_of
 from cotswold.training.async_sgd.push_format import unit_norm_weights
 from cotswold.training.data.data_servers import pool_argument, pool_of
-from cotswold.training.data.indexed import write_rows
+from cotswold.training.data.indexed import StoreSamples, write_rows
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.cluster import (
     ClusterStarter,
@@ -40,6 +45,8 @@ from cotswold.training.full_batch.cluster import (
 )
 from cotswold.training.full_batch.strategy import described
 from cotswold.training.jobs.restore import supervised_network
+from cotswold.training.losses import loss_of
+from cotswold.training.metrics.held_out import HeldOutMetrics, metrics_of
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.trainers.async_sgd import AsyncTrainer
 
@@ -173,15 +180,17 @@ def build(context: TrainContext) -> AsyncTrainer:
         )
     if store.splits.get("validation"):
         where = {"recipe": dump(recipe), "store": str(store.path.absolute())}
-        evaluator_task = EvaluatorTask(f"{_EVALUATION_MODULE}:build_evaluation", where)
+        make = "build_evaluation_of_fork" if context.components.metrics else "build_evaluation"
+        evaluator_task = EvaluatorTask(f"{_EVALUATION_MODULE}:{make}", where)
     run = context.run.path
     rows = rows_folder(run, context.exit_stack)  # also removes leftovers of a killed run
     network = supervised_network(recipe, store.outputs)
     work = work_of(recipe)
+    processes = _check_metrics(context, network, recipe)
 
     def started() -> tuple[ClusterStarter, Mapping[str, object]]:
         start = cluster_starter(
-            recipe, (*PRELOADED, work.partition(":")[0], _EVALUATION_MODULE), context.exit_stack
+            recipe, (*PRELOADED, work.partition(":")[0], _EVALUATION_MODULE), context.exit_stack, processes
         )
         pool = pool_of(context, start.token, start.host)
         if pool is None:
@@ -205,6 +214,27 @@ def build(context: TrainContext) -> AsyncTrainer:
         context.recorder,
         described(network),
     )
+
+
+def _check_metrics(
+    context: TrainContext, network: nn.Module, recipe: Recipe
+) -> Callable[[], ForkServer] | None:
+    """Raise UserError if the evaluator could not measure the run's metrics.
+
+    Returns a starter of processes that inherit a program's objects; None if there are no objects.
+    """
+    store, objects = context.store, context.components.metrics
+    metrics = metrics_of(recipe, loss_of(recipe), objects, store)
+    if metrics and store.splits.get("validation"):
+        HeldOutMetrics(metrics, StoreSamples(store, "validation"), recipe.training.batch_size).check(network)
+    if not objects:
+        return None
+    if recipe.cluster.ray_address is not None:
+        raise UserError(
+            "the evaluator of a run on Ray may be on another machine, which has no objects of this program; "
+            "name the metrics in the recipe (training.metrics), or omit ray_address"
+        )
+    return lambda: fork_server_of_work({INHERITED_METRICS: objects})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from cotswold.errors import UserError
 from cotswold.training.losses import Loss
-from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.base import Batch, Share
 
 _UNEQUAL = ("stack expects each tensor to be equal size", "resize storage that is not resizable")
 """Parts of torch's errors for samples of unequal shape; the second comes from worker processes."""
@@ -106,6 +106,40 @@ def batch_of(item: object, device: torch.device) -> Batch:
     raise UserError(
         "a data set must give pairs (input, target) that make two tensors, or (input, target, weight) with "
         f"one number as weight; an input may be a tuple or dict of tensors; this one gives {_kind(item)}"
+    )
+
+
+def part_of_batch(batch: Batch, share: Share) -> Batch:
+    """Return a replica's part of a whole batch; raises UserError if tensors have different first axes."""
+    if share.count == 1:
+        return batch
+    assert batch.targets is not None, "a program's batches have targets"
+    sizes = {each.shape[0] if each.dim() else 0 for each in (*parts_of(batch.inputs), batch.targets)}
+    if len(sizes) > 1 or 0 in sizes:
+        raise UserError(
+            "replicas divide the first axis of a batch, but inputs and targets have "
+            f"{' and '.join(map(str, sorted(sizes)))} samples there; give tensors of one length, or train "
+            "without replicas"
+        )
+    first, stop = share.bounds(len(batch.targets))
+    chosen = slice(first, stop) if first < stop else slice(0, 1)
+    inputs: object = batch.inputs
+    if isinstance(inputs, Inputs):
+        whole = inputs.tensors
+        part: Any = (
+            {name: each[chosen] for name, each in whole.items()}
+            if isinstance(whole, dict)
+            else tuple(each[chosen] for each in whole)
+        )
+        inputs = Inputs(part)
+    else:
+        inputs = batch.inputs[chosen]
+    return replace(
+        batch,
+        inputs=cast(Tensor, inputs),
+        targets=batch.targets[chosen],
+        weights=None if batch.weights is None else batch.weights[chosen],
+        is_idle=first == stop,
     )
 
 

@@ -57,7 +57,7 @@ def batch_source_of(
     data = context.recipe.data
     assert isinstance(data, SourcedData), "only sourced data has servers"
     store, things = context.store, context.exit_stack
-    if context.rank_context.mesh is not None:
+    if context.rank_context.ranks.size > 1:
         place = _pool_for_ranks(context)
         if box is not None and not box.size:
             return None

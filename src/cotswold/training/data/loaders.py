@@ -31,8 +31,8 @@ from torch.utils.data import (
 
 from cotswold.data import StoreDataset
 from cotswold.errors import CheckpointError, UserError, outside_level
-from cotswold.training.data.batches import batch_of, loaded
-from cotswold.training.strategies.base import Batch
+from cotswold.training.data.batches import batch_of, loaded, part_of_batch
+from cotswold.training.strategies.base import WHOLE, Batch, Share
 
 _SEEDS = 1 << 63
 _ODD = 0x9E3779B97F4A7C15
@@ -45,7 +45,10 @@ _SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRand
 class LoadedBatches:
     """The batches of a DataLoader in its order, epoch after epoch."""
 
-    def __init__(self, loader: DataLoader[Any], seed: int, device: torch.device) -> None:
+    def __init__(
+        self, loader: DataLoader[Any], seed: int, device: torch.device, share: Share = WHOLE
+    ) -> None:
+        """``share`` says which part of each batch is returned; the loader makes whole batches."""
         try:
             self._length = len(loader)
         except TypeError as error:
@@ -53,7 +56,7 @@ class LoadedBatches:
                 f"the length of an epoch of {type(loader.dataset).__name__} is unknown; add a __len__ with "
                 "the number of its samples"
             ) from error
-        self._loader, self._seed, self._device = loader, seed, device
+        self._loader, self._seed, self._device, self._share = loader, seed, device, share
         self._epoch = self._step = 0
         self._generators = generators_of(loader)
         self._begun = [each.get_state() for each in self._generators]
@@ -81,7 +84,7 @@ class LoadedBatches:
             if item is _END and self._step == 0:
                 raise UserError(f"{type(self._loader.dataset).__name__} gives no batches; add samples")
             while item is not _END:
-                batch = batch_of(item, self._device)
+                batch = part_of_batch(batch_of(item, self._device), self._share)
                 self._step += 1
                 self._compare_length(self._step > self._length + self._loader.num_workers)
                 yield batch

@@ -7,6 +7,7 @@ which rank reads the other windows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 
 import torch
@@ -15,10 +16,11 @@ from torch import Tensor
 from cotswold.data import Reader, Store
 from cotswold.data.loading.batch_source import BatchSource
 from cotswold.data.loading.batching import Augment
+from cotswold.errors import UserError
 from cotswold.geometry import Box
 from cotswold.ops import images_last
 from cotswold.recipe import Recipe
-from cotswold.training.strategies.base import Batch
+from cotswold.training.strategies.base import WHOLE, Batch, Share
 
 VALIDATION_IMAGES = 512
 """The maximum number of validation samples for the objective of a stack; a supervised run uses all."""
@@ -44,13 +46,31 @@ class TrainBatches:
         box: Box | None = None,
         augmentation: Augment | None = None,
         feed: BatchSource | None = None,
+        share: Share = WHOLE,
     ) -> None:
-        """``feed`` makes the batches of the same window, seed and augmentation; None means this process."""
+        """``feed`` makes the batches of the same window, seed and augmentation; None means this process.
+
+        ``share`` says which part of each batch is read. Raises UserError if there are more replicas than
+        samples.
+        """
         self._store, self._labelled = store, bool(store.outputs)
         self._device = torch.device(device)
         self._batch = min(batch, store.splits["train"])
+        part = share.bounds(self._batch)
+        if share.count > self._batch:
+            raise UserError(
+                f"{share.count} replicas need {share.count} samples in each batch, but the store has "
+                f"{self._batch}; use fewer replicas"
+            )
         self._reader = Reader(
-            store, "train", self._batch, seed=seed, box=box, augmentation=augmentation, feed=feed
+            store,
+            "train",
+            self._batch,
+            seed=seed,
+            box=box,
+            augmentation=augmentation,
+            feed=feed,
+            part=None if share.count == 1 else part,
         )
 
     def __iter__(self) -> Iterator[Batch]:
@@ -87,10 +107,17 @@ class TrainBatches:
 
 
 class ValidationBatches:
-    """The validation samples, or a window (y, x) of each, in order; the same each time."""
+    """The validation samples, or a window (y, x) of each, in order; the same each time.
 
-    def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None) -> None:
-        self._store, self._recipe, self._box = store, recipe, box
+    Args:
+        store: The store.
+        recipe: Gives the batch size and the device.
+        box: The window (default: whole images).
+        share: The replica whose turns of the labelled batches are read.
+    """
+
+    def __init__(self, store: Store, recipe: Recipe, *, box: Box | None = None, share: Share = WHOLE) -> None:
+        self._store, self._recipe, self._box, self._share = store, recipe, box, share
         self._batch = recipe.training.batch_size
         self._device = torch.device(recipe.training.device)
         self._count = store.splits.get("validation", 0)
@@ -115,7 +142,9 @@ class ValidationBatches:
     def batches(self) -> Iterator[Batch]:
         """Yield all samples and their labels."""
         if self._count:
-            for images, labels in labelled_batches(self._store, self._recipe, "validation", box=self._box):
+            for images, labels in labelled_batches(
+                self._store, self._recipe, "validation", box=self._box, share=self._share
+            ):
                 yield Batch(images, self._store.learnable(labels))
 
 
@@ -136,7 +165,7 @@ def training_maps(store: Store, recipe: Recipe, most: int | None = None) -> Iter
 
 
 def labelled_batches(
-    store: Store, recipe: Recipe, split: str, *, box: Box | None = None
+    store: Store, recipe: Recipe, split: str, *, box: Box | None = None, share: Share = WHOLE
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the samples of a split with their labels, in order.
 
@@ -145,6 +174,7 @@ def labelled_batches(
         recipe: Gives the batch size and the device.
         split: The name of the split.
         box: The window (y, x) of each sample to read; None means all of it.
+        share: The replica whose turns of the batches are read.
 
     Yields:
         Maps ``(channel, y, x, image)`` with labels: classes, int64 ``(image,)``, or regression targets,
@@ -152,7 +182,8 @@ def labelled_batches(
     """
     labels = torch.from_numpy(store.labels(split))
     device = recipe.training.device
-    for start, stop in _ranges(store.splits[split], recipe.training.batch_size):
+    ranges = _ranges(store.splits[split], recipe.training.batch_size)
+    for start, stop in islice(ranges, share.index, None, share.count):
         yield read_maps(store, split, start, stop, box).to(device), labels[start:stop].to(device)
 
 

@@ -22,7 +22,10 @@ from cotswold.data import (
     open_source,
     open_vectors,
     prepare,
+    table,
 )
+from cotswold.data.sources.base import samples_noun
+from cotswold.data.sources.tables import TableSource
 from cotswold.data.store.splits import rule
 from cotswold.errors import RecipeError, SourceError, UnlabelledError
 from cotswold.recipe import Recipe, expand
@@ -34,6 +37,7 @@ from cotswold.recipe.schema import (
     LossObjective,
     SourcedData,
     SteppedTraining,
+    TableData,
     VectorData,
     pair,
 )
@@ -54,7 +58,7 @@ def preparation_of(data: Data) -> AnyPreparation:
     For vectors their source is opened, because it has the number of features. Raises RecipeError for a data
     set of a Python program, SourceError for an unreadable source.
     """
-    if isinstance(data, VectorData | FrameData):
+    if isinstance(data, VectorData | FrameData | TableData):
         source = source_of(data)
         assert isinstance(source, VectorSource), "of its kind"
         return _vector_preparation(data, source)
@@ -70,14 +74,24 @@ def preparation_of(data: Data) -> AnyPreparation:
     )
 
 
-def _vector_preparation(data: VectorData | FrameData, source: VectorSource) -> VectorPreparation:
+def _vector_preparation(data: VectorData | FrameData | TableData, source: VectorSource) -> VectorPreparation:
+    if isinstance(data, TableData):
+        assert isinstance(source, TableSource), "of its kind"
+        if data.width not in (None, source.features):
+            raise RecipeError(
+                f"data.width is {data.width}, but the rows of {data.source} have {source.features} features; "
+                "omit it"
+            )
+        return source.preparation(standardise=data.standardise, dtype=data.dtype, context=data.context)
     if data.features not in (None, source.features):
         raise RecipeError(
             f"data.features is {data.features}, but {data.source} has {source.features} per "
             f"{data.type[:-1]}; omit it"
         )
     context = data.context if isinstance(data, FrameData) else 0
-    return VectorPreparation(source.features, data.type, context, data.standardise, data.dtype)
+    return VectorPreparation(
+        source.features, data.type, context, data.standardise, data.dtype, rate=source.rate
+    )
 
 
 def images_of(data: Data) -> ImageData:
@@ -96,12 +110,33 @@ def source_of(data: Data) -> Source | VectorSource:
         raise RecipeError("the data set is given from Python; this needs a source in files")
     assert data.source is not None, "the schema wants one of source and store"
     place = expand(data.source)
+    if isinstance(data, TableData):
+        return _table_of(data, place)
     if isinstance(data, VectorData):
         return open_vectors(place, labels=data.labels)
     if isinstance(data, FrameData):
         return open_vectors(place, "frames", include=data.include, exclude=data.exclude, labels=data.labels)
     images = images_of(data)
     return open_source(place, include=images.include, exclude=images.exclude, labels=images.labels)
+
+
+def _table_of(data: TableData, place: str) -> TableSource:
+    return table(
+        place,
+        target=data.target,
+        features=data.features,
+        ignore=data.ignore,
+        test_source=None if data.test_source is None else expand(data.test_source),
+        target_kind=data.target_kind,
+        categorical=data.categorical,
+        missing=data.missing,
+        missing_values=data.missing_values,
+        new_categories=data.new_categories,
+        delimiter=data.delimiter,
+        header=data.header,
+        decimal=data.decimal,
+        sequence=data.sequence,
+    )
 
 
 def _source_for(recipe: Recipe) -> Source | VectorSource:
@@ -147,7 +182,7 @@ def open_store(
     source = _source_for(recipe)
     if check is not None:
         check(source.identity)
-    assert isinstance(data, ImageData | VectorData | FrameData), "it has a source"
+    assert isinstance(data, ImageData | VectorData | FrameData | TableData), "it has a source"
     preparation = (
         _vector_preparation(data, source)
         if isinstance(source, VectorSource) and not isinstance(data, ImageData)
@@ -183,21 +218,31 @@ def open_store(
 def with_features(recipe: Recipe) -> Recipe:
     """Return the recipe with its source's number of features, if it needs one and does not give it."""
     data = recipe.data
-    if not isinstance(data, VectorData | FrameData) or data.store is not None or data.features is not None:
+    if not isinstance(data, VectorData | FrameData | TableData) or data.store is not None:
+        return recipe
+    field = _features_field(data)
+    if getattr(data, field) is not None:
         return recipe
     source = source_of(data)
     assert isinstance(source, VectorSource), "of its kind"
-    return recipe.model_copy(update={"data": data.model_copy(update={"features": source.features})})
+    return recipe.model_copy(update={"data": data.model_copy(update={field: source.features})})
+
+
+def _features_field(data: VectorData | FrameData | TableData) -> str:
+    """Return the field with the number of features of a sample."""
+    return "width" if isinstance(data, TableData) else "features"
 
 
 def with_features_of(recipe: Recipe, began: Recipe) -> Recipe:
     """Return the recipe with the original recipe's number of features, unless it gives one."""
     data, kept = recipe.data, began.data
-    if not isinstance(data, VectorData | FrameData) or not isinstance(kept, VectorData | FrameData):
+    vectors = VectorData | FrameData | TableData
+    if not isinstance(data, vectors) or not isinstance(kept, vectors) or type(data) is not type(kept):
         return recipe
-    if data.features is not None:
+    field = _features_field(data)
+    if getattr(data, field) is not None:
         return recipe
-    return recipe.model_copy(update={"data": data.model_copy(update={"features": kept.features})})
+    return recipe.model_copy(update={"data": data.model_copy(update={field: getattr(kept, field)})})
 
 
 def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
@@ -217,8 +262,9 @@ def with_store_shape(recipe: Recipe, store: Store) -> Recipe:
         _check_outputs(store, recipe.loss, recipe.training.strategy, recipe.network.output)
     preparation = store.transform.preparation
     if isinstance(preparation, VectorPreparation):
-        context = {"context": preparation.context} if preparation.kind == "frames" else {}
-        update: dict[str, object] = {"features": preparation.features, **context}
+        context = {} if preparation.kind == "vectors" else {"context": preparation.context}
+        field = "width" if preparation.kind == "table" else "features"
+        update: dict[str, object] = {field: preparation.features, **context}
     elif data.store is None:
         return recipe
     else:
@@ -246,9 +292,9 @@ def _label_warnings(recipe: Recipe, store: Store) -> list[str]:
     labels, classes = store.labels("train"), len(store.classes)
     if len(np.unique(labels[labels >= 0])) == classes and len(labels) >= _FEW_SAMPLES_PER_CLASS * classes:
         return []
+    remedy = 'set data.target_kind = "number"' if store.kind == "table" else "save them as floats"
     return [
-        f"the labels are integers, and are used as the names of {classes:,} classes; for regression "
-        "save them as floats"
+        f"the labels are integers, and are used as the names of {classes:,} classes; for regression {remedy}"
     ]
 
 
@@ -296,17 +342,19 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
         if loss not in ("squared_error", "custom"):
             raise RecipeError(
                 f'the labels in {store.path} are regression targets, but objective.loss = "{loss}" needs '
-                'classes: set it to "squared_error", or label the samples by integers or texts'
+                'classes: set it to "squared_error", or label the samples by integers or texts (in a table: '
+                'data.target_kind = "class")'
             )
         return
     if not store.classes:
-        remedy = (
-            'data.labels = "folders", one folder per class'
-            if store.kind != "vectors"
-            else 'data.labels = "file", labels in the .npz, or in name.labels.npy next to it'
-        )
+        remedies = {
+            "vectors": 'data.labels = "file", labels in the .npz, or in name.labels.npy next to it',
+            "table": "data.target, the column to predict",
+        }
+        remedy = remedies.get(store.kind, 'data.labels = "folders", one folder per class')
         raise RecipeError(
-            f"the {store.kind} in {store.path} have no labels, which strategy {strategy} needs; add "
+            f"the {samples_noun(store.kind)} in {store.path} have no labels, which strategy {strategy} "
+            "needs; add "
             f"them: {remedy}"
         )
     labels = store.labels("train")
@@ -314,7 +362,8 @@ def _check_outputs(store: Store, loss: str, strategy: str, output: str) -> None:
     if len(present) < 2:
         found = f"of one class, {store.classes[int(present[0])]!r}" if len(present) else "without a class"
         raise RecipeError(
-            f"all {len(labels):,} training {store.kind} in {store.path} are {found}; strategy {strategy} "
+            f"all {len(labels):,} training {samples_noun(store.kind)} in {store.path} are {found}; "
+            f"strategy {strategy} "
             "needs two or more classes (regression targets are "
             "floating-point labels)"
         )
@@ -330,5 +379,6 @@ def class_count(recipe: Recipe) -> int:
     )
     outputs = len(found.classes) or found.targets
     if not outputs:
-        raise RecipeError(f"the {found.kind} have no labels; set data.labels to folders or file")
+        remedy = "data.target" if found.kind == "table" else "data.labels to folders or file"
+        raise RecipeError(f"the {samples_noun(found.kind)} have no labels; set {remedy}")
     return outputs

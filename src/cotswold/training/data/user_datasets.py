@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -22,7 +23,7 @@ from cotswold.errors import CheckpointError, UserError
 from cotswold.training.data.batches import batch_of, collated, loaded
 from cotswold.training.data.columns import columns
 from cotswold.training.data.loaders import Draws, LoadedBatches, epoch_seed, is_plain, part_of, position_in
-from cotswold.training.strategies.base import Batch, Batches
+from cotswold.training.strategies.base import WHOLE, Batch, Batches, Share
 
 UserData = Dataset[Any] | DataLoader[Any]
 
@@ -68,9 +69,10 @@ class Samples:
             return [int(self.dataset.indices[each]) for each in chosen]
         return list(chosen)
 
-    def iterate(self) -> Iterator[Any]:
-        """Yield all batches once, in order."""
-        for start in range(0, len(self), self.batch_size):
+    def iterate(self, share: Share = WHOLE) -> Iterator[Any]:
+        """Yield all batches once, in order; of several replicas each takes its turn."""
+        first, step = share.index * self.batch_size, share.count * self.batch_size
+        for start in range(first, len(self), step):
             yield self.items(range(start, min(start + self.batch_size, len(self))))
 
 
@@ -177,8 +179,9 @@ class SampledBatches:
     smaller.
     """
 
-    def __init__(self, samples: Samples, seed: int, device: torch.device) -> None:
-        self._samples, self._seed, self._device = samples, seed, device
+    def __init__(self, samples: Samples, seed: int, device: torch.device, share: Share = WHOLE) -> None:
+        """``share`` says which part of each batch is read."""
+        self._samples, self._seed, self._device, self._share = samples, seed, device, share
         self._batch = min(samples.batch_size, len(samples))
         self._epoch = self._step = 0
         self.waited_seconds = 0.0
@@ -193,9 +196,11 @@ class SampledBatches:
             order = self._order()
             for start in range(self._step * self._batch, len(order), self._batch):
                 began = time.monotonic()
-                chosen = order[start : start + self._batch]
+                whole = order[start : start + self._batch]
+                first, stop = self._share.bounds(len(whole))
+                chosen = whole[first:stop] or whole[:1]
                 found = batch_of(self._samples.items(chosen), self._device)
-                batch = replace(found, numbers=self._samples.numbers(chosen))
+                batch = replace(found, numbers=self._samples.numbers(chosen), is_idle=first == stop)
                 self.waited_seconds += time.monotonic() - began
                 self._step += 1
                 yield batch
@@ -240,26 +245,35 @@ def _described(state: Mapping[str, object]) -> str:
     return f"{state['samples']} samples in batches of {state.get('batch_size')}, {order}"
 
 
-def training_batches(given: UserData | Samples, batch_size: int, seed: int, device: torch.device) -> Batches:
-    """Return endless batches of a program's data set or loader."""
+def training_batches(
+    given: UserData | Samples, batch_size: int, seed: int, device: torch.device, share: Share = WHOLE
+) -> Batches:
+    """Return endless batches of a program's data set or loader, or a replica's part of each batch.
+
+    Of a map-style data set only that part is read. A loader or an iterable data set makes whole batches on
+    every replica, so it must make equal ones there.
+    """
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
-        return SampledBatches(samples, seed, device)
+        return SampledBatches(samples, seed, device, share)
     assert not isinstance(given, Samples), "samples_of does not convert them"
-    return LoadedBatches(loader_of(given, batch_size), seed, device)
+    return LoadedBatches(loader_of(given, batch_size), seed, device, share)
 
 
 def validation_batches(
-    given: UserData | Samples | None, batch_size: int, device: torch.device
+    given: UserData | Samples | None, batch_size: int, device: torch.device, share: Share = WHOLE
 ) -> Callable[[], Iterable[Batch]]:
-    """Return a function that iterates over all batches in order; no batches if ``given`` is None."""
+    """Return a function that iterates over all batches in order; no batches if ``given`` is None.
+
+    Replicas take whole batches in turn.
+    """
 
     def batches() -> Iterator[Batch]:
         if given is None:
             return
         draws = Draws(0)  # validations must not change the draws of training
         with draws.used():
-            items = iter(_in_order(given, batch_size))
+            items = iter(_in_order(given, batch_size, share))
         while True:
             with draws.used(), loaded():
                 item = next(items, None)
@@ -270,13 +284,13 @@ def validation_batches(
     return batches
 
 
-def _in_order(given: UserData | Samples, batch_size: int) -> Iterable[Any]:
-    """Return all batches in the DataLoader's order, or in the order of the indices."""
+def _in_order(given: UserData | Samples, batch_size: int, share: Share) -> Iterable[Any]:
+    """Return a replica's batches in the DataLoader's order, or in the order of the indices."""
     samples = given if isinstance(given, Samples) else samples_of(given, batch_size)
     if samples is not None:
-        return samples.iterate()
+        return samples.iterate(share)
     assert not isinstance(given, Samples), "samples_of does not convert them"
-    return loader_of(given, batch_size)
+    return islice(loader_of(given, batch_size), share.index, None, share.count)
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:

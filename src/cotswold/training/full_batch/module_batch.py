@@ -33,6 +33,7 @@ from cotswold.training.full_batch.objective import (
 from cotswold.training.full_batch.strategy import cluster_trainer, local_trainer
 from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import Loss
+from cotswold.training.metrics.held_out import HeldOutMetrics, metrics_of
 from cotswold.training.trainers.full_batch import FullBatchTrainer
 
 
@@ -44,6 +45,8 @@ class TrainArguments:
     samples: UserData | Samples
     validation: UserData | Samples | None
     loss: Loss
+    metrics: tuple[object, ...] = ()
+    """Metrics in addition to those that the recipe names."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,9 @@ def build(
         )
     work = work_of(given, training.portion_size)
     check_repeatable(work, training.portion_size)
+    metrics = HeldOutMetrics(metrics_of(recipe, given.loss, given.metrics), work.held, training.portion_size)
     if recipe.alone:
-        return local_trainer(work, recipe, recorder, ModuleFullBatchTrainer)
+        return local_trainer(work, recipe, recorder, metrics, ModuleFullBatchTrainer)
     if recipe.cluster.ray_address is None:
         where, arguments = "cotswold.training.full_batch.objective:inherited_objective", dict[str, object]()
         if recipe.worker_grid is not None:
@@ -143,7 +147,7 @@ def build(
         where, arguments = "cotswold.training.jobs.factories:build_objective", _arguments(factory, training)
         there = open_training_cluster(recipe, run, where, arguments, recorder, exit_stack)
         there.write("x", work.parameters)  # a factory may draw other values in each process
-    return cluster_trainer(there, work.flat, training, recorder, ModuleFullBatchTrainer)
+    return cluster_trainer(there, work.flat, training, recorder, metrics, ModuleFullBatchTrainer)
 
 
 def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, object]:
@@ -151,7 +155,7 @@ def _arguments(factory: Factory | None, training: BatchTraining) -> dict[str, ob
     if factory is None:
         raise UserError(
             "an existing module cannot be sent to other machines; name a function that returns it and the "
-            'data set, train("package.module:function", loss=..., ray_address=...), or omit ray_address'
+            'data set, train("package.module:function", loss=..., strategy=...), or omit ray_address'
         )
     if factory.loss is None:
         raise UserError('a loss for other machines must be a name, or "package.module:function"')

@@ -61,6 +61,11 @@ class ModuleObjective:
         self._held = held if held is not None and len(held) else None
 
     @property
+    def held(self) -> IndexedSamples | None:
+        """The validation samples; None without any."""
+        return self._held
+
+    @property
     def network(self) -> nn.Module:
         """The module."""
         return self.flat.module

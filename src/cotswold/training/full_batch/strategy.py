@@ -28,7 +28,7 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
 from cotswold.shards.runtime.work import Work, held_out_portions, validation_means
 from cotswold.training.data.data_servers import pool_argument, pool_of
-from cotswold.training.data.indexed import write_rows
+from cotswold.training.data.indexed import IndexedSamples, StoreSamples, write_rows
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Method
 from cotswold.training.full_batch.cluster import (
@@ -40,6 +40,8 @@ from cotswold.training.full_batch.cluster import (
 from cotswold.training.full_batch.local import FullBatchObjective, ProgressCallback
 from cotswold.training.full_batch.objective import ModuleObjective, objective_from_recipe
 from cotswold.training.jobs.restore import supervised_network
+from cotswold.training.losses import loss_of
+from cotswold.training.metrics.held_out import HeldOutMetrics, metrics_of
 from cotswold.training.models import LayerNetwork
 from cotswold.training.strategies.registry import TrainContext
 from cotswold.training.trainers.full_batch import FullBatchTrainer
@@ -122,7 +124,11 @@ def method_of(training: BatchTraining, vectors: Vectors, objective: Objective) -
 
 
 def local_trainer(
-    work: ModuleObjective, recipe: Recipe, recorder: Recorder, kind: type[FullBatchTrainer] = FullBatchTrainer
+    work: ModuleObjective,
+    recipe: Recipe,
+    recorder: Recorder,
+    metrics: HeldOutMetrics,
+    kind: type[FullBatchTrainer] = FullBatchTrainer,
 ) -> FullBatchTrainer:
     """Return the trainer of an objective in this process."""
     training = recipe.training
@@ -130,7 +136,7 @@ def local_trainer(
     torch.manual_seed(training.seed)
     here = LocalBackend(work, training, recorded_in(recipe))
     method = method_of(training, here.set.vectors, here.set)
-    return kind(here, method, work.flat, training, recorder, described(work.network))
+    return kind(here, method, work.flat, training, recorder, described(work.network), metrics)
 
 
 def described(network: nn.Module) -> dict[str, object]:
@@ -152,7 +158,7 @@ def build(context: TrainContext) -> FullBatchTrainer:
         token = token_of(os.environ) or Token.new()
         pool = pool_of(context, token, None)
         work = objective_from_recipe(recipe, context.store, None, None if pool is None else str(pool), token)
-        return local_trainer(work, recipe, context.recorder)
+        return local_trainer(work, recipe, context.recorder, _metrics(context, work.held))
     for split in ("validation",) if recipe.is_served else ("train", "validation"):
         if context.store.splits.get(split):
             write_rows(context.store, split, rows)
@@ -169,7 +175,16 @@ def build(context: TrainContext) -> FullBatchTrainer:
         extra_arguments=lambda start: pool_argument(pool_of(context, start.token, start.host)),
     )
     network = supervised_network(recipe, context.store.outputs)
-    return cluster_trainer(there, FlatParameters(network), training, context.recorder)
+    held = StoreSamples(context.store, "validation", rows) if context.store.splits.get("validation") else None
+    return cluster_trainer(
+        there, FlatParameters(network), training, context.recorder, _metrics(context, held)
+    )
+
+
+def _metrics(context: TrainContext, held: IndexedSamples | None) -> HeldOutMetrics:
+    recipe = context.recipe
+    found = metrics_of(recipe, loss_of(recipe), context.components.metrics, context.store)
+    return HeldOutMetrics(found, held, recipe.training.batch_size)
 
 
 def cluster_trainer(
@@ -177,9 +192,9 @@ def cluster_trainer(
     flat: FlatParameters,
     training: BatchTraining,
     recorder: Recorder,
+    metrics: HeldOutMetrics,
     kind: type[FullBatchTrainer] = FullBatchTrainer,
 ) -> FullBatchTrainer:
-    """Return the trainer of a cluster; ``flat`` is the same network, for checkpoints."""
-    return kind(
-        backend, method_of(training, backend, backend), flat, training, recorder, described(flat.module)
-    )
+    """Return the trainer of a cluster; ``flat`` is the same network, for checkpoints and ``metrics``."""
+    method = method_of(training, backend, backend)
+    return kind(backend, method, flat, training, recorder, described(flat.module), metrics)

@@ -16,17 +16,18 @@ from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint
 from cotswold.errors import CheckpointError, RecipeError, RunError
 from cotswold.recipe import FORMAT, Recipe
-from cotswold.recipe.schema import Cluster, DownpourTraining
+from cotswold.recipe.schema import Cluster, DownpourTraining, Mesh
 
 CHANGEABLE: Mapping[str, bool | set[str]] = {
-    "mesh": True,
+    "mesh": set(Mesh.model_fields) - {"sync_batchnorm"},
     "cluster": set(Cluster.model_fields)
     - {"replay_run"},  # a checkpoint records the draws still to be repeated
     "price": True,
     "evaluate": True,
     "data": {"servers", "cache"},
     "training": {
-        *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload"),
+        *("device", "threads", "checkpoint_minutes", "checkpoints_kept", "offload", "compile"),
+        *("metrics", "loggers"),
         *(
             "max_iterations",
             "max_evaluations",
@@ -37,7 +38,7 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
     },
 }
 """Recipe fields that may change when a run is resumed, because no result depends on them."""
-PLACES = ("data.source", "data.store")
+PLACES = ("data.source", "data.store", "data.test_source")
 """Fields that locate the samples. They may change if the samples stay the same; `stores.store_of` checks
 that.
 """

@@ -23,6 +23,7 @@ from cotswold.host import raise_on_all
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SourcedData
 from cotswold.run import RunDirectory, describe_environment
+from cotswold.training.components import Components
 from cotswold.training.data.stores import (
     STORES,
     Progress,
@@ -32,11 +33,14 @@ from cotswold.training.data.stores import (
     with_features_of,
     with_store_shape,
 )
+from cotswold.training.devices import with_chosen_device
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
+from cotswold.training.jobs.check_outputs import check_outputs
 from cotswold.training.jobs.config_diff import differences
 from cotswold.training.jobs.extend import apply_extension
-from cotswold.training.jobs.job import Job, RecipeJob
+from cotswold.training.jobs.job import Job
 from cotswold.training.jobs.preflight import check_memory, check_resources
+from cotswold.training.jobs.recipe_job import RecipeJob
 from cotswold.training.jobs.restore import (
     backbone_of,
     check_preparation,
@@ -45,6 +49,7 @@ from cotswold.training.jobs.restore import (
     untrained_phases,
 )
 from cotswold.training.jobs.run_store import record_of, store_of
+from cotswold.training.optimizers import with_own_optimizer
 
 _Job = TypeVar("_Job", bound=Job)
 
@@ -81,6 +86,7 @@ def open_job(
     progress: Progress | None = None,
     rank_context: RankContext = SINGLE_PROCESS,
     start_time: float | None = None,
+    components: Components | None = None,
 ) -> RecipeJob:
     """Return a job for a recipe in a new directory, or for a run that is resumed.
 
@@ -96,6 +102,7 @@ def open_job(
         progress: Receives the progress of the preparation.
         rank_context: The ranks that train together.
         start_time: The start of the run's time, by `time.monotonic`; None means now.
+        components: The program's optimiser, scheduler, metrics, callbacks and loggers.
 
     Returns:
         The job, ready to train.
@@ -108,12 +115,13 @@ def open_job(
         MachineError: If the device is missing. Every rank raises the same error.
     """
     start_time = time.monotonic() if start_time is None else start_time
+    components = components or Components()
 
     def opened() -> RecipeJob:
         path = _directory(recipe, directory, overrides)
         started = is_started(path, resume, named=recipe is not None)
         begin = _resumed if started else _create
-        return begin(recipe, path, overrides, stores, progress, rank_context)
+        return begin(recipe, path, overrides, stores, progress, rank_context, components)
 
     def describe_job(job: RecipeJob) -> dict[str, object]:
         return {
@@ -131,7 +139,7 @@ def open_job(
             "resume=True)"
         )
     job = open_on_all_ranks(rank_context, opened, describe_job, lambda found: _attach(found, rank_context))
-    return replace(job, start_time=start_time)
+    return replace(job, start_time=start_time, components=components)
 
 
 def open_on_all_ranks(
@@ -206,17 +214,20 @@ def _resumed(
     stores: Path | None,
     progress: Progress | None,
     rank_context: RankContext,
+    components: Components,
 ) -> RecipeJob:
     run = RunDirectory.open(path).recognised()
     kept = recipes.load(run.recipe)
     if kept.network.module is not None:
         raise RunError(
             f"the run in {path} trains {kept.network.module}, a module of a Python program; resume it "
-            f"there: cotswold.train(module, dataset, {str(path)!r}, resume=True, ...)"
+            f"there: cotswold.train(module, dataset, directory={str(path)!r}, resume=True, ...)"
         )
     wanted = recipes.load(run.recipe if recipe is None else recipe, [*run.overrides, *overrides])
+    wanted = _with_own_optimizer(with_chosen_device(wanted), components)
     wanted, totals = apply_extension(wanted, kept, run)
     check_training_device(wanted.training)
+    check_outputs(wanted.training)
     _check_cluster(wanted)
     data, began = wanted.data, kept.data
     if isinstance(data, SourcedData) and isinstance(began, SourcedData) and data.splits == "auto":
@@ -232,6 +243,10 @@ def _resumed(
     same_recipe(wanted, kept, path)
     _check_pool(wanted, store)
     return RecipeJob(run, wanted, resumed=True, rank_context=rank_context, totals=totals, store=store)
+
+
+def _with_own_optimizer(wanted: Recipe, components: Components) -> Recipe:
+    return wanted.model_copy(update={"training": with_own_optimizer(wanted.training, components)})
 
 
 def _check_cluster(wanted: Recipe) -> None:
@@ -279,10 +294,13 @@ def _create(
     stores: Path | None,
     progress: Progress | None,
     rank_context: RankContext,
+    components: Components,
 ) -> RecipeJob:
     assert recipe is not None, "a new run needs a recipe"
-    wanted = with_features(recipes.load(recipe, overrides))
+    wanted = _with_own_optimizer(recipes.load(recipe, overrides), components)
+    wanted = with_chosen_device(with_features(wanted))
     check_training_device(wanted.training)
+    check_outputs(wanted.training)
     _check_cluster(wanted)
     if wanted.data.store is None:  # preparation may take hours
         check_backbone(wanted)
@@ -304,6 +322,7 @@ def _attach(found: Mapping[str, Any], rank_context: RankContext) -> RecipeJob:
     """Return the job of a rank other than the main one, with the main rank's run and the same data."""
     recipe = recipes.parse(found["recipe"], "the recipe of rank 0")
     check_training_device(recipe.training)
+    check_outputs(recipe.training)
     run, store = RunDirectory.open(Path(found["run"])), Store(found["store"])
     if store.identity != found["identity"]:
         raise StoreError(

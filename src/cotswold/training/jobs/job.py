@@ -11,32 +11,43 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 import torch
 
 from cotswold import recipe as recipes
 from cotswold.checkpoint import Checkpoint, CheckpointManager
-from cotswold.data import Store
-from cotswold.errors import CheckpointError, CotswoldError, MachineError, ResumableError, describe_exception
+from cotswold.errors import (
+    CheckpointError,
+    CotswoldError,
+    MachineError,
+    ResumableError,
+    UserError,
+    describe_exception,
+)
 from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
 from cotswold.host.stack_dump import stack_dumps_to
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
-from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop, tensorboard
+from cotswold.run import EventLog, NoLog, Recorder, RunDirectory, Stop
 from cotswold.run.events import Log, Observer
+from cotswold.run.loggers.context import NO_FIGURES, LoggerContext
+from cotswold.run.loggers.registry import check_observers, open_loggers
 from cotswold.run.loggers.status_file import StatusFile
 from cotswold.run.stop import NOTHING_SAVED
-from cotswold.training.data.sample_spec import KEY, SampleSpec
-from cotswold.training.data.stores import warnings
+from cotswold.training.callbacks.base import HOOKS, Status
+from cotswold.training.callbacks.functions import EventObserver, OnEvent, as_callbacks
+from cotswold.training.callbacks.runner import CallbackRunner
+from cotswold.training.components import Components
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.jobs.config_diff import check_recipe, lasting_overrides, metadata
-from cotswold.training.jobs.extend import record_totals, stages
-from cotswold.training.jobs.preflight import check_resources
-from cotswold.training.strategies import registry as table
+from cotswold.training.jobs.extend import record_totals
 from cotswold.training.strategies.phases import Epochs
-from cotswold.training.strategies.registry import Runner, TrainContext
+from cotswold.training.strategies.registry import Runner
+from cotswold.training.trainers.base import Trainer
 
 _FREE_AND_RESTART = f"free some space and resume ({NOTHING_SAVED})"
 
@@ -45,25 +56,13 @@ def _rate(training: SharedTraining) -> str:
     return "learning_rate" if isinstance(training, SupervisedTraining | DownpourTraining) else "relative_rate"
 
 
-OnEvent = Callable[[Mapping[str, object]], None]
-"""Receives every event of the run as it is written; after raising it receives no more, and the run
-continues.
-"""
+def _no_figures(run: Path) -> Mapping[str, bytes]:
+    """Return no figures.
 
-
-class _Callback:
-    """An observer of the event log that passes events to a function."""
-
-    name = "the callback"
-
-    def __init__(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-
-    def write(self, event: Mapping[str, object]) -> None:
-        self._on_event(event)
-
-    def close(self) -> None:
-        """Do nothing: a function holds no resources."""
+    Args:
+        run: The directory of the run.
+    """
+    return {}
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,10 @@ class Job(ABC):
     """The total epochs of each extension of the run, in order."""
     start_time: float = field(default_factory=time.monotonic)
     """The start of the command by the monotonic clock; the run's time counts from it."""
+    components: Components = field(default_factory=Components)
+    """The objects that the program gave in addition to the recipe."""
+    figures: Callable[[Path], Mapping[str, bytes]] = _no_figures
+    """Returns figures of the network of a run's directory, as PNG files by name, for loggers."""
 
     @abstractmethod
     def check(self) -> None:
@@ -147,19 +150,23 @@ class Job(ABC):
                     if rank_context.ranks.size == 1:
                         exit_stack.enter_context(stack_dumps_to(self.run.main_log))
                 identity = self.run.identity
-            log = self._log(watch, exit_stack) if rank_context.is_main else NoLog()
+            given = as_callbacks(self.components.callbacks)
+            callbacks = CallbackRunner(given, self.run.path, stop, rank_context.ranks.rank)
+            log = self._log(watch, exit_stack, callbacks) if rank_context.is_main else NoLog()
+            callbacks.log = log
             recorder = self._recorder(log, stop, identity)
             runner = self._built(recorder, exit_stack)
+            _use_callbacks(runner, callbacks)
             if self.resumed:
                 self._resume(recorder, runner)
             if runner.number == 0 and rank_context.is_main:
                 self._announce(recorder, runner)
             return self._run(recorder, runner)
 
-    def _log(self, on_event: OnEvent, exit_stack: ExitStack) -> EventLog:
-        curves = tensorboard(self.run.tensorboard)
-        observers: list[Observer] = [_Callback(on_event), StatusFile(self.run.status)]
-        observers += [] if curves is None else [curves]
+    def _log(self, on_event: OnEvent, exit_stack: ExitStack, callbacks: CallbackRunner) -> EventLog:
+        observers: list[Observer] = [EventObserver("the callback", on_event), StatusFile(self.run.status)]
+        check_observers(self.components.loggers)
+        observers += [*open_loggers(self.recipe.training.loggers, self._logged), *self.components.loggers]
         place = metrics_place(self.recipe.cluster.metrics_address)
         scraped = None
         if place is not None:
@@ -168,12 +175,27 @@ class Job(ABC):
             scraped = PrometheusObserver(*place, self._about)
             exit_stack.callback(scraped.close)
             observers.append(scraped)
+        if callbacks.hears("on_event"):
+            observers.append(EventObserver("the callbacks", callbacks.write))
         log = exit_stack.enter_context(EventLog(self.run.events, observers=observers, began=self.start_time))
         if scraped is not None:
             log.show("metrics", url=scraped.url)
         if record_totals(self.run, self.totals):
             log.write("extended", epochs=self.totals[-1], extension=len(self.totals))
         return log
+
+    @property
+    def _logged(self) -> LoggerContext:
+        """What loggers may use of the run."""
+        is_asked = self.recipe.training.loggers is not None  # figures read the checkpoint again
+        return LoggerContext(
+            run=self.run.path,
+            identity=self.run.identity,
+            recipe=self.recipe.model_dump(mode="json", exclude_none=True),
+            recipe_text=recipes.dump(self.recipe),
+            environment=self.run.environment(),
+            figures=partial(self.figures, self.run.path) if is_asked else NO_FIGURES,
+        )
 
     @property
     def _about(self) -> Mapping[str, str]:
@@ -219,12 +241,14 @@ class Job(ABC):
         )
 
     def _run(self, recorder: Recorder, runner: Runner) -> bool:
-        status, why = "failed", ""
+        status: Status = "failed"
+        why = ""
         recorder.start()
         try:
             finished = runner.run()
             status = "finished" if finished else "limited" if recorder.stop.is_limited else "interrupted"
             why = self.recipe.price.limit if status == "limited" else ""
+            why = (runner.end_reason or why) if isinstance(runner, Trainer) else why
             return finished
         except BaseException as error:
             self._add_resume_command(error)
@@ -232,6 +256,8 @@ class Job(ABC):
             raise
         finally:
             recorder.add_elapsed()
+            if isinstance(runner, Trainer):
+                runner.call("on_end", status=status)
             recorder.end(status, self.recipe.price, why)
 
     def _add_resume_command(self, error: BaseException) -> None:
@@ -257,8 +283,11 @@ class Job(ABC):
             "name": self.recipe.name,
             "strategy": self.recipe.training.strategy,
             "threads": torch.get_num_threads(),
+            **({} if self.recipe.training.device == "cpu" else {"device": self.recipe.training.device}),
             "grid": self._grid,
+            **self._replicas,
             "parameters": runner.parameters,
+            **getattr(runner, "settings", {}),
         }
         self.announce(recorder, start)
 
@@ -270,6 +299,12 @@ class Job(ABC):
             if self.rank_context.mesh is None
             else str(self.rank_context.mesh.grid)
         )
+
+    @property
+    def _replicas(self) -> Mapping[str, int]:
+        """The number of replicas, if there are several."""
+        count = self.rank_context.share.count
+        return {} if count == 1 else {"replicas": count}
 
     def _resume(self, recorder: Recorder, runner: Runner) -> None:
         """Resume from the newest valid checkpoint; without one, restart the run from the beginning."""
@@ -295,57 +330,22 @@ class Job(ABC):
             step_unit="samples" if isinstance(self.recipe.training, DownpourTraining) else "steps",
             skipped_checkpoints=list(skipped),
             grid=self._grid,
+            **self._replicas,
             overrides=self.run.overrides,
+        )
+
+
+def _use_callbacks(runner: Runner, callbacks: CallbackRunner) -> None:
+    """Let a trainer call callbacks; raises UserError if it cannot."""
+    if isinstance(runner, Trainer):
+        runner.use_callbacks(callbacks)
+    elif any(callbacks.hears(hook) for hook in HOOKS if hook != "on_event"):
+        raise UserError(
+            f"the trainer {type(runner).__name__} calls no callbacks; derive it from "
+            "cotswold.training.Trainer, or give functions of events"
         )
 
 
 def _words(error: BaseException) -> str:
     """Return the message of an error, or its type and location if it is unexpected."""
     return str(error) if isinstance(error, CotswoldError) else describe_exception(error)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecipeJob(Job):
-    """A run on a prepared store, with the strategy that its recipe names.
-
-    Args:
-        store: The store of the samples.
-    """
-
-    store: Store
-
-    def check(self) -> None:
-        """Raise MemoryLimitError or DiskFullError if this rank's part of the network does not fit."""
-        check_resources(self.recipe, self.store, self.run.path, self.rank_context)
-
-    def metadata(self) -> Mapping[str, object]:
-        """Return the preparation that samples need for the network."""
-        return {KEY: SampleSpec.of(self.store).state()}
-
-    def build(self, recorder: Recorder, exit_stack: ExitStack, *, fresh: bool) -> Runner:
-        """Build the trainer of the recipe's strategy."""
-        context = TrainContext(
-            recipe=self.recipe,
-            run=self.run,
-            store=self.store,
-            rank_context=self.rank_context,
-            recorder=recorder,
-            epochs=stages(self.recipe, self.totals),
-            fresh=fresh,
-            exit_stack=exit_stack,
-        )
-        torch.manual_seed(self.recipe.training.seed)  # for unseeded draws of strategies
-        return table.entry(self.recipe.training.strategy).build(context)
-
-    def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:
-        """Write the start of the run and, for images, their whiteness."""
-        recorder.event(
-            "start",
-            **start,
-            samples=self.store.splits["train"],
-            store=self.store.identity,
-            notes=[*self.store.notes, *warnings(self.recipe, self.store)],
-        )
-        if self.store.kind == "images":
-            split = "validation" if self.store.splits.get("validation") else "train"
-            recorder.event("whiteness", split=split, **self.store.whiteness(split).as_dict())

@@ -85,3 +85,15 @@ def with_batch_size(training: SupervisedTraining, dataset: UserData) -> Supervis
 
 def _tensors(module: nn.Module) -> chain[tuple[str, Tensor]]:
     return chain(module.named_parameters(), module.named_buffers())
+
+
+def check_classes(data: object, validation: object) -> None:
+    """Raise UserError if a data set and its validation set number their classes differently."""
+    given = [getattr(each, "classes", None) for each in (data, validation)]
+    ours, theirs = (list(each) if isinstance(each, list | tuple) else [] for each in given)
+    if ours and theirs and ours != theirs:
+        raise UserError(
+            f"the classes of the validation set ({', '.join(map(str, theirs[:5]))}) are not those of the "
+            f"data set ({', '.join(map(str, ours[:5]))}), so their numbers would differ; give both the same "
+            "classes in the same order, such as from_hub(..., classes=training.classes)"
+        )

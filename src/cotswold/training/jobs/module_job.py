@@ -35,7 +35,9 @@ from cotswold.recipe.schema import (
     SupervisedTraining,
 )
 from cotswold.run import Recorder, RunDirectory, describe_environment
+from cotswold.run.loggers.registry import check_observers
 from cotswold.training.async_sgd import module_downpour
+from cotswold.training.components import Components
 from cotswold.training.data.batches import call_with_parts, require_single_tensor
 from cotswold.training.data.loaders import resume_note
 from cotswold.training.data.user_datasets import (
@@ -51,16 +53,27 @@ from cotswold.training.data.user_datasets import (
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
 from cotswold.training.full_batch import module_batch
 from cotswold.training.full_batch.module_batch import Factory
+from cotswold.training.jobs.check_outputs import check_outputs
 from cotswold.training.jobs.create import Resume, is_started, open_on_all_ranks, same_recipe
 from cotswold.training.jobs.extend import apply_extension, stages
 from cotswold.training.jobs.job import Job
-from cotswold.training.jobs.module_checks import check_module_learns, with_batch_size, with_module_device
+from cotswold.training.jobs.module_checks import (
+    check_classes,
+    check_module_learns,
+    with_batch_size,
+    with_module_device,
+)
 from cotswold.training.jobs.restore import check_training_device
 from cotswold.training.losses import CustomLoss, Loss, loss_by_name
+from cotswold.training.metrics.held_out import metrics_of
+from cotswold.training.metrics.registry import check_metrics
 from cotswold.training.models import network_tensors
+from cotswold.training.optimizers import on_partition, with_own_optimizer
+from cotswold.training.strategies.assembly import replicate
+from cotswold.training.strategies.base import WHOLE
 from cotswold.training.strategies.module_steps import LocalModuleSteps, ModuleSharded, ModuleSyncTrainer
 from cotswold.training.strategies.registry import Runner
-from cotswold.training.strategies.supervised import Supervised, supervised_training
+from cotswold.training.strategies.supervised import SupervisedStrategy, supervised_training
 
 
 def open_module_job(
@@ -76,6 +89,7 @@ def open_module_job(
     validation: UserData | tuple[Any, ...] | float | None = None,
     resume: Resume = Resume.NEVER,
     rank_context: RankContext = SINGLE_PROCESS,
+    components: Components | None = None,
 ) -> ModuleJob:
     """Return a job that trains any module with strategy `supervised`, `batch` or `downpour`.
 
@@ -108,6 +122,7 @@ def open_module_job(
         validation: A data set, or the fraction of a map-style ``dataset`` to hold out, drawn by the seed.
         resume: What to do if the directory holds a run, or none.
         rank_context: The ranks that train together; each calls this with the same module and data set.
+        components: The program's optimiser, scheduler, metrics, callbacks and loggers.
 
     Returns:
         The job, ready to train.
@@ -126,8 +141,11 @@ def open_module_job(
         raise UserError(f"loss must be a name or a function of (output, target), got {loss!r:.80}")
     function = loss_by_name(loss) if isinstance(loss, str) else CustomLoss(loss)
     check_module_learns(module)
+    check_classes(data, validation_data)
     training = with_module_device(module, training)
     check_training_device(training)
+    check_outputs(training)
+    training = with_own_optimizer(training, components or Components())
     if isinstance(training, BatchTraining):
         module_batch.check(module, data, validation_data, training)
     elif isinstance(training, DownpourTraining):
@@ -139,6 +157,14 @@ def open_module_job(
         raise UserError(
             f"patience={training.patience} stops a run when validation stops improving, but there is no "
             "validation; give validation, a data set or a fraction, or omit patience"
+        )
+    asked_metrics = [*training.metrics, *(components.metrics if components else ())]
+    check_metrics(asked_metrics)
+    check_observers(components.loggers if components else ())
+    if asked_metrics and validation_data is None:
+        raise UserError(
+            "metrics are measured on validation samples, but there is no validation; give validation, a data "
+            "set or a fraction, or omit metrics"
         )
     wanted = _recipe(module, samples, loss, validation_data, training)
     if cluster is not None:
@@ -159,6 +185,7 @@ def open_module_job(
             validation=held,
             loss=function,
             factory=factory,
+            components=components or Components(),
         )
 
     def opened() -> ModuleJob:
@@ -239,38 +266,47 @@ class ModuleJob(Job):
         ):  # a module with hooks cannot be partitioned
             hook = self.module.register_forward_pre_hook(call_with_parts, with_kwargs=True)
             exit_stack.callback(hook.remove)
+        given = module_batch.TrainArguments(
+            self.module, self.samples, self.validation, self.loss, self.components.metrics
+        )
         if isinstance(self.recipe.training, BatchTraining):
-            given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_batch.build(
                 given, self.factory, self.recipe, self.run.path, recorder, exit_stack, self.rank_context
             )
         if isinstance(self.recipe.training, DownpourTraining):
-            given = module_batch.TrainArguments(self.module, self.samples, self.validation, self.loss)
             return module_downpour.build(given, self.recipe, self.run.path, recorder, exit_stack)
         training = supervised_training(self.recipe)
         device = torch.device(training.device)
-        batches = training_batches(self.samples, training.batch_size, training.seed, device)
-        validation = validation_batches(self.validation, training.batch_size, device)
+        share = self.rank_context.share
+        batches = training_batches(self.samples, training.batch_size, training.seed, device, share)
+        # replicas do not exchange the states of metrics
+        whole = WHOLE if training.metrics or self.components.metrics else share
+        validation = validation_batches(self.validation, training.batch_size, device, whole)
         epochs, mesh = stages(self.recipe, self.totals), self.rank_context.mesh
         module = self.module.to(device)
-        strategy: Supervised
+        strategy: SupervisedStrategy
         if mesh is None:
             strategy = LocalModuleSteps(
-                module, training, self.loss, epochs, batches.epoch_steps, validation, warn=_warning(recorder)
+                *(module, training, self.loss, epochs, batches.epoch_steps, validation, self.components),
+                warn=_warning(recorder),
             )
         else:
             torch.manual_seed(training.seed)  # all ranks of a partition must draw alike
+            partitioned = partition(module, mesh)
             strategy = ModuleSharded(
-                partition(module, mesh),
+                partitioned,
                 training,
                 self.loss,
                 epochs,
                 batches.epoch_steps,
                 validation,
+                components=on_partition(self.components, module, partitioned),
                 spread=require_single_tensor,  # a partitioned module takes one tensor per batch
                 warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
+        strategy.metrics = metrics_of(self.recipe, self.loss, self.components.metrics)
+        replicate(strategy, self.recipe, self.rank_context, exit_stack)
         return ModuleSyncTrainer(strategy, batches, recorder, self.rank_context)
 
     def announce(self, recorder: Recorder, start: Mapping[str, object]) -> None:

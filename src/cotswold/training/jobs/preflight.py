@@ -29,10 +29,12 @@ def check_memory(
     available, batch = available_bytes(), recipe.training.batch_size
     needed: Callable[[int], int] = partial(needed_bytes, recipe, classes)
     where = ""
-    if rank_context.mesh is not None:
-        grid, ranks = rank_context.mesh.grid, rank_context.local_size
-        where = f" by {ranks} ranks of a {grid} grid on one host"
-        needed = partial(_on_host, recipe, classes, grid, ranks)
+    if rank_context.ranks.size > 1 or rank_context.mesh is not None:
+        grid = Grid(1, 1) if rank_context.mesh is None else rank_context.mesh.grid
+        ranks, replicas = rank_context.local_size, rank_context.share.count
+        of_grid = f" of a {grid} grid" if rank_context.mesh is not None else ""
+        where = f" by {ranks} ranks{of_grid} on one host"
+        needed = partial(_on_host, recipe, classes, grid, ranks, replicas)
     available -= reading
     fitting = largest_batch(needed, batch, available)
     remedy = (
@@ -40,7 +42,7 @@ def check_memory(
         if fitting
         else "not even training.batch_size=1 would fit; make the network smaller or use a larger machine"
     )
-    if rank_context.mesh is None and _fits_from_disk(recipe, available):
+    if rank_context.ranks.size == 1 and rank_context.mesh is None and _fits_from_disk(recipe, available):
         remedy = (
             f"{remedy}, and so would training.offload=disk" if fitting else "training.offload=disk would fit"
         )
@@ -57,10 +59,11 @@ def _fits_from_disk(recipe: Recipe, available: int) -> bool:
     return training_bytes(recipe.model_copy(update={"training": training}), training.batch_size) <= available
 
 
-def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, batch: int) -> int:
+def _on_host(recipe: Recipe, classes: int, grid: Grid, ranks: int, replicas: int, batch: int) -> int:
     """Return the bytes of all ranks of a host; each rank builds a whole supervised network before
-    partitioning.
+    partitioning. Replicas divide the batch.
     """
+    batch = -(-batch // replicas)
     if not recipe.network.stacks:
         return ranks * needed_bytes(recipe, classes, batch)
     return ranks * rank_bytes(recipe, batch, grid)

@@ -24,7 +24,7 @@ from cotswold.host import require_memory
 from cotswold.kernels.machine.cuda_devices import cuda_device_count
 from cotswold.nn import StackNetwork
 from cotswold.recipe import Recipe
-from cotswold.recipe.schema import DownpourTraining, GreedyTraining
+from cotswold.recipe.schema import DownpourTraining, GreedyTraining, SupervisedTraining
 from cotswold.recipe.schema.training import SharedTraining
 from cotswold.run import RunDirectory
 from cotswold.training.data.sample_spec import SampleSpec
@@ -38,7 +38,7 @@ from cotswold.training.models import (
     layers_bytes,
     network_tensors,
 )
-from cotswold.training.trainers.sync import position_from
+from cotswold.training.trainers.position import position_from
 
 _Network = TypeVar("_Network", StackNetwork, LayerNetwork)
 
@@ -179,6 +179,8 @@ def trained_layers(run: RunDirectory) -> Trained[LayerNetwork]:
     best = CheckpointManager(run.best, identity=run.identity).latest(take).checkpoint
     checkpoint = _newest(run, take) if best is None else best
     network = _in_eval_mode(filled[checkpoint.path])
+    if isinstance(recipe.training, SupervisedTraining):
+        network.precision = recipe.training.precision
     return Trained(network, checkpoint.step, checkpoint.identity, run, checkpoint.state)
 
 

@@ -148,7 +148,8 @@ def source_note(run: RunDirectory, recipe: Recipe, store: Store) -> str | None:
 
 def _places(recipe: Recipe) -> tuple[object, ...]:
     """Return the locations of a recipe's samples."""
-    return getattr(recipe.data, "source", None), recipe.data.store
+    data = recipe.data
+    return getattr(data, "source", None), data.store, getattr(data, "test_source", None)
 
 
 def _name(override: str) -> str:

@@ -5,16 +5,38 @@ Knows: the methods that a trainer calls. Does not know: files, clocks, the termi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
 
 from cotswold.checkpoint import StateDict, StateValue
-from cotswold.run import Metrics
+from cotswold.run import Metrics as Metrics
 from cotswold.training.strategies.phases import Phase
+
+
+@dataclass(frozen=True)
+class Share:
+    """The place of a replica among those that divide each batch; see `replicated`."""
+
+    index: int
+    count: int
+
+    def bounds(self, samples: int) -> tuple[int, int]:
+        """Return the first sample of this replica's part of a batch, and its end; parts differ by at most 1.
+
+        The part of a batch with fewer samples than replicas may be empty.
+
+        >>> [Share(index, 3).bounds(4) for index in range(3)]
+        [(0, 2), (2, 3), (3, 4)]
+        """
+        return -(-self.index * samples // self.count), -(-(self.index + 1) * samples // self.count)
+
+
+WHOLE = Share(0, 1)
+"""The share of a run without replicas."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +53,17 @@ class Batch:
     numbers: Sequence[int] | None = None
     """The indices of the samples in the data set, if known."""
     weights: Tensor | None = None
+    is_idle: bool = False
+    """True if this replica's part is empty. Then the batch has one sample of another replica, which takes the
+    place of the part where all replicas must compute; its results do not count.
+    """
 
     def to(self, device: torch.device) -> Batch:
         """Return a copy of the batch on a device."""
         targets, weights = (
             None if each is None else each.to(device) for each in (self.targets, self.weights)
         )
-        return Batch(self.inputs.to(device), targets, self.numbers, weights)
+        return replace(self, inputs=self.inputs.to(device), targets=targets, weights=weights)
 
 
 class Batches(Protocol):
@@ -62,24 +88,48 @@ class Batches(Protocol):
         ...
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Move to a position returned by `state_dict`."""
+        """Move to a position.
+
+        Args:
+            state: A position that `state_dict` returned.
+        """
         ...
+
+
+if TYPE_CHECKING:
+    _property = property
+else:
+
+    class _property:  # noqa: N801  # used like `property`
+        """A property that an instance of a subclass may also assign."""
+
+        def __init__(self, function: Callable[[Any], Any]) -> None:
+            self._function, self.__doc__ = function, function.__doc__
+
+        def __get__(self, instance: object, owner: type) -> Any:
+            return self if instance is None else self._function(instance)
 
 
 class Strategy(Protocol):
-    """A method of training by mini-batches, in consecutive phases."""
+    """Base class of strategies: a method of training by mini-batches, in consecutive phases.
 
-    @property
+    `SyncTrainer` calls these methods, and counts, records and saves. A class that has all of them need not
+    derive from this one. A subclass may assign ``phases`` and the other properties in its constructor. If
+    there are attributes ``network`` (a module) and ``optimizer``, callbacks receive them, and
+    `callbacks.ModelEMA` averages the parameters of ``network``.
+    """
+
+    @_property
     def phases(self) -> Sequence[Phase]:
-        """The phases of the training, in order."""
+        """The phases of the training, in order; `planned` makes them."""
         ...
 
-    @property
+    @_property
     def parameters(self) -> int:
         """The number of weights of the network."""
         ...
 
-    @property
+    @_property
     def flops(self) -> int:
         """FLOPs per sample of a step in the current phase, from the network's plan.
 
@@ -88,42 +138,63 @@ class Strategy(Protocol):
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """Describe the current phase for the run's events; ``stack`` is its number or name."""
+        """Describe the current phase for the run's events; ``phase`` is its number or name."""
         ...
 
     def enter(self, phase: int, step: int) -> None:
-        """Move to a step of a phase, both counted from 0; the phase after the last means the end."""
+        """Move to a step of a phase.
+
+        Args:
+            phase: The phase, from 0; the one after the last means the end.
+            step: The step of the phase, from 0.
+        """
         ...
 
     def begin(self, batches: Iterator[Batch]) -> None:
-        """Prepare a phase before its first step, which uses any batch drawn here."""
-        ...
+        """Prepare a phase before its first step, which uses any batch drawn here [nothing].
+
+        Args:
+            batches: The batches.
+        """
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """Draw data and take one step; the objective returned is that before the step."""
+        """Draw data and take one step; the objective returned is that before the step.
+
+        Args:
+            batches: The batches.
+        """
         ...
 
     def validate(self) -> Metrics | None:
         """Return the objective on validation data; None without such data."""
         ...
 
-    @property
+    @_property
     def is_best(self) -> bool:
-        """True if the last validation was the best so far, so that the state deserves a checkpoint."""
-        ...
+        """True if the last validation was the best so far, so that the state needs a checkpoint [False]."""
+        return False
 
-    @property
+    @_property
     def should_stop(self) -> bool:
-        """True if the phase may end before its last step."""
-        ...
+        """True if the phase may end before its last step [False]."""
+        return False
 
     def state_dict(self) -> StateDict:
         """Return all state that a later process needs to continue bit by bit.
 
-        Values are live tensors, this rank's parts of tensors, tensors in files, or plain values.
+        Values are live tensors, this rank's parts of tensors, tensors in files, or plain values. The weights
+        have the names of `network_tensors`.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """Restore the plain values of a `state_dict`, whose live tensors have been filled in place."""
+        """Restore the plain values of a `state_dict`, whose live tensors have been filled in place.
+
+        Args:
+            state: The state.
+        """
         ...
+
+
+OPTIONAL = frozenset(("begin", "is_best", "should_stop"))
+"""The members of `Strategy` that a subclass may leave as they are."""

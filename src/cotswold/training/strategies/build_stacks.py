@@ -23,7 +23,11 @@ StackKind = type[StackStrategy]
 
 
 def stack_entry(kind: StackKind) -> StrategyEntry:
-    """Return the spec of a strategy that trains stacks, with a builder for each placement."""
+    """Return the spec of a strategy that trains stacks, with a builder for each placement.
+
+    Args:
+        kind: The class of the strategy.
+    """
     return StrategyEntry(
         partial(in_memory, kind), partial(build_offloaded, kind), partial(build_sharded, kind)
     )

@@ -9,23 +9,28 @@ import torch
 
 from cotswold.training.data.store_batches import ValidationBatches
 from cotswold.training.losses import loss_of
-from cotswold.training.strategies.assembly import batches_of, layers_of, make_trainer
+from cotswold.training.metrics.held_out import metrics_of
+from cotswold.training.optimizers import on_partition
+from cotswold.training.strategies.assembly import batches_of, layers_of, make_trainer, replicate
 from cotswold.training.strategies.registry import TrainContext
-from cotswold.training.strategies.supervised import Supervised, supervised_training
+from cotswold.training.strategies.supervised import SupervisedStrategy, supervised_training
 from cotswold.training.trainers.sync import SyncTrainer
 
 
 def in_memory(context: TrainContext) -> SyncTrainer:
     """Build the trainer with all weights in memory."""
     batches = batches_of(context)
-    strategy = Supervised(
+    strategy = SupervisedStrategy(
         layers_of(context),
         supervised_training(context.recipe),
         loss_of(context.recipe),
         context.epochs,
         batches.epoch_steps,
-        ValidationBatches(context.store, context.recipe).batches,
+        ValidationBatches(context.store, context.recipe, share=context.validation_share).batches,
+        context.components,
     )
+    strategy.metrics = metrics_of(context.recipe, strategy.loss, context.components.metrics, context.store)
+    replicate(strategy, context.recipe, context.rank_context, context.exit_stack)
     return make_trainer(strategy, batches, context)
 
 
@@ -40,13 +45,18 @@ def build_sharded(context: TrainContext) -> SyncTrainer:
     box = windows.box(mesh.rank)
     batches, network = batches_of(context, box), layers_of(context)
     torch.manual_seed(context.recipe.training.seed)  # all ranks of a partition must draw alike
+    partitioned = partition(network, mesh)
+    components = on_partition(context.components, network, partitioned)
     strategy = SupervisedSharded(
-        partition(network, mesh),
+        partitioned,
         supervised_training(context.recipe),
         loss_of(context.recipe),
         context.epochs,
         batches.epoch_steps,
-        ValidationBatches(context.store, context.recipe, box=box).batches,
+        ValidationBatches(context.store, context.recipe, box=box, share=context.validation_share).batches,
+        components=components,
         spread=lambda inputs: local_map(inputs, mesh, windows),
     )
+    strategy.metrics = metrics_of(context.recipe, strategy.loss, context.components.metrics, context.store)
+    replicate(strategy, context.recipe, context.rank_context, context.exit_stack)
     return make_trainer(strategy, batches, context)

@@ -19,7 +19,7 @@ from cotswold.training.jobs.state_check import check_state_matches
 from cotswold.training.losses import IS_SUM, is_sum
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.module_modes import Modes
-from cotswold.training.strategies.supervised import Supervised
+from cotswold.training.strategies.supervised import SupervisedStrategy
 from cotswold.training.strategies.supervised_sharded import SupervisedSharded
 from cotswold.training.trainers.sync import SyncTrainer
 
@@ -46,7 +46,7 @@ class ModuleSyncTrainer(SyncTrainer):
         return number, pieces, {**state, _FROZEN: self._counting_strategy.modes.frozen}, where
 
 
-class CountedFlops(Supervised):
+class CountedFlops(SupervisedStrategy):
     """A network without a FLOP plan: the first step counts the FLOPs, which are then reused."""
 
     ranks = 1
@@ -87,6 +87,11 @@ class CountedFlops(Supervised):
         except ValueError as error:
             if "Expected more than 1 value per channel" not in str(error):
                 raise
+            if self.replication is not None:
+                raise UserError(
+                    "the module normalises over a batch, and cannot train on a part of one sample: use a "
+                    "larger batch_size, fewer replicas, or mesh.sync_batchnorm (the whole batch's statistics)"
+                ) from error
             raise UserError(
                 "the module normalises over a batch, and cannot train on a batch of one sample: use "
                 "another batch_size, or a DataLoader with drop_last=True, which skips the last batch of an "
@@ -96,9 +101,16 @@ class CountedFlops(Supervised):
     def _measure(self, batches: Iterator[Batch]) -> Metrics:
         if self._flops is not None:
             return super().train_step(batches)
-        with FlopCounterMode(display=False) as counter:
-            metrics = super().train_step(batches)
-        self._flops = self.ranks * counter.get_total_flops() // metrics.samples
+        called, self._called = self._called, self.network  # a compiled network hides its operations
+        try:
+            with FlopCounterMode(display=False) as counter:
+                metrics = super().train_step(batches)
+        finally:
+            self._called = called
+        counted = counter.get_total_flops()
+        if self.replication is not None:
+            counted = int(self.replication.sum(counted))
+        self._flops = self.ranks * counted // metrics.samples
         if is_sum(self.loss):
             self.warn(IS_SUM)
         return metrics

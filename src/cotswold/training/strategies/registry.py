@@ -9,9 +9,10 @@ and a `StrategyEntry`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,11 +22,13 @@ from cotswold.errors import RecipeError
 from cotswold.host.processes import import_function
 from cotswold.recipe import Recipe
 from cotswold.run import Recorder, RunDirectory
+from cotswold.training.components import Components
 from cotswold.training.distributed import RankContext
 from cotswold.training.strategies.phases import Epochs
 
 if TYPE_CHECKING:
     from cotswold.mesh import Mesh
+    from cotswold.training.strategies.base import Share
 
 GROUP = "cotswold.strategies"
 
@@ -34,15 +37,18 @@ class Runner(Protocol):
     """The object that drives a run, one class per measure of progress."""
 
     @property
+    @abstractmethod
     def number(self) -> int:
         """The progress of the run in the unit that numbers its checkpoints (steps, evaluations, samples)."""
         ...
 
     @property
+    @abstractmethod
     def parameters(self) -> int:
         """The number of weights of the network."""
         ...
 
+    @abstractmethod
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; must not wait for other ranks, and must be repeatable.
 
@@ -50,6 +56,7 @@ class Runner(Protocol):
         """
         ...
 
+    @abstractmethod
     def run(self) -> bool:
         """Train to the end (True) or until a stop request (False); saves in both cases."""
         ...
@@ -57,7 +64,15 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class TrainContext:
-    """The objects that a job passes to a strategy builder."""
+    """The objects that a job passes to a strategy builder.
+
+    Args:
+        recipe: The recipe of the run.
+        run: The directory of the run.
+        store: The prepared samples.
+        rank_context: The ranks that train together.
+        recorder: Receives metrics and events, and writes checkpoints.
+    """
 
     recipe: Recipe
     run: RunDirectory
@@ -70,6 +85,19 @@ class TrainContext:
     """True if the run has no checkpoint to resume from."""
     exit_stack: ExitStack
     """The stack of resources that the job closes when training ends or fails."""
+    components: Components = field(default_factory=Components)
+    """The objects that the program gave in addition to the recipe."""
+
+    @property
+    def validation_share(self) -> Share:
+        """The part of the validation batches that this process computes.
+
+        A replica computes all of them if there are metrics, whose states replicas do not exchange.
+        """
+        from cotswold.training.strategies.base import WHOLE
+
+        has_metrics = bool(getattr(self.recipe.training, "metrics", ()) or self.components.metrics)
+        return WHOLE if has_metrics else self.rank_context.share
 
     @property
     def mesh(self) -> Mesh:
@@ -86,6 +114,11 @@ class StrategyEntry:
     """The functions that build a strategy's trainer, one per placement of its parameters.
 
     Each is a function or ``"module:function"``. None: the strategy does not support that placement.
+
+    Args:
+        in_memory: Builds the trainer with all parameters in this process.
+        offloaded: Builds it with parameters in files.
+        sharded: Builds the trainer of one of several ranks.
     """
 
     in_memory: Build | str
@@ -93,7 +126,11 @@ class StrategyEntry:
     sharded: Build | str | None = None
 
     def build(self, context: TrainContext) -> Runner:
-        """Return the trainer of a recipe; raises RecipeError if the strategy lacks the recipe's placement."""
+        """Return the trainer of a recipe; raises RecipeError if the strategy lacks the recipe's placement.
+
+        Args:
+            context: The objects of the run.
+        """
         name = context.recipe.training.strategy
         if context.rank_context.mesh is not None:
             chosen, where = self.sharded, "over several ranks; use one process (grid none)"

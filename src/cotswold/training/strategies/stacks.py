@@ -30,7 +30,15 @@ Validation = Callable[[], Iterable[Tensor]]
 class StackStrategy(ABC):
     """A network of stacks, trained from ``epoch_steps`` mini-batches per epoch for the given ``epochs``.
 
-    The first item of ``epochs`` is the recipe's; each further item extends the run.
+    The first item of ``epochs`` is the recipe's; each further item extends the run. A subclass defines the
+    order of the stacks and the update; `stack_entry` makes its entry.
+
+    Args:
+        holder: The filters, in memory, in files or on a mesh.
+        recipe: The recipe.
+        epochs: The epochs of each stack.
+        epoch_steps: The steps of an epoch.
+        validation: Makes an iterator over the validation images.
     """
 
     is_best = False
@@ -85,6 +93,9 @@ class StackStrategy(ABC):
 
         In an extension, trained filters keep their gains; norms of the trained stacks are measured again, as
         after a restart.
+
+        Args:
+            batches: The batches.
         """
         self._first = next(batches)
         if self.phase.extension:
@@ -95,7 +106,11 @@ class StackStrategy(ABC):
             self.calibrate(self._first.inputs)
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """Take one step on the stacks of the phase."""
+        """Take one step on the stacks of the phase.
+
+        Args:
+            batches: The batches.
+        """
         batch, self._first = self._first or next(batches), None
         metrics = self.update(batch.inputs)
         self._step += 1
@@ -125,11 +140,19 @@ class StackStrategy(ABC):
 
     @abstractmethod
     def calibrate(self, samples: Tensor) -> None:
-        """Set gain and α of the trained stacks from the first images, and their momenta to zero."""
+        """Set gain and α of the trained stacks, and their momenta to zero.
+
+        Args:
+            samples: The first images ``(channel, y, x, image)``.
+        """
 
     @abstractmethod
     def update(self, samples: Tensor) -> Metrics:
-        """Take one step."""
+        """Take one step.
+
+        Args:
+            samples: The images ``(channel, y, x, image)``.
+        """
 
     def validate(self) -> Metrics | None:
         """Return the objective of the trained stacks on the validation images."""

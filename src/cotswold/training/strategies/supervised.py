@@ -1,4 +1,4 @@
-"""Supervised training of any network by SGD with autograd.
+"""Supervised training of any network by a stochastic optimiser with autograd.
 
 Knows: targets, a loss, validation, early stopping. Does not know: where the network comes from, files,
 clocks, the terminal.
@@ -8,39 +8,55 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from math import isfinite
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from math import isfinite, nan
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cotswold.checkpoint import OptionalTensor, StateDict, StateValue
 from cotswold.errors import UserError
-from cotswold.optim import rate_at
 from cotswold.recipe import Recipe
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.run import Metrics
+from cotswold.training.components import Components
 from cotswold.training.data.batches import weighted
-from cotswold.training.early_stopping import EarlyStopping
+from cotswold.training.early_stopping import Patience
+from cotswold.training.learning_rates import LearningRates
 from cotswold.training.losses import Loss
+from cotswold.training.metrics.metric_set import MetricSet
 from cotswold.training.models import network_tensors
 from cotswold.training.nonfinite_loss import check_finite, describe_nonfinite_sample, remedy_of_scale
-from cotswold.training.scores import Scores, score
+from cotswold.training.optimizer_state import TENSORS, OptimizerState
+from cotswold.training.optimizers import describe_optimizer, make_optimizer
+from cotswold.training.precision import OVERFLOWS, Precision, check_precision, in_float32
+from cotswold.training.scores import Scores, mean_of, score
 from cotswold.training.strategies.base import Batch
 from cotswold.training.strategies.phases import Epochs, Phase, planned
+from cotswold.training.strategies.replicated import Replication
 
 _HOST, _CUDA = "random", "random.cuda"
 """The keys of random states in a checkpoint; dropout draws on the network's device."""
+
+_DRAWN = "epoch_batches_drawn"
+"""The key of the number of batches drawn in the current epoch, if an update has several."""
+_NONE = Components()
 
 MakeValidationBatches = Callable[[], Iterable[Batch]]
 """Return a new iterator over the validation batches."""
 
 
-class Supervised:
-    """The strategy `supervised`: SGD with momentum, one phase of epochs and one for each extension.
+class SupervisedStrategy:
+    """The strategy `supervised`: a stochastic optimiser, one phase of epochs and one for each extension.
 
-    Validates after every epoch of ``epoch_steps`` steps, rounded down to whole batches.
+    A step is an update, of `accumulate` batches. An epoch has ``epoch_steps`` batches, rounded down to whole
+    ones; its last update has those that remain. Validates after every epoch.
     """
+
+    replication: Replication | None = None
+    """The replicas of the network that divide every batch; None without."""
 
     def __init__(
         self,
@@ -50,23 +66,30 @@ class Supervised:
         epochs: Sequence[Epochs],
         epoch_steps: float,
         validation: MakeValidationBatches,
+        components: Components = _NONE,
     ) -> None:
         self.network, self.training, self.loss, self.validation = network, training, loss, validation
-        whole = int(epoch_steps)
-        self.phases = planned(epochs, lambda count: max(1, round(count * whole)), lambda steps: whole)
-        self.optimiser = torch.optim.SGD(
-            [parameter for parameter in network.parameters() if parameter.requires_grad],
-            lr=training.learning_rate,
-            momentum=training.momentum,
-            weight_decay=training.weight_decay,
-        )
-        self._momenta: list[Tensor] = []
-        for parameter in self.optimiser.param_groups[0]["params"]:
-            self._momenta.append(torch.zeros_like(parameter))
-            self.optimiser.state[parameter]["momentum_buffer"] = self._momenta[-1]
-        self.is_best = False
-        self._stopping = EarlyStopping(training.patience)
+        self.metrics = MetricSet(training.metrics, loss)
+        self._epoch_batches, self._drawn = max(1, int(epoch_steps)), 0
+        self._epoch_updates = -(-self._epoch_batches // training.accumulate)
+        self.phases = planned(epochs, self._updates, lambda steps: self._epoch_updates)
         self._device = torch.device(training.device)
+        check_precision(training.precision, network)
+        self.precision = Precision(training.precision, self._device, training.clip_norm)
+        self.optimiser = make_optimizer(training, network, components.optimizer)
+        self.rates = LearningRates(self.optimiser, training, components)
+        is_own = components.optimizer is not None
+        self.optimiser_state = OptimizerState(
+            self.optimiser, self.rates.scheduler, network, None if is_own else training.optimizer
+        )
+        self.settings = {
+            **describe_optimizer(self.optimiser, training, is_own),
+            "schedule": self.rates.name,
+            **{name: getattr(training, name) for name in ("precision", "accumulate", "clip_norm")},
+        }
+        self._called: Callable[[Tensor], Tensor] = torch.compile(network) if training.compile else network
+        self.is_best = False
+        self._stopping = Patience(training.patience)
         torch.manual_seed(training.seed)
         self.enter(0, 0)
 
@@ -105,54 +128,103 @@ class Supervised:
         if self.phase.extension:
             self._stopping.restart()
 
+    def _updates(self, epochs: float) -> int:
+        """Return the number of updates of some epochs."""
+        whole, rest = divmod(max(1, round(epochs * self._epoch_batches)), self._epoch_batches)
+        return whole * self._epoch_updates - (-rest // self.training.accumulate)
+
     def outputs(self, inputs: Tensor) -> Tensor:
         """Return the network's outputs."""
-        found: Tensor = self.network(inputs)
-        return found
+        return self._called(inputs)
+
+    def _loss(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Return outputs in float32 and the loss of a batch, computed in the run's precision."""
+        with self.precision.autocast():
+            outputs: Any = in_float32(self.outputs(batch.inputs))
+            return outputs, weighted(self.loss, outputs, batch)
 
     def learn(self) -> None:
         """Put the network into training mode."""
         self.network.train()
 
     def train_step(self, batches: Iterator[Batch]) -> Metrics:
-        """Take one step of SGD."""
-        batch, training = next(batches), self.training
-        targets = require_targets(batch.targets)
+        """Take one step of the optimiser, with the gradient of one batch or of several."""
+        if self.replication is not None:
+            self.replication.seed_step(self._phase, self._step)
         steps = self.phase.steps
         assert steps is not None, "epochs are counted"
-        rate = rate_at(self._step, steps, training.learning_rate, training.schedule, training.warmup)
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate
+        rate = self.rates.before_step(self._step, steps)
         self.learn()
-        self.optimiser.zero_grad(set_to_none=True)
-        with explain_dtype_errors(self.network, batch):
-            outputs = self.outputs(batch.inputs)
-            loss = weighted(self.loss, outputs, batch)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.optimiser.step()
+        self.network.zero_grad(set_to_none=True)
+        parts: list[Metrics] = []
+        total = 0.0
+        for batch in self._group(batches):
+            if self.replication is None:
+                parts.append(self.gradients(batch))
+                total += _mean_over(batch, parts[-1].mean_weight)
+            else:
+                parts.append(self.replication.gradients(batch, self.loss, self.gradients))
+                total += self.replication.total
+        found = mean_of(parts)
+        update = self.precision.update(self.optimiser, (total or 1) if self.training.accumulate > 1 else None)
         self._step += 1
-        found = score(self.loss, outputs, targets)
+        self.rates.after_step(self._step % self._epoch_updates == 0, is_skipped=update.skipped)
+        if update.hopeless:
+            found = replace(found, loss=nan, remedy=OVERFLOWS)
+        return replace(found, details={**found.details, **update.details, "learning_rate": rate})
+
+    def gradients(self, batch: Batch) -> Metrics:
+        """Add the gradients of a batch, or of a replica's part; return its loss and accuracy."""
+        targets, replication = require_targets(batch.targets), self.replication
+        with explain_dtype_errors(self.network, batch):
+            with nullcontext() if replication is None else replication.normalised():
+                outputs, loss = self._loss(batch)
+            found = score(self.loss, outputs, targets, batch.weights)
+            to_minimise, total = loss, _mean_over(batch, found.weight)
+            if replication is not None:
+                to_minimise = replication.scaled(loss, outputs, batch, self.loss)
+                total = replication.total
+            self.precision.backward(to_minimise * total if self.training.accumulate > 1 else to_minimise)
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
             remedy = describe_nonfinite_sample(batch) or remedy_of_scale(batch)
-        return Metrics(value, len(targets), {**details, "learning_rate": rate}, found.weight, remedy)
+        return Metrics(value, len(targets), details, found.weight, remedy)
+
+    def _group(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Draw the batches of an update, all of one epoch."""
+        for _ in range(min(self.training.accumulate, self._epoch_batches - self._drawn)):
+            batch = next(batches)
+            self._drawn = (self._drawn + 1) % self._epoch_batches
+            yield batch
 
     @torch.no_grad()
     def validate(self) -> Metrics | None:
-        """Return the loss, and the accuracy of class targets, on validation samples; track the best loss."""
+        """Return the loss, the accuracy of class targets and the metrics on validation samples.
+
+        Tracks the best loss.
+        """
         self.network.eval()
+        self.metrics.reset()
+        if self.replication is not None:
+            self.replication.copy_buffers()
         scores = Scores()
         for batch in self.validation():
             targets = require_targets(batch.targets)
-            outputs = self.outputs(batch.inputs)
-            loss = float(weighted(self.loss, outputs, batch))
+            outputs, found = self._loss(batch)
+            loss = float(found)
             if not isfinite(loss):
                 check_finite(batch, "the validation set")
-            scores.add(loss, score(self.loss, outputs, targets))
+            scores.add(loss, score(self.loss, outputs, targets, batch.weights))
+            self.metrics.update(outputs, targets, batch.weights)
+        if self.replication is not None and not self.metrics.names:
+            self.replication.sum_scores(scores)
         means = scores.means()
+        if self._step or means is None:  # the first step of a phase follows the validation of the last
+            self.rates.after_validation(None if means is None else means["loss"])
         if means is None:
             return None
+        means |= self.metrics.compute()
         loss = means.pop("loss")
         self.is_best = self._stopping.update(loss)
         return Metrics(loss, scores.samples, means)
@@ -163,19 +235,20 @@ class Supervised:
         return self._stopping.is_exhausted
 
     def state_dict(self) -> StateDict:
-        """Return weights, momenta, random states of dropout and the state of early stopping."""
-        state: dict[str, StateValue] = dict(self.tensors())
+        """Return weights, the optimiser's state, random states of dropout and the state of early stopping."""
+        state: dict[str, StateValue] = {TENSORS: self.optimiser_state, **self.tensors()}
         if self._device.type == "cuda":
             state[_CUDA] = OptionalTensor(torch.cuda.get_rng_state(self._device))
-        return {**state, **self._stopping.state()}
+        drawn = {} if self.training.accumulate == 1 else {_DRAWN: self._drawn}
+        own: dict[str, StateValue] = {**self.optimiser_state.settings(), **self.precision.state(), **drawn}
+        return {**state, **own, **self._stopping.state()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of the state, on the network's device."""
-        momenta = {f"momentum.{index}": momentum for index, momentum in enumerate(self._momenta)}
-        return {**network_tensors(self.network), **momenta, _HOST: torch.get_rng_state()}
+        """Return the tensors of the state other than the optimiser's, on the network's device."""
+        return {**network_tensors(self.network), _HOST: torch.get_rng_state()}
 
     def load_state_dict(self, state: Mapping[str, StateValue]) -> None:
-        """Restore random states and the state of early stopping.
+        """Restore random states, settings of the optimiser and the state of early stopping.
 
         A checkpoint written on the CPU gives the seed of a CUDA device.
         """
@@ -188,6 +261,9 @@ class Supervised:
             generator = torch.Generator().set_state(drawn)
             with torch.cuda.device(self._device):
                 torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
+        self.optimiser_state.load_settings(state)
+        self.precision.load(state)
+        self._drawn = int(str(state.get(_DRAWN, 0)))
         self._stopping.load(state)
 
 
@@ -195,6 +271,11 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
     """Return the `[training]` section of a recipe with strategy `supervised`."""
     assert isinstance(recipe.training, SupervisedTraining), "the registry selects by strategy"
     return recipe.training
+
+
+def _mean_over(batch: Batch, weight: float) -> float:
+    """Return the number of samples over which the loss of a batch is a mean."""
+    return weight if batch.weights is None else float(len(batch.weights))
 
 
 @contextmanager

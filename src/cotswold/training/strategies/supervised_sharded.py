@@ -13,15 +13,19 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from cotswold.checkpoint import StateDict, StateValue, TensorPart
+from cotswold.errors import RecipeError
 from cotswold.geometry import Box
 from cotswold.mesh.modules.parameters import own_box
 from cotswold.recipe.schema import SupervisedTraining
+from cotswold.training.components import Components
 from cotswold.training.losses import Loss
 from cotswold.training.strategies.phases import Epochs
-from cotswold.training.strategies.supervised import MakeValidationBatches, Supervised
+from cotswold.training.strategies.supervised import MakeValidationBatches, SupervisedStrategy
+
+_NONE = Components()
 
 
-class SupervisedSharded(Supervised):
+class SupervisedSharded(SupervisedStrategy):
     """The strategy `supervised` on a grid of ranks, with a network made by `mesh.partition`.
 
     ``spread`` converts the inputs of a batch to the network's inputs.
@@ -36,9 +40,15 @@ class SupervisedSharded(Supervised):
         epoch_steps: float,
         validation: MakeValidationBatches,
         *,
+        components: Components = _NONE,
         spread: Callable[[Tensor], Any],
     ) -> None:
-        super().__init__(network, training, loss, epochs, epoch_steps, validation)
+        if training.compile:
+            raise RecipeError(
+                "training.compile needs one process: a network on a grid of ranks cannot be compiled; "
+                "remove it, or train without a grid"
+            )
+        super().__init__(network, training, loss, epochs, epoch_steps, validation, components)
         self._spread = spread
 
     def outputs(self, inputs: Tensor) -> Any:

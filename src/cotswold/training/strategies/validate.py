@@ -16,7 +16,7 @@ from torch import Tensor
 from cotswold.checkpoint import OptionalTensor, TensorPart
 from cotswold.errors import UserError, frame_of
 from cotswold.run import Metrics
-from cotswold.training.strategies.base import Strategy
+from cotswold.training.strategies.base import OPTIONAL, Strategy
 
 _PLAIN = (type(None), bool, int, float, str)
 
@@ -27,13 +27,16 @@ def check_interface(strategy: Strategy) -> None:
         if name.startswith("_"):
             continue
         found = getattr_static(strategy, name, None)
+        if found is verb and name not in OPTIONAL:  # as in the base class
+            found = None
         what = "method" if callable(verb) else "attribute or property"
         if found is None or (callable(verb) and not callable(getattr(strategy, name))):
-            close = get_close_matches(name, [each for each in dir(strategy) if each[0] != "_"], n=1)
-            hint = f"; it has {close[0]}" if close and close[0] != name else ""
+            others = [each for each in dir(strategy) if each[0] != "_" and each not in vars(Strategy)]
+            close = get_close_matches(name, others, n=1)
+            hint = f"; it has {close[0]}" if close else ""
             raise UserError(
                 f"the strategy {_named(strategy)} has no {what} {name}{hint}; "
-                "cotswold.training.strategies.base documents it"
+                "cotswold.training.Strategy documents it"
             )
 
 

@@ -6,8 +6,9 @@ is due.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -46,9 +47,10 @@ class AsyncCheckpointWriter:
         point: Tensor,
         vectors: Mapping[str, Tensor],
         state: Mapping[str, object],
+        more: Sequence[TensorChunk] = (),
     ) -> None:
-        """Write a checkpoint of the network at ``point`` and of further vectors, which must not change."""
-        pieces = self._pieces(point, vectors)
+        """Write a checkpoint of the network at ``point``, further vectors and more tensors, all constant."""
+        pieces = chain(self._pieces(point, vectors), more)
         self._begin(number, self._recorder.prepare_save(number, pieces, state, f"sample {number}"))
 
     def save_best(self, number: int, point: Tensor) -> None:

@@ -14,6 +14,7 @@ evaluations without improvement the run ends.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import inf, isfinite
@@ -32,14 +33,16 @@ from cotswold.replicas.snapshot import ParameterSnapshot
 from cotswold.run import Metrics, Recorder
 from cotswold.shards.core.sample_ledger import SampleLedger
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
-from cotswold.training.early_stopping import EarlyStopping
+from cotswold.training.callbacks.runner import CALLBACK_END, TrainingState
+from cotswold.training.early_stopping import Patience
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.models import layer_names, network_tensors
 from cotswold.training.trainers.async_checkpoint import VECTOR, AsyncCheckpointWriter
-from cotswold.training.trainers.async_status import StatusReporter
+from cotswold.training.trainers.async_status import StatusReporter, reason_if_complete
+from cotswold.training.trainers.base import Trainer
+from cotswold.training.trainers.position import position_from
 from cotswold.training.trainers.pushed_bytes import PushedBytes
 from cotswold.training.trainers.rejected_updates import RejectedUpdates, describe_rejections, kinds
-from cotswold.training.trainers.sync import position_from
 from cotswold.training.trainers.unsaved_window import UnsavedWindow
 from cotswold.wire.lifecycle import EvaluateReply, StepMetrics
 
@@ -52,7 +55,7 @@ Open = Callable[[ParameterSnapshot | None], AbstractContextManager[Replicas]]
 """Start the processes; the argument is the snapshot to resume from, or None."""
 
 
-class AsyncTrainer:
+class AsyncTrainer(Trainer):
     """Train asynchronous replicas until the end or a stop request."""
 
     def __init__(
@@ -78,7 +81,10 @@ class AsyncTrainer:
         """True if the run has more epochs than when its checkpoint was written."""
         self._ended: str | None = None
         """The reason for an end before the last epoch."""
-        self._stopping = EarlyStopping(training.patience)
+        self._metrics: Mapping[str, float] = {}
+        self._validated: FlatParameters | None = None
+        """A copy of the network with the last validated parameters, for callbacks."""
+        self._stopping = Patience(training.patience)
         self._refusals = RejectedUpdates(training.batch_size)
         self._saved = 0
         self._sent = 0
@@ -107,6 +113,17 @@ class AsyncTrainer:
         """The number of weights of the network."""
         return sum(each.numel() for each in self._flat.module.parameters())
 
+    @property
+    def planned(self) -> float:
+        """The epochs of the run."""
+        return float(self._training.epochs)
+
+    def training_state(self) -> TrainingState:
+        """Return the state that callbacks receive: a report of means is a step."""
+        epoch = 0 if self._ledger is None else self._ledger.epoch
+        module = None if self._validated is None else self._validated.module
+        return TrainingState(self.number, epoch, module, metrics=self._metrics)
+
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises CheckpointError for another network or version."""
         position, kept = position_from(checkpoint.state), checkpoint.state.get("strategy")
@@ -125,34 +142,20 @@ class AsyncTrainer:
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
         has_more = self._is_extended = self._training.epochs > int(kept["epochs"])
-        is_patient = kept["ended"] is not None and self._training.patience != kept["patience"]
+        self.load_callbacks(checkpoint)
+        continues = CALLBACK_END in checkpoint.state and self.callbacks.complete_reason is None
+        is_patient = kept["ended"] is not None and (continues or self._training.patience != kept["patience"])
         if self._is_finished and (has_more or is_patient):  # more was requested than before
             self._is_finished = False
             self._stopping.restart()
-        self._complete_reason = self._reason_if_complete(ledger.epoch, kept)
+        self._complete_reason = self.callbacks.complete_reason if self._is_finished else None
+        if self._complete_reason is None:
+            ended = kept["ended"] if self._is_finished else None
+            had = ledger.epoch + self._is_finished
+            self._complete_reason = reason_if_complete(self._training.epochs, had, self._is_finished, ended)
         if ledger.is_stopped and ledger.epoch + 1 < self._training.epochs:
             ledger.is_stopped = False
             ledger.next_epoch()
-
-    def _reason_if_complete(self, epoch: int, kept: Mapping[str, object]) -> str | None:
-        """Return the reason why nothing is left to train; None if the run can continue.
-
-        ``epoch`` is the run's epoch, from 0.
-        """
-        asked = self._training.epochs
-        if self._is_finished and kept["ended"] is not None:
-            return (
-                f"the run has ended ({kept['ended']}); set more training.epochs or another training.patience"
-            )
-        had = epoch + 1 if self._is_finished else epoch
-        if not self._is_finished and had < asked:
-            return None
-        if had == asked:
-            return f"the run has finished its {had} epochs; set more training.epochs"
-        return (
-            f"the run has finished {had} epochs, but training.epochs is {asked}; set more than {had}, or "
-            "omit it"
-        )
 
     def run(self) -> bool:
         """Train to the end (True) or until a stop request (False); saves in both cases.
@@ -164,6 +167,7 @@ class AsyncTrainer:
         if self._complete_reason is not None:
             recorder.event("already_complete", reason=self._complete_reason)
             return True
+        self.call("on_start")
         if is_new:
             recorder.event("phase_start", **self._describe)
         if self._is_extended:
@@ -204,6 +208,7 @@ class AsyncTrainer:
 
     def _learn(self, replicas: Replicas, reporter: StatusReporter) -> bool:
         recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
+        callback_epoch = epoch
         recorder.restart_means(0.0)
         while not replicas.is_over:
             for learnt in replicas.proceed(POLL_SECONDS):
@@ -215,12 +220,20 @@ class AsyncTrainer:
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
+            if replicas.ledger.epoch != callback_epoch:
+                callback_epoch = replicas.ledger.epoch
+                self.call("on_epoch_end")
             if refused := self._refusals.consecutive_rejections(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.divergence_error(what, f"sample {self.number}")
             if self._stopping.is_exhausted:
                 self._ended = self._stopping.reason
                 with reporter.activity("ending: validation no longer improves"):
+                    replicas.pause()
+                break
+            if (ended := self.callbacks.ended) is not None:
+                self._ended, self.is_ended_by_callback = f"{ended.name}: {ended.reason}", True
+                with reporter.activity(f"ending: {ended.reason}"):
                     replicas.pause()
                 break
             if recorder.stop.signal is None and recorder.limit_within(POLL_SECONDS):
@@ -267,6 +280,13 @@ class AsyncTrainer:
         is_kept = point is not None or not number
         if self._stopping.update(means["loss"] if is_kept else inf) and point is not None:
             self._saving.save_best(number, point)
+        if self.callbacks.hears("on_validation_end"):
+            self._metrics = means
+            self._validated = self._validated or FlatParameters(copy.deepcopy(self._flat.module))
+            point = evaluator.parameters() if point is None else point
+            if point is not None:  # else its process has just exited
+                self._validated.vector.copy_(point)
+            self.call("on_validation_end")
 
     def _count(self, learnt: StepMetrics, flops: int) -> None:
         if not isfinite(learnt.value):  # some servers may reject this push while others accept it
@@ -300,7 +320,7 @@ class AsyncTrainer:
         staleness = sum(each.staleness * each.updates for each in counts) / updates
         self._recorder.usage.staleness = staleness
         self._replicas = status.connected_replicas or self._replicas  # 0 at the end
-        total = status.account
+        total, values = status.account, self._recorder.means(0.0).values
         at = total.counted + total.torn + total.refused + total.left_out
         self._recorder.event(
             "step",
@@ -309,7 +329,7 @@ class AsyncTrainer:
             phase_step=at,
             phase_steps=self._training.epochs * self._samples,
             **{name: value for name, value in self._ledger_counts().items() if name != "samples_handed_out"},
-            **self._recorder.means(0.0).values,
+            **values,
             training_seconds=self._recorder.seconds,
             epoch=status.epoch,
             replicas=self._replicas,
@@ -324,6 +344,8 @@ class AsyncTrainer:
             **self._windows.event_fields(counts),
             **self._pushes.event_fields,
         )
+        self._metrics = {name: each for name, each in values.items() if isinstance(each, int | float)}
+        self.call("on_step_end")
 
     def _warn(self, replicas: Replicas) -> None:
         """Report, at the end of a run, warnings that users may have missed."""
@@ -353,6 +375,7 @@ class AsyncTrainer:
 
     def _save(self, snapshot: ParameterSnapshot, *, is_finished: bool) -> None:
         """Begin to write a checkpoint."""
+        entries, more = self.callback_entries()
         number = self._recorder.usage.samples = snapshot.ledger.total.counted
         state: dict[str, object] = {
             "strategy": {
@@ -365,11 +388,13 @@ class AsyncTrainer:
                 "pushed": self._pushes.bytes,
             },
             "position": {"phase": 0, "step": number, "total": number},
+            **entries,
         }
         others = {name: vector for name, vector in snapshot.vectors.items() if name != _POINT}
-        self._saving.save(number, snapshot.vectors[_POINT], others, state)
+        self._saving.save(number, snapshot.vectors[_POINT], others, state, more)
 
     def _record_saved(self, written: Sequence[tuple[int, Path]]) -> None:
         for number, path in written:
             self._recorder.event("checkpoint", step=number, path=path.name)
+            self.call("on_checkpoint", checkpoint=path)
             self._saved = number

@@ -1,6 +1,7 @@
 """Live status of replicas and servers, and of the servers that delay a requested stop.
 
-Knows: the intervals and the names of fields. Does not know: the readers, when a run saves or ends.
+Knows: intervals, names of fields, the reasons of complete runs. Does not know: the readers, when a run saves
+or ends.
 """
 
 from __future__ import annotations
@@ -86,3 +87,19 @@ class StatusReporter:
             sent_bytes=now.sent_bytes,
             received_bytes=now.received_bytes,
         )
+
+
+def reason_if_complete(asked: int, had: int, is_finished: bool, ended: str | None) -> str | None:
+    """Return the reason why nothing is left to train; None if the run can continue.
+
+    The run has ``had`` of the ``asked`` epochs; ``ended`` is the reason for an earlier end.
+    """
+    if ended is not None:
+        return f"the run has ended ({ended}); set more training.epochs or another training.patience"
+    if not is_finished and had < asked:
+        return None
+    if had == asked:
+        return f"the run has finished its {had} epochs; set more training.epochs"
+    return (
+        f"the run has finished {had} epochs, but training.epochs is {asked}; set more than {had}, or omit it"
+    )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf, isfinite
 
 import torch
@@ -23,12 +24,15 @@ from cotswold.errors import CheckpointError, CotswoldError, DivergedError
 from cotswold.optim import Convergence
 from cotswold.recipe.schema import BatchTraining
 from cotswold.run import Recorder
-from cotswold.training.early_stopping import EarlyStopping
+from cotswold.training.callbacks.runner import TrainingState
+from cotswold.training.early_stopping import Patience
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.backend import Backend, Method
 from cotswold.training.full_batch.local import EvaluationProgress
+from cotswold.training.metrics.held_out import HeldOutMetrics
 from cotswold.training.models import network_tensors
-from cotswold.training.trainers.sync import position_from
+from cotswold.training.trainers.base import Trainer
+from cotswold.training.trainers.position import position_from, require_table
 
 SHOW_SECONDS = 1.0
 """Seconds between progress reports within an evaluation."""
@@ -49,7 +53,7 @@ class _BestValidation:
     """The evaluated point, until the next checkpoint writes it."""
 
 
-class FullBatchTrainer:
+class FullBatchTrainer(Trainer):
     """Drive one method on one backend, iteration by iteration."""
 
     def __init__(
@@ -60,15 +64,17 @@ class FullBatchTrainer:
         training: BatchTraining,
         recorder: Recorder,
         describe: Mapping[str, object],
+        metrics: HeldOutMetrics | None = None,
     ) -> None:
         """``flat`` is the network, filled for a checkpoint or an evaluation; ``describe`` holds the event
-        fields of the network.
+        fields of the network. This process measures the ``metrics`` of validations.
         """
+        self._held_out = metrics
         self._place, self._method, self._flat = place, method, flat
         self._training, self._recorder, self._describe = training, recorder, describe
         self._number = self._evaluations = self._partial_evaluations = 0
         self._best = _BestValidation()
-        self._stopping = EarlyStopping(training.patience)
+        self._stopping = Patience(training.patience)
         # values over different samples are not comparable
         patience = 0 if training.chooses else training.convergence_patience
         self._convergence = Convergence(torch.finfo(flat.vector.dtype).eps, patience)
@@ -81,6 +87,7 @@ class FullBatchTrainer:
         self._since = recorder.clock()  # start of the current evaluation
         self._durations: dict[int, float] = {}  # seconds of the latest evaluation, by number of portions
         self._validation_seconds = 0.0
+        self._metrics: Mapping[str, float] = {}
         place.listen(self._report_progress)
 
     @property
@@ -98,6 +105,17 @@ class FullBatchTrainer:
         """The network at the point of the last checkpoint, validation or resume."""
         return self._flat.module
 
+    # ---- callbacks
+
+    @property
+    def planned(self) -> float:
+        """The iterations of the run."""
+        return float(self._training.max_iterations)
+
+    def training_state(self) -> TrainingState:
+        """Return the state that callbacks receive: an iteration is a step and an epoch."""
+        return TrainingState(self._number, self._number, self.network, metrics=self._metrics)
+
     # ---- checkpoints
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -113,11 +131,12 @@ class FullBatchTrainer:
                 value = self._flat.vector.new_empty(self._flat.vector.shape)
                 checkpoint.read_into(f"{_VECTOR}{name}", value)
                 self._place.write(name, value)
-        self._method.load(_table(kept, "method"))
-        self._place.load(_table(kept, "place"))
+        self.load_callbacks(checkpoint)
+        self._method.load(require_table(kept, "method"))
+        self._place.load(require_table(kept, "place"))
         self._best = _BestValidation()
         self._stopping.load(kept)
-        self._convergence.load(_table(kept, "convergence"))
+        self._convergence.load(require_table(kept, "convergence"))
         self._number = position.total
         self._evaluations = int(kept["evaluations"])
         self._partial_evaluations = int(kept["partial_evaluations"])
@@ -133,6 +152,7 @@ class FullBatchTrainer:
 
     def _checkpoint(self) -> tuple[int, Iterator[TensorChunk], dict[str, object], str]:
         kept = self._method.state()
+        entries, more = self.callback_entries()
         state: dict[str, object] = {
             "strategy": {
                 "method": dict(kept.values),
@@ -147,8 +167,10 @@ class FullBatchTrainer:
                 "is_stuck": self._is_stuck,
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
+            **entries,
         }
-        return self._number, self._pieces(kept.vectors), state, f"iteration {self._number}"
+        pieces = chain(self._pieces(kept.vectors), more)
+        return self._number, pieces, state, f"iteration {self._number}"
 
     def _pieces(self, vectors: tuple[str, ...]) -> Iterator[TensorChunk]:
         self._fill()
@@ -162,6 +184,7 @@ class FullBatchTrainer:
         self._save_best()  # first: a kill between the two saves would lose it
         path = self._recorder.save(*self._checkpoint())
         self._recorder.event("checkpoint", step=self._number, path=path.name)
+        self.call("on_checkpoint", checkpoint=path)
 
     def _save_best(self) -> None:
         best, vector = self._best, self._flat.vector
@@ -182,12 +205,13 @@ class FullBatchTrainer:
 
     def run(self) -> bool:
         """Optimise to the end (True) or until a stop request (False); saves in both cases."""
+        if not self._is_new and (complete := self._complete_reason()) is not None:
+            self._recorder.event("already_complete", reason=complete)
+            return True
+        self.call("on_start")
         if self._is_new:
             self._recorder.event("phase_start", **self._describe)
             self._validate()
-        elif self._ended is not None and not self._can_continue():
-            self._recorder.event("already_complete", reason=f"the run has ended ({self._ended})")
-            return True
         self._ended, self._is_stuck = None, False
         while (reason := self._end_reason()) is None:
             if self._should_stop(self._expected_seconds()):
@@ -207,14 +231,22 @@ class FullBatchTrainer:
                     self._save()
                 raise
         self._ended, self._is_stuck = reason, bool(self._failure)
+        self.is_ended_by_callback = reason == self._callback_reason
         self._recorder.event("phase_end", phase="layers", step=self._number, reason=reason, **self._totals())
         self._save()
         return True
 
-    def _can_continue(self) -> bool:
-        """Return True if more was requested of a run that has ended."""
-        assert self._ended is not None, "it has ended"
-        return self._end_reason() is None and not self._is_stuck
+    def _complete_reason(self) -> str | None:
+        """Return the reason why a resumed run has nothing to do; None if it can continue."""
+        if self._ended is not None and (self._end_reason() is not None or self._is_stuck):
+            return f"the run has ended ({self._ended})"
+        return self.callbacks.complete_reason
+
+    @property
+    def _callback_reason(self) -> str | None:
+        """The reason of a callback that ends the run."""
+        ended = self.callbacks.ended
+        return None if ended is None else f"{ended.name}: {ended.reason}"
 
     @property
     def _is_first(self) -> bool:
@@ -294,13 +326,19 @@ class FullBatchTrainer:
             interval_steps=1,
             **{name: why for name, why in notes.items() if why is not None},
         )
+        self._metrics = {"loss": found.value, "gradient_norm": found.gradient_norm, **data_loss}
+        self.call("on_step_end")
         if self._number % self._training.validate_every == 0:
             self._validate()
+        self.call("on_epoch_end")
 
     def _validate(self) -> None:
         began = self._recorder.clock()
         self._method.flush()
         found = self._place.validate()
+        if found is not None and self._held_out is not None and self._held_out.metrics:
+            self._fill()
+            found = {**found, **self._held_out.values(self.network.eval())}
         self._validation_seconds = self._recorder.clock() - began
         if found is None:
             return
@@ -317,6 +355,10 @@ class FullBatchTrainer:
             training_seconds=self._recorder.seconds,
             **found,
         )
+        if self.callbacks.hears("on_validation_end"):
+            self._fill()
+            self._metrics = dict(found)
+            self.call("on_validation_end")
 
     def _end_reason(self) -> str | None:
         """Return the reason why the run has ended; None if it has not."""
@@ -335,7 +377,7 @@ class FullBatchTrainer:
             return _TOLERANCE
         if self._convergence.is_converged:
             return _CONVERGED
-        return None
+        return self._callback_reason
 
     def _totals(self) -> dict[str, object]:
         account = self._recorder.usage
@@ -347,10 +389,3 @@ _EVALUATIONS = "training.max_evaluations reached"
 _FLOPS = "training.max_flops reached"
 _TOLERANCE = "the gradient norm is at most training.tolerance"
 _CONVERGED = "converged: training.convergence_patience in a row made no measurable progress"
-
-
-def _table(kept: Mapping[str, object], name: str) -> dict[str, object]:
-    found = kept.get(name)
-    if not isinstance(found, dict):
-        raise CheckpointError(f"the checkpoint has no {name}; another version wrote it")
-    return found

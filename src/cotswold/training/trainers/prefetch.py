@@ -7,25 +7,31 @@ If the next batch does not arrive, no rank has begun its step, so the training u
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cotswold.errors import MachineError
 from cotswold.training.strategies.base import Batch, Batches
 
 
 class MonitoredBatches(Iterator[Batch]):
-    """The batches of a run; ``has_failed`` is True after a batch could not be drawn."""
+    """The batches of a run; ``has_failed`` is True after a batch could not be drawn.
 
-    def __init__(self, batches: Iterator[Batch]) -> None:
-        self._batches = batches
+    ``on_batch`` is called with each batch before its step uses it.
+    """
+
+    def __init__(self, batches: Iterator[Batch], on_batch: Callable[[Batch], None] | None = None) -> None:
+        self._batches, self._on_batch = batches, on_batch
         self.has_failed = False
 
     def __next__(self) -> Batch:
         try:
-            return next(self._batches)
+            batch = next(self._batches)
         except Exception:
             self.has_failed = True
             raise
+        if self._on_batch is not None:
+            self._on_batch(batch)
+        return batch
 
 
 class PeekableBatches(Iterator[Batch]):

@@ -7,44 +7,46 @@ consumers of events, the terminal.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from pathlib import Path
 
 import torch
+from torch import nn
+from torch.optim import Optimizer
 
-from cotswold.checkpoint import Checkpoint, OptionalTensor, SealedChunk, StateDict, TensorChunk
+from cotswold.checkpoint import Checkpoint, OptionalTensor, SealedChunk, TensorChunk
 from cotswold.checkpoint import state_dict as states
 from cotswold.errors import CheckpointError, CotswoldError, MachineError
 from cotswold.host import raise_on_all
 from cotswold.run import Recorder
+from cotswold.training.callbacks.ema import ModelEMA, average_of, network_name, raw_weights
+from cotswold.training.callbacks.runner import CallbackRunner, TrainingState
 from cotswold.training.distributed import SINGLE_PROCESS, RankContext
-from cotswold.training.strategies.base import Batches, Strategy
+from cotswold.training.strategies.base import Batch, Batches, Strategy
 from cotswold.training.strategies.phases import Phase
 from cotswold.training.strategies.validate import add_location, check_interface, check_metrics, check_state
+from cotswold.training.trainers.base import Trainer
+from cotswold.training.trainers.position import RANDOM, Position, position_from, require_table, with_random
 from cotswold.training.trainers.prefetch import MonitoredBatches, PeekableBatches
 
 EVENTS_LEAST = 60
 """The minimum number of events in a phase, however short: the points of its curves."""
 
 
-RANDOM = "random"
-"""The key of torch's CPU random state in checkpoints, which the strategy provides or the trainer adds."""
-
-
 @dataclass
-class Position:
-    """The position of the next step in the run."""
+class SyncTrainer(Trainer):
+    """Drive one strategy and its batches step by step; `make_trainer` makes it.
 
-    phase: int = 0
-    step: int = 0
-    total: int = 0
-    """Steps taken in all phases."""
-
-
-@dataclass
-class SyncTrainer:
-    """Drive one strategy and its batches step by step."""
+    Args:
+        strategy: The strategy.
+        batches: The training batches.
+        recorder: Receives metrics and events, and writes checkpoints.
+        rank_context: The ranks that take each step together.
+        position: The position of the next step.
+        is_served: True if data servers make the batches.
+    """
 
     strategy: Strategy
     batches: Batches
@@ -61,6 +63,8 @@ class SyncTrainer:
         self._ended: list[int] = []
         """The total steps at the end of each finished phase."""
         self._is_resumed = False
+        self._batch: Batch | None = None
+        self._metrics: Mapping[str, float] = {}
 
     @property
     def number(self) -> int:
@@ -72,6 +76,66 @@ class SyncTrainer:
         """The number of weights of the network."""
         return self.strategy.parameters
 
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """The settings of the strategy for the event `start`, such as its optimiser."""
+        found: Mapping[str, object] = getattr(self.strategy, "settings", {})
+        return found
+
+    # ---- callbacks
+
+    def use_callbacks(self, callbacks: CallbackRunner) -> None:
+        """Call these callbacks from now on. Raises UserError for one that this trainer cannot serve."""
+        super().use_callbacks(callbacks)
+        average = average_of(callbacks.active)
+        if average is not None:
+            assert self._module is not None, "a callback that needs a module is refused without one"
+            average.track(self._module, self.strategy.state_dict())
+
+    @property
+    def _average(self) -> ModelEMA | None:
+        """The average of the weights, which is validated and saved; None without the callback."""
+        return average_of(self.callbacks.active)
+
+    @property
+    def _module(self) -> nn.Module | None:
+        network = getattr(self.strategy, "network", None)
+        return network if isinstance(network, nn.Module) else None
+
+    @property
+    def keeps_module(self) -> bool:
+        """True if the strategy has a module as its attribute ``network``."""
+        return self._module is not None
+
+    @property
+    def planned(self) -> float:
+        """The steps of all phases."""
+        return sum(phase.steps or 0 for phase in self.strategy.phases)
+
+    @property
+    def _epoch_steps(self) -> int:
+        """The steps of an epoch."""
+        updates = [each.validate_every for each in self.strategy.phases if each.validate_every is not None]
+        return updates[0] if updates else max(1, int(self.batches.epoch_steps))
+
+    def training_state(self) -> TrainingState:
+        """Return the state that callbacks receive."""
+        found = [getattr(self.strategy, name, None) for name in ("optimizer", "optimiser")]
+        return TrainingState(
+            step=self.position.total,
+            epoch=self.position.total // self._epoch_steps,
+            module=self._module,
+            optimizer=next((each for each in found if isinstance(each, Optimizer)), None),
+            batch=self._batch,
+            metrics=self._metrics,
+        )
+
+    def _begin_batch(self, batch: Batch) -> None:
+        self._batch = batch
+        self.call("on_batch_start")
+
+    # ---- resume
+
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises CheckpointError for another network or version."""
         with add_location(self.strategy):
@@ -82,13 +146,26 @@ class SyncTrainer:
         if position.phase > len(self.strategy.phases):
             raise CheckpointError(f"{checkpoint.path} was written in a phase that this run does not have")
         self.strategy.enter(position.phase, position.step)
+        self.load_callbacks(checkpoint)
         own = self.strategy.state_dict()
-        state = states.load(_with_random(own), checkpoint, _table(checkpoint.state, "strategy"))
+        loaded, average = with_random(own), self._average
+        raw = raw_weights(own, checkpoint.names)
+        is_averaged = average is not None and average.matches(raw)
+        if average is not None and is_averaged:
+            loaded = average.substitute(loaded)
+        loaded = {**loaded, **raw}  # raw weights last: the tensors before them may be the same
+        state = states.load(loaded, checkpoint, require_table(checkpoint.state, "strategy"))
+        if average is not None and not is_averaged and self._module is not None:
+            average.track(self._module, own)
+        averaged = {network_name(name) for name in raw}
+        state = {
+            name: own[name] if name in averaged else each for name, each in state.items() if name not in raw
+        }
         drawn = None if RANDOM in own else state.pop(RANDOM, None)
         if isinstance(drawn, OptionalTensor):
             torch.set_rng_state(drawn.tensor)
         self.strategy.load_state_dict(state)
-        self.batches.load_state_dict(_table(checkpoint.state, "batches"))
+        self.batches.load_state_dict(require_table(checkpoint.state, "batches"))
         ended = checkpoint.state.get("ended")
         if not isinstance(ended, list) or not all(type(each) is int for each in ended):
             raise CheckpointError(f"{checkpoint.path} lacks the ends of its phases; it is damaged")
@@ -123,9 +200,16 @@ class SyncTrainer:
     def _run(self) -> bool:
         position, phases = self.position, self.strategy.phases
         self._batch_iterator = PeekableBatches(self.batches) if self.is_served else None
-        batches = MonitoredBatches(self._batch_iterator or iter(self.batches))
+        on_batch = self._begin_batch if self.callbacks.needs_batches else None
+        batches = MonitoredBatches(self._batch_iterator or iter(self.batches), on_batch)
         if self._is_resumed and position.phase == len(phases):
             self.recorder.event("already_complete", reason=self._complete_reason)
+            return True
+        complete = self.callbacks.complete_reason
+        if self.callbacks.has_loaded_end and self.rank_context.all_reduce_max([int(complete is not None)])[0]:
+            self.recorder.event("already_complete", reason=complete or "a callback ended the run")
+            return True
+        self.call("on_start")
         while position.phase < len(phases):
             self.strategy.enter(position.phase, position.step)
             check_state(self.strategy, self.strategy.state_dict())  # before any training could be lost
@@ -134,7 +218,7 @@ class SyncTrainer:
                 self.recorder.event("phase_start", **described)
             if not self._run_phase(phases[position.phase], batches):
                 self._save()
-                return False
+                return self.is_ended_by_callback
             position.phase, position.step = position.phase + 1, 0
             self._ended.append(position.total)
             self.strategy.enter(position.phase, position.step)
@@ -170,10 +254,14 @@ class SyncTrainer:
                 int(recorder.is_save_due),
                 int(recorder.limit_within(step_seconds)),
                 int(without),
+                int(self.callbacks.ended is not None),
             ]
-            finished, signal, save, limited, gives_up = self.rank_context.all_reduce_max(wishes)
+            finished, signal, save, limited, gives_up, ended = self.rank_context.all_reduce_max(wishes)
             if finished:
                 break
+            if ended:  # before a signal: the run is over, not stopped
+                self.is_ended_by_callback = True
+                return False
             if limited:
                 recorder.stop.is_limited = True
                 return False
@@ -195,11 +283,15 @@ class SyncTrainer:
             recorder.add(metrics, strategy.flops, f"step {position.total + 1}")
             position.step += 1
             position.total += 1
+            self._metrics = {"loss": metrics.loss, **metrics.details}
+            self.call("on_step_end")
             last = position.step == phase.steps
             if recorder.is_means_due or last or (every is not None and position.step % every == 0):
                 self._record_means(phase, name)
             if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
                 self._validate(phase)
+            if position.total % self._epoch_steps == 0:
+                self.call("on_epoch_end")
             if save:
                 self._save()
         recorder.event(
@@ -217,7 +309,7 @@ class SyncTrainer:
 
         Several ranks do not save here, because not all of them may fail.
         """
-        if batches.has_failed and self.position.total and self.rank_context.mesh is None:
+        if batches.has_failed and self.position.total and self.rank_context.ranks.size == 1:
             with suppress(CotswoldError):  # the caller raises the original error
                 self._save()
 
@@ -252,7 +344,9 @@ class SyncTrainer:
         )
 
     def _validate(self, phase: Phase) -> None:
-        metrics = self.strategy.validate()
+        average = self._average
+        with nullcontext() if average is None else average.exchanged():
+            metrics = self.strategy.validate()
         if metrics is None:
             return
         check_metrics(self.strategy, "validate", metrics)
@@ -265,17 +359,24 @@ class SyncTrainer:
             **metrics.details,
         )
         if self.rank_context.all_reduce_max([int(self.strategy.is_best)])[0]:
-            path = self.recorder.save_best(*self._checkpoint())
-            self.recorder.event("checkpoint", step=self.number, path=path.name)
+            self._record_saved(self.recorder.save_best(*self._checkpoint()))
+        self._metrics = {"loss": metrics.loss, **metrics.details}
+        self.call("on_validation_end")
 
     def _save(self) -> None:
-        path = self.recorder.save(*self._checkpoint())
+        self._record_saved(self.recorder.save(*self._checkpoint()))
+
+    def _record_saved(self, path: Path) -> None:
         self.recorder.event("checkpoint", step=self.number, path=path.name)
+        self.call("on_checkpoint", checkpoint=path)
 
     def _checkpoint(self) -> tuple[int, Iterator[TensorChunk | SealedChunk], dict[str, object], str]:
         kept = self.strategy.state_dict()
         check_state(self.strategy, kept)
-        kept = _with_random(kept)
+        kept, average = with_random(kept), self._average
+        if average is not None:
+            kept = average.substitute(kept)
+        entries, more = self.callback_entries()
         state: dict[str, object] = {
             "strategy": states.plain_values(kept),
             "batches": self.batches.state_dict()
@@ -283,32 +384,9 @@ class SyncTrainer:
             else self._batch_iterator.position,
             "position": vars(self.position).copy(),
             "ended": list(self._ended),
+            **entries,
         }
-        return self.number, states.chunks(kept, self.rank_context.ranks.rank), state, f"step {self.number}"
-
-
-def _with_random(state: StateDict) -> StateDict:
-    """Add torch's random state, which dropout uses, unless the state of the strategy has it.
-
-    Older checkpoints may lack it.
-    """
-    return state if RANDOM in state else {**state, RANDOM: OptionalTensor(torch.get_rng_state())}
-
-
-def position_from(state: Mapping[str, object]) -> Position:
-    """Return the position in a checkpoint; raises CheckpointError if there is none."""
-    found = state.get("position")
-    if (
-        not isinstance(found, dict)
-        or set(found) != {"phase", "step", "total"}
-        or not all(type(value) is int and value >= 0 for value in found.values())
-    ):
-        raise CheckpointError("the checkpoint lacks its position in the run; another version wrote it")
-    return Position(**found)
-
-
-def _table(state: Mapping[str, object], name: str) -> dict[str, Any]:
-    table = state.get(name)
-    if not isinstance(table, dict):
-        raise CheckpointError(f"the checkpoint has no {name}; another version wrote it")
-    return table
+        rank_context = self.rank_context
+        own = states.chunks(kept if rank_context.writes_state else {}, rank_context.ranks.rank)
+        pieces = chain(own, more)
+        return self.number, pieces, state, f"step {self.number}"

@@ -1,4 +1,4 @@
-"""`python -m cotswold.api.module_rank`: a process that trains a module made by a factory.
+"""`python -m cotswold.api.modules.rank`: a process that trains a module that it receives or makes.
 
 Knows: the message of the launching process, exit codes. Does not know: the training.
 """
@@ -11,9 +11,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from cotswold.api.modules.request import ModuleRequest
+from cotswold.api.modules.train import train_module
+from cotswold.api.objects import read_objects
 from cotswold.api.run_job import RunObservers
 from cotswold.api.signals import graceful_exit
-from cotswold.api.train_module import ModuleRequest, train_module
 from cotswold.errors import CotswoldError
 from cotswold.run import Stop
 from cotswold.ui.display import LoggingDisplay, Terminal
@@ -24,23 +26,20 @@ def main(word: str) -> int:
     """Train; return the command's exit code: 0, 1, 2, or 128 + the number of the signal that stopped it."""
     given: dict[str, Any] = json.loads(word)
     try:
+        objects = read_objects(Path(given["objects"]))
         request = ModuleRequest.of(
-            given["factory"],
-            None,
-            Path(given["directory"]),
-            given["loss"],
-            given["validation"],
-            given["strategy"],
-            given["settings"],
-            None,
-            given["resume"],
+            objects["factory"] or objects["module"],
+            None if objects["factory"] else objects["dataset"],
+            directory=Path(given["directory"]),
+            loss=objects["loss"],
+            validation=objects["validation"],
+            strategy=given["strategy"],
+            settings={**given["settings"], "grid": given["grid"]},
+            resume=given["resume"],
+            components=objects["components"],
         )
-        return train_module(
-            request,
-            RunObservers(LoggingDisplay() if given["quiet"] else Terminal(), None, Stop(), graceful_exit),
-            grid=given["grid"],
-            restarts=0,
-        ).code
+        display = LoggingDisplay() if given["quiet"] else Terminal()
+        return train_module(request, RunObservers(display, (), Stop(), graceful_exit)).code
     except CotswoldError as error:
         write_message(str(error))
         return error.exit_code

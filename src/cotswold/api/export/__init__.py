@@ -1,0 +1,1 @@
+"""Networks and descriptions of runs for other programs: export files and model cards."""

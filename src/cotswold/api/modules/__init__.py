@@ -1,0 +1,1 @@
+"""Training of a user's module: the request, the processes, the training."""

@@ -1,0 +1,1 @@
+"""Rules for torch's functions on distributed arrays, and on maps whose results are such arrays."""

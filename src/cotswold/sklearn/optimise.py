@@ -1,0 +1,127 @@
+"""Full-batch optimisation in this process, without a run directory.
+
+Knows: methods, losses, early stopping. Does not know: scikit-learn, other processes, files.
+
+A run's events and checkpoints take longer than the iterations of a small problem (3 ms an iteration), so
+they are left out here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import torch
+from torch import Tensor, nn
+
+from cotswold.errors import DivergedError
+from cotswold.optim import Convergence, FunctionObjective
+from cotswold.recipe.schema import BatchTraining
+from cotswold.sklearn.fast_vectors import FastVectors
+from cotswold.sklearn.network import outputs_of
+from cotswold.sklearn.samples import WeightedSamples
+from cotswold.training.early_stopping import Patience
+from cotswold.training.flat_parameters import FlatParameters
+from cotswold.training.full_batch.strategy import method_of
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+ROWS = 4096
+"""Samples that are computed together, so that memory does not grow with the number of samples."""
+
+LEAST_DECREASE = 1e7 * torch.finfo(torch.float64).eps
+"""Decrease of a step, relative to the objective or 1, below which a fit ends, as in SciPy's L-BFGS. The
+decrease that the slopes predict counts too, because values of float32 are coarse.
+"""
+
+
+@dataclass
+class OptimisationHistory:
+    """The course of an optimisation."""
+
+    losses: list[float] = field(default_factory=list)
+    """The objective, penalty included, after each iteration."""
+    validation: list[float] = field(default_factory=list)
+    """The loss of the validation samples: before the first iteration, then after each."""
+    ended: str = ""
+    """The reason for the end; empty if the number of iterations was used up."""
+
+
+def optimise(
+    network: nn.Module,
+    loss: Loss,
+    samples: WeightedSamples,
+    held: WeightedSamples | None,
+    training: BatchTraining,
+) -> OptimisationHistory:
+    """Train a network in place; with validation samples, keep the parameters of the best validation.
+
+    Raises DivergedError if the objective is not finite.
+    """
+    flat = FlatParameters(network)
+    vectors = FastVectors(flat.vector.clone())
+    method = method_of(training, vectors, FunctionObjective(vectors, _objective(flat, loss, samples)))
+    convergence = Convergence(vectors.epsilon, training.convergence_patience)
+    stopping = Patience(training.patience)
+    history, best = OptimisationHistory(), vectors["x"][0].clone()
+
+    def validate() -> None:
+        nonlocal best
+        if held is None:
+            return
+        method.flush()
+        flat.vector.copy_(vectors["x"][0])
+        value = float(loss(outputs_of(network, held.inputs, ROWS), held.targets))
+        history.validation.append(value)
+        if stopping.update(value):
+            best = vectors["x"][0].clone()
+
+    validate()
+    while not history.ended and len(history.losses) < training.max_iterations:
+        found = method.step()
+        decrease = history.losses[-1] - found.value if history.losses else inf
+        history.losses.append(found.value)
+        convergence.update(found)
+        validate()
+        if found.failure is not None:
+            history.ended = f"no step decreases the objective: {found.failure}"
+        elif float(vectors["trial_g"][0].abs().max()) <= training.tolerance:  # of the point just reached
+            history.ended = "no element of the gradient exceeds tol"
+        elif max(decrease, found.predicted_decrease) <= LEAST_DECREASE * max(1.0, abs(found.value)):
+            history.ended = "a step decreased the objective by less than 2.2e-9"
+        elif convergence.is_converged:
+            history.ended = "no measurable progress"
+        elif stopping.is_exhausted:
+            history.ended = stopping.reason
+    method.flush()
+    flat.set_grad_views(None)
+    flat.vector.copy_(vectors["x"][0] if held is None else best)
+    if not bool(torch.isfinite(flat.vector).all()):
+        raise DivergedError("the trained weights are not finite; scale the features, or raise alpha")
+    return history
+
+
+def _objective(
+    flat: FlatParameters, loss: Loss, samples: WeightedSamples
+) -> Callable[[Sequence[Tensor], Sequence[Tensor] | None], float]:
+    """Return the mean loss and its gradient as a function of the parameters' vector."""
+    own = torch.zeros_like(flat.vector)
+    flat.set_grad_views(own)
+    parts = [samples.part(start, start + ROWS) for start in range(0, len(samples), ROWS)]
+    shares = [len(part) / len(samples) for part in parts]
+
+    def evaluate(point: Sequence[Tensor], gradient: Sequence[Tensor] | None) -> float:
+        flat.vector.copy_(point[0])
+        own.zero_()
+        total = 0.0
+        with torch.set_grad_enabled(gradient is not None):
+            for part, share in zip(parts, shares, strict=True):
+                value = loss(flat.module(part.inputs), part.targets) * share
+                if gradient is not None:
+                    value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                total += float(value.detach())
+        if gradient is not None:
+            gradient[0].copy_(own)
+        return total
+
+    return evaluate

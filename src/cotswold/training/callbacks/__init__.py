@@ -1,0 +1,1 @@
+"""Callbacks: objects that observe a run and may change its course at defined moments."""

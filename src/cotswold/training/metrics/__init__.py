@@ -1,0 +1,1 @@
+"""Metrics: figures of merit of outputs against targets, by name or as objects."""
