@@ -1,0 +1,1 @@
+"""Measurements of everything that needs a CUDA device; `benchmarks/device.py` prints them."""
