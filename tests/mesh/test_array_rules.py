@@ -101,6 +101,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "one channel": lambda x: x[:, 0] + x[:, -1] * x.select(1, 2),
     "an image": lambda x: x[0].exp() + x[1, None, :2].sum(1),
     "channels by number": lambda x: x[:, [2, 0, -1]] * x[:, torch.tensor([1, 1, 0])],
+    "rows by number": lambda x: x[:, :, [1, 2]].sum(2) * x[:, :, torch.tensor([-1, 0])][:, 0].amax(),
     "unbind and stack": lambda x: torch.stack(x.unbind(1)[::-1], 1) + torch.stack(x.unbind(0)),
     "stack of chunks": lambda x: torch.stack(x.chunk(2, 1)).amax(0).repeat(1, 2, 1, 1),
     "mean of channels": lambda x: x.mean(1) * x.sum(1) - x.mean(dim=1, keepdim=True)[:, 0],

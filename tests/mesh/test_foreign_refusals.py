@@ -133,10 +133,6 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[], Any]], str]] = {
         lambda: _called(Between(lambda _, x: x[x > 0])),
         "a distributed map cannot be an index",
     ),
-    "a list of rows": (
-        lambda: _called(Between(lambda _, x: x[:, :, [1, 2]])),
-        "supports slices, and numbers",
-    ),
     "a slice of nothing": (
         lambda: _called(Between(lambda _, x: x[:, :, 5:5])),
         "the slice 5:5 leaves nothing",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from torch import nn
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
 def notice(mesh: Mesh, kind: str, sentence: str) -> None:
     """Warn once per layer, on the first rank of a mesh of several.
 
+    A filter that turns warnings into errors raises on every rank, so that no rank waits for another.
+
     ``sentence`` contains ``{layer}``, which is replaced by the name of the innermost module that is being
     called.
     """
-    if mesh.size == 1 or mesh.rank:
+    if mesh.size == 1:
         return
     callers = list(_callers())
     root = next((one for one in callers if hasattr(one, "_mesh_of_maps")), None)
@@ -33,7 +36,16 @@ def notice(mesh: Mesh, kind: str, sentence: str) -> None:
     if (kind, layer) not in given:
         given.add((kind, layer))
         level = outside_level("cotswold", "torch")
-        warnings.warn(sentence.replace("{layer}", layer), RuntimeWarning, stacklevel=level)
+        with _unprinted() if mesh.rank else nullcontext():
+            warnings.warn(sentence.replace("{layer}", layer), RuntimeWarning, stacklevel=level)
+
+
+@contextmanager
+def _unprinted() -> Iterator[None]:
+    """Print no warning of a `with` block; a filter may still raise it."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda *_, **__: None
+        yield
 
 
 def _callers() -> Iterator[nn.Module]:
