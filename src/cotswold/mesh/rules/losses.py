@@ -17,9 +17,9 @@ from cotswold.errors import UserError
 from cotswold.kernels.operands import accumulation_dtype
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.ranks.collectives import all_reduce_forward
+from cotswold.mesh.rules.arrays.operands import notice_whole
 from cotswold.mesh.rules.operands import local_operand, refuse_other_maps
 from cotswold.mesh.rules.registry import rule
-from cotswold.mesh.rules.space import notice_whole
 
 
 def _reduced(values: Tensor, like: DistributedMap, reduction: str, count: int) -> Any:

@@ -18,9 +18,9 @@ from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap
 from cotswold.mesh.maps.windows import Windows, exchange_halo, margins
 from cotswold.mesh.ranks.collectives import all_reduce_backward
+from cotswold.mesh.rules.arrays.operands import notice_whole
 from cotswold.mesh.rules.operands import compute_part
 from cotswold.mesh.rules.registry import rule
-from cotswold.mesh.rules.space import notice_whole
 from cotswold.mesh.rules.whole import whole
 
 _REACH = {"nearest": (-1, 2), "bilinear": (-1, 2), "bicubic": (-2, 3)}

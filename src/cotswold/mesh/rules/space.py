@@ -23,7 +23,7 @@ from cotswold.mesh.maps.exchange import Exchange
 from cotswold.mesh.maps.map import DistributedMap, wrap_all
 from cotswold.mesh.maps.windows import Windows, balanced, exchange_halo
 from cotswold.mesh.ranks.collectives import all_reduce_backward, connected_zeros
-from cotswold.mesh.ranks.notices import notice
+from cotswold.mesh.rules.arrays.operands import notice_whole
 from cotswold.mesh.rules.operands import compute_part
 
 Places = tuple[int, ...] | range
@@ -257,23 +257,6 @@ def along_space(function: Callable[..., Any], x: DistributedMap, dim: int, args:
         return watched(x, copied(x, wanted, every) if dim == 2 else copied(x, every, wanted))
 
     return wrap_all(function(places, *args, **kwargs), copy)
-
-
-def notice_whole(what: str, x: DistributedMap, divided: bool = False) -> None:
-    """Warn once per layer that every rank gets all of a map.
-
-    Args:
-        what: The function that needs it.
-        x: The map.
-        divided: True if the result is distributed again.
-    """
-    x.mesh.gathered = x.mesh.gathered or not divided
-    until = "for this function" if divided else "and computes everything up to the next convolution"
-    notice(
-        x.mesh,
-        "whole",
-        f"{what} in {{layer}} gathers a map {tuple(x.shape)}: every rank holds all of it, {until}",
-    )
 
 
 def _index(mode: str, extent: int, low: int, high: int) -> tuple[int, ...]:

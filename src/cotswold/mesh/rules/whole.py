@@ -13,16 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 from cotswold.mesh.maps.array import array_of
-from cotswold.mesh.maps.distributed_tensor import shares_memory, version_of
 from cotswold.mesh.maps.map import DistributedMap
-from cotswold.mesh.rules.arrays.operands import memory_order
+from cotswold.mesh.rules.arrays.operands import gathered, memory_order, notice_whole
 from cotswold.mesh.rules.operands import widest_map
 from cotswold.mesh.rules.pointwise import pointwise
 from cotswold.mesh.rules.registry import rule
-from cotswold.mesh.rules.space import notice_whole
 
 
 def whole(name: str, function: Callable[..., Any], args: Any, kwargs: Any, divided: bool = False) -> Any:
@@ -36,13 +34,7 @@ def whole(name: str, function: Callable[..., Any], args: Any, kwargs: Any, divid
         divided: True to distribute the results again, without a message; otherwise they are replicated.
     """
     maps = [one for one in tree_leaves((args, kwargs)) if isinstance(one, DistributedMap)]
-    notice_whole(name, widest_map(maps), divided)
-    wholes = {id(one): one.full_tensor() for one in maps}
-    args, kwargs = tree_map(lambda one: wholes.get(id(one), one), (args, kwargs))
-    out = function(*args, **kwargs)
-    for one in maps:
-        if one.mesh.size > 1 and one._whole is None and shares_memory(out, wholes[id(one)]):
-            one.copies.add(out, version_of(out))
+    out = gathered(function, args, kwargs, name=name, divided=divided)
     return _divided(out, widest_map(maps)) if divided else out
 
 

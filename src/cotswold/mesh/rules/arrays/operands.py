@@ -186,15 +186,26 @@ def copied_whole(x: DistributedArray, whole: Tensor) -> Tensor:
     return whole
 
 
-def warn_whole(name: str, x: DistributedMap | DistributedArray) -> None:
-    """Warn once per layer that a function gathers a map or an array."""
-    x.mesh.gathered = True
+def notice_whole(what: str, x: DistributedMap | DistributedArray, divided: bool = False) -> None:
+    """Warn once per layer that every rank gets all of a map or an array.
+
+    Args:
+        what: The function that needs it.
+        x: The map or the array.
+        divided: True if the result is distributed again.
+    """
+    x.mesh.gathered = x.mesh.gathered or not divided
     kind = "a map" if isinstance(x, DistributedMap) else "an array"
+    until = (
+        "for this function"
+        if divided
+        else "and computes everything up to the next convolution; docs/mesh.md lists the functions that "
+        "compute on parts"
+    )
     notice(
         x.mesh,
         "whole",
-        f"{name} in {{layer}} gathers {kind} {tuple(x.shape)}: every rank holds all of it, and computes "
-        "everything up to the next convolution; docs/mesh.md lists the functions that compute on parts",
+        f"{what} in {{layer}} gathers {kind} {tuple(x.shape)}: every rank holds all of it, {until}",
     )
 
 
@@ -217,9 +228,26 @@ def refusal(name: str) -> UserError:
     )
 
 
-def gathered(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], silent: bool = False) -> Any:
-    """Call a function with whole maps and arrays on every rank; a notice names the layer once."""
-    name = base_name(function)
+def gathered(
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Mapping[str, Any],
+    *,
+    name: str = "",
+    silent: bool = False,
+    divided: bool = False,
+) -> Any:
+    """Call a function with whole maps and arrays on every rank; a notice names the layer once.
+
+    Args:
+        function: The function of torch.
+        args: Positional arguments, with maps and arrays.
+        kwargs: Other arguments.
+        name: The function's name [its own].
+        silent: Give no notice.
+        divided: The caller distributes the results again.
+    """
+    name = name or base_name(function)
     if in_place(function) or kwargs.get("inplace"):
         raise refusal(f"{name} in place")
     given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, DistributedTensor)]
@@ -234,8 +262,8 @@ def gathered(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any],
     args, kwargs = tree_map(lambda one: wholes.get(id(one), one), (args, dict(kwargs)))
     out = function(*args, **kwargs)
     results = [one for one in tree_leaves(out) if isinstance(one, Tensor)]
-    if not silent and any(one.dim() > 2 for one in results):
-        warn_whole(name, first)
+    if divided or (not silent and any(one.dim() > 2 for one in results)):
+        notice_whole(name, first, divided)
     else:
         first.mesh.gathered = True
     for source in distributed:
