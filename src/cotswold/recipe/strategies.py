@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
+from cotswold.recipe.docstrings import docstring, signature
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.fields import Section
 from cotswold.recipe.schema.tables import Mesh, WorkerMesh
@@ -43,6 +44,11 @@ class StrategyObject(Section):
         object.__setattr__(self, "__pydantic_fields_set__", set(fields))  # without defaults of the optimizer
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # copies are validated without it
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: object) -> None:
+        """Let `help`, `?` and `inspect.signature` show every field of a strategy."""
+        cls.__doc__, cls.__signature__ = docstring(cls), signature(cls)
 
     def given_fields(self) -> dict[str, dict[str, object]]:
         """Return the fields that were set, by the name of their table."""
