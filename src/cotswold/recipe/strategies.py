@@ -32,7 +32,12 @@ class StrategyObject(Section):
         RecipeError: if a field is unknown or has an invalid value; the message names the field.
     """
 
-    def __init__(self, **fields: object) -> None:
+    def __init__(self, *values: object, **fields: object) -> None:
+        if values:
+            name = type(self).__name__
+            raise RecipeError(
+                f"{name}() takes its fields by name, such as {name}(seed=1), not {values[0]!r:.80}"
+            )
         try:
             super().__init__(**fields)
         except ValidationError as error:
