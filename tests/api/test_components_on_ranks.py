@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from tests.support.api.digits import halves, network
 from torch import Tensor
 
 import cotswold
+from cotswold.api.status import lines
 from cotswold.callbacks import Callback, CallbackContext
 from cotswold.errors import UserError
+from cotswold.host.stack_dump import is_supported
 
 
 class Epochs(Callback):
@@ -24,8 +27,20 @@ class Epochs(Callback):
         self.file = file
 
     def on_epoch_end(self, context: CallbackContext) -> None:
-        with self.file.open("a") as lines:
-            lines.write(f"{context.epoch} {context.step}\n")
+        with self.file.open("a") as file:
+            file.write(f"{context.epoch} {context.step}\n")
+
+
+class Stacks(Callback):
+    """Writes the stacks of all processes of the run to a file, once."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def on_epoch_end(self, context: CallbackContext) -> None:
+        if not self.file.exists():
+            found = cotswold.why(context.run, stacks=True)
+            self.file.write_text("\n".join(lines(found)))
 
 
 def wrong(output: Tensor, target: Tensor) -> Tensor:
@@ -67,14 +82,37 @@ def test_a_module_on_replicas_has_the_callbacks_the_optimiser_and_the_metrics_of
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not is_supported(), reason="stacks need /proc")
+def test_stacks_of_a_run_on_replicas_are_those_of_each_rank(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = cotswold.train(
+        network(),
+        halves(),
+        loss="cross_entropy",
+        directory=tmp_path / "run",
+        replicas=2,
+        callbacks=[Stacks(tmp_path / "stacks")],
+        epochs=1,
+        batch_size=8,
+    )
+    said = (tmp_path / "stacks").read_text()
+    _, first, second = re.split(r"^rank-[01] \(process \d+\):$", said, flags=re.MULTILINE)
+    assert "test_components_on_ranks.py" in first, "rank 0 is in the callback"
+    assert all("most recent call first" in each and "trainers/sync.py" in each for each in (first, second))
+    assert "most recent call first" in (run.path / "logs" / "rank-1.log").read_text()
+    capfd.readouterr()
+
+
+@pytest.mark.slow
 def test_a_recipe_on_a_grid_has_the_callbacks_of_its_program(
     desk: Desk, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    lines = tmp_path / "lines"
+    file = tmp_path / "lines"
     run = cotswold.train_recipe(
-        desk.stacks_recipe, tmp_path / "run", stores=desk.stores, grid="1x2", callbacks=[Epochs(lines)]
+        desk.stacks_recipe, tmp_path / "run", stores=desk.stores, grid="1x2", callbacks=[Epochs(file)]
     )
-    assert run.status == "finished" and lines.read_text().count("\n") >= 1
+    assert run.status == "finished" and file.read_text().count("\n") >= 1
     assert [each for each in run.events if each["kind"] == "callback_failed"] == []
     capfd.readouterr()
 

@@ -214,7 +214,7 @@ def test_a_run_that_predicts_numbers_answers_with_them_and_is_judged_by_their_er
     judged = [float(str(event["loss"])) for event in run.events if event["kind"] == "validation"]
     assert errors.rmse == pytest.approx([error**0.5 for error in errors.squared_error])
     assert json.loads(errors.to_json())["rmse"] == pytest.approx(errors.rmse)
-    assert "2 predicted, RMSE" in repr(errors) and "<td>1</td>" in errors._repr_html_()
+    assert "2 targets\n  0: RMSE" in repr(errors) and "<td>1</td>" in errors._repr_html_()
     assert repr(found).startswith("<Predictions of 300 samples: 2 numbers each>")
     source = cotswold.data.open_samples(tmp_path / "sums.npz", labels="file")
     assert repr(source) == "<VectorSource: 300 vectors of 4 features, 2 regression targets>"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cotswold.host import stack_dump as stacks
-from cotswold.host.process_info import process_state, process_tree
+from cotswold.host.process_info import parent_of, process_state, process_tree
 
 PROGRAM = """
 import os, pathlib, subprocess, sys, time
@@ -70,14 +70,23 @@ def test_every_process_that_listens_answers_and_no_other_is_harmed(
     while not stacks.describe_state(still):
         time.sleep(0.01)
     logs = tmp_path / "logs"
-    found = {each.name: each for each in stacks.request_dumps(main, logs / "main.log", logs)}
+    found = {each.name: each for each in stacks.request_dumps(main, logs)}
     assert found.keys() == {"main", "good", "still"}
     assert "waiting_for_godot" in found["main"].text and found["main"].processes == (main,)
     assert "most recent call first" in found["good"].text
     assert found["still"].text == "" and found["still"].states == (f"process {still} is stopped",)
     assert process_state(deaf) in ("S", "R"), "it lives"
-    again = {each.name: each for each in stacks.request_dumps(main, logs / "main.log", logs)}
+    again = {each.name: each for each in stacks.request_dumps(main, logs)}
     assert again["main"].text.count("waiting_for_godot") == 1, "what was written before is not shown again"
+
+
+@pytest.mark.skipif(not stacks.is_supported(), reason="stacks need /proc")
+def test_the_siblings_of_a_process_answer_too(processes: list[int], tmp_path: Path) -> None:
+    main, good, _, still = processes
+    assert parent_of(still) == main
+    found = {each.name: each for each in stacks.request_dumps(still, tmp_path / "logs")}
+    assert found.keys() == {"main", "good", "still"}
+    assert found["good"].processes == (good,) and "most recent call first" in found["good"].text
 
 
 def test_a_process_that_was_never_asked_leaves_no_file(tmp_path: Path) -> None:

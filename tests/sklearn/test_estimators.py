@@ -80,7 +80,8 @@ def test_accuracy_on_digits_is_that_of_mlpclassifier(digits: tuple[Any, Any, Any
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("activation", ["relu", "logistic"])
-def test_a_fit_takes_the_steps_of_scikit_learn(classes: int, activation: Any) -> None:
+@pytest.mark.parametrize("alpha", [0.0, 3.0])
+def test_a_fit_takes_the_steps_of_scikit_learn(classes: int, activation: Any, alpha: float) -> None:
     X, y = make_classification(300, 8, n_informative=5, n_classes=classes, random_state=0)
     settings: Any = {
         "hidden_layer_sizes": (6, 5),
@@ -88,8 +89,8 @@ def test_a_fit_takes_the_steps_of_scikit_learn(classes: int, activation: Any) ->
         "max_iter": 12,
         "random_state": 3,
     }
-    ours = FullBatchClassifier(dtype="float64", alpha=0.0, **settings).fit(X, y)
-    theirs = MLPClassifier(solver="lbfgs", alpha=0.0, **settings).fit(X, y)
+    ours = FullBatchClassifier(dtype="float64", alpha=alpha, **settings).fit(X, y)
+    theirs = MLPClassifier(solver="lbfgs", alpha=alpha, **settings).fit(X, y)
     assert ours.loss_ == pytest.approx(theirs.loss_, rel=1e-6)
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-4)
     assert ours.n_iter_ == theirs.n_iter_
@@ -100,11 +101,34 @@ def test_alpha_penalises_as_documented() -> None:
     ours = FullBatchClassifier((), alpha=1.0, tol=1e-6, dtype="float64", max_iter=1000).fit(X, y)
     weights = ours.network_.state_dict()
     likely = ours.predict_proba(X)
-    penalty = sum(float(each.square().sum()) for each in weights.values())
+    penalty = float(weights["0.weight"].square().sum())
     loss = -np.log(likely[np.arange(300), y]).mean() + 0.5 * penalty / 300
     assert ours.loss_ == pytest.approx(loss, rel=1e-9)
     gradient = (likely - np.eye(3)[y]).T @ X / 300 + weights["0.weight"].numpy() / 300
-    assert np.abs(gradient).max() < 5e-5  # the last step decreased the loss by less than 2.2e-9
+    assert np.abs(gradient).max() < 5e-5  # the last step decreased the loss by at most ftol
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_larger_ftol_ends_a_fit_earlier(workers: int) -> None:
+    X, y = load_diabetes(return_X_y=True)
+    settings: Any = {"random_state": 0, "tol": 0.0, "dtype": "float64", "max_iter": 500, "workers": workers}
+    early = FullBatchRegressor((5,), ftol=1e-3, **settings).fit(20 * X, y)
+    steps = -np.diff(early.loss_curve_) / np.maximum(1, early.loss_curve_[1:])
+    assert 3 < early.n_iter_ < 100 and steps[-1] <= 1e-3 < steps[:-1].min()
+
+
+def test_workers_penalise_weights_alike_and_validation_has_no_penalty() -> None:
+    X, y = make_classification(200, 8, random_state=0)
+    weights = np.linspace(0.5, 2, 200)
+    settings: Any = {"random_state": 0, "dtype": "float64", "alpha": 20.0, "max_iter": 8}
+    for early in (False, True):
+        one, two = (
+            FullBatchClassifier((4,), workers=workers, early_stopping=early, **settings).fit(X, y, weights)
+            for workers in (1, 2)
+        )
+        np.testing.assert_allclose(two.loss_curve_, one.loss_curve_, rtol=1e-8)
+        np.testing.assert_allclose(two.validation_loss_curve_, one.validation_loss_curve_, rtol=1e-8)
+        assert type(two.network_) is torch.nn.Sequential
 
 
 def test_a_small_fit_takes_well_under_a_second() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cotswold.analysis.images import jpeg_uri, signed, to_image
-from cotswold.analysis.results_file import ResultsFile, html_table
+from cotswold.analysis.results_file import ResultsFile, html_table, metric_lines, metric_table
 from cotswold.errors import SourceError
 
 
@@ -79,20 +79,21 @@ class Classification:
         mistakes = (
             f"  {truth} predicted as {answer}: {count:,}" for count, truth, answer in self.mistakes[:3]
         )
-        return "\n".join([said, *mistakes])
+        return "\n".join([said, *mistakes, *metric_lines(self.metrics, "accuracy")])
 
     def _repr_html_(self) -> str:
         caption = f"{self.accuracy:.2%} of {self.samples:,} samples of {self.split} are correct"
         if len(self.classes) > _CLASSES_SHOWN:
             rows = [[truth, answer, f"{count:,}"] for count, truth, answer in self.mistakes[:_CLASSES_SHOWN]]
-            return html_table(
-                f"{caption}; the most frequent mistakes", ["class", "predicted", "samples"], rows
-            )
+            heads = ["class", "predicted", "samples"]
+            table = html_table(f"{caption}; the most frequent mistakes", heads, rows)
+            return table + metric_table(self.metrics, "accuracy")
         rows = [
             [name, *(f"{count:,}" for count in row)]
             for name, row in zip(self.classes, self.confusion, strict=True)
         ]
-        return html_table(caption, ["class ↓, predicted →", *self.classes], rows)
+        table = html_table(caption, ["class ↓, predicted →", *self.classes], rows)
+        return table + metric_table(self.metrics, "accuracy")
 
     def to_json(self) -> str:
         """Return JSON text for `from_json`."""

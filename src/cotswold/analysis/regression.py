@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from cotswold.analysis.results_file import ResultsFile, html_table
+from cotswold.analysis.results_file import ResultsFile, html_table, metric_lines, metric_table
 from cotswold.errors import SourceError
+from cotswold.phrases import counted
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Regression:
         explained: R² of each target; None if the target is constant.
         rmse: root mean squared error of each target, in the target's unit.
         metrics: further metrics by name, with the loss; None if a metric has no value.
+        targets: names of the targets; empty if they have none.
     """
 
     step: int
@@ -41,6 +44,13 @@ class Regression:
     """Root mean squared error of each target, in its unit."""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     """Metrics by name, with the loss; None if a metric has no value."""
+    targets: tuple[str, ...] = ()
+    """Names of the targets; empty if they have none."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the targets; their numbers, counted from 0, if they have no names."""
+        return self.targets or tuple(map(str, range(len(self.rmse))))
 
     @property
     def loss(self) -> float:
@@ -48,26 +58,29 @@ class Regression:
         return sum(self.squared_error)
 
     def __repr__(self) -> str:
-        parts = ["none" if part is None else f"{part:.1%}" for part in self.explained]
-        roots = [f"{root:.5g}" for root in self.rmse]
-        more = ", …" if len(parts) > _SHOWN_OUTPUTS else ""
-        return (
+        figures = zip(self.names, self.rmse, self.explained, strict=True)
+        lines = [
             f"Regression of step {self.step}: squared loss {self.loss:.5g} over {self.samples:,} samples of "
-            f"{self.split}; {len(parts)} predicted, RMSE {', '.join(roots[:_SHOWN_OUTPUTS])}{more}, "
-            f"variance explained {', '.join(parts[:_SHOWN_OUTPUTS])}{more}"
-        )
+            f"{self.split}, {counted(len(self.rmse), 'target')}"
+        ]
+        lines += [
+            f"  {name}: RMSE {root:.5g}, variance explained {'none' if part is None else f'{part:.1%}'}"
+            for name, root, part in islice(figures, _SHOWN_OUTPUTS)
+        ]
+        lines += ["  …"] if len(self.rmse) > _SHOWN_OUTPUTS else []
+        return "\n".join([*lines, *metric_lines(self.metrics, "loss")])
 
     def _repr_html_(self) -> str:
         rows = [
-            [str(number), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}"]
-            for number, (error, root, part) in enumerate(
-                zip(self.squared_error, self.rmse, self.explained, strict=True)
+            [name, f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}"]
+            for name, error, root, part in zip(
+                self.names, self.squared_error, self.rmse, self.explained, strict=True
             )
         ]
         caption = f"Squared loss {self.loss:.5g} over {self.samples:,} samples of {self.split}"
         return html_table(
             caption, ["target", "mean squared error", "RMSE", "variance explained"], rows[:_ROWS]
-        )
+        ) + metric_table(self.metrics, "loss")
 
     def to_json(self) -> str:
         """Return JSON text for `from_json`."""

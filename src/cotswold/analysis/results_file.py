@@ -6,7 +6,7 @@ Knows: how a result becomes JSON and is found to be damaged. Does not know: what
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from html import escape
 from math import isfinite
@@ -107,3 +107,18 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]])
         f"<table><caption>{escape(caption)}</caption><thead><tr>{headings}</tr></thead>"
         f"<tbody>{lines}</tbody></table>"
     )
+
+
+def metric_lines(metrics: Mapping[str, float | None], shown: str) -> list[str]:
+    """Return a line for each metric but ``shown``, which the text above has."""
+    return [f"  {name}: {_figure(value)}" for name, value in metrics.items() if name != shown]
+
+
+def metric_table(metrics: Mapping[str, float | None], shown: str) -> str:
+    """Return a table in HTML of all metrics but ``shown``; empty without any."""
+    rows = [[name, _figure(value)] for name, value in metrics.items() if name != shown]
+    return html_table("Metrics", ["metric", "value"], rows) if rows else ""
+
+
+def _figure(value: float | None) -> str:
+    return "no value" if value is None else f"{value:.5g}"

@@ -234,7 +234,7 @@ def _stacks(run: Run, holder: Holder) -> tuple[StackDump, ...]:
     if not is_supported():
         raise UserError("stacks need /proc, which only Linux has; use py-spy dump --pid here")
     try:
-        return tuple(request_dumps(holder.process, run.directory.main_log, run.directory.main_log.parent))
+        return tuple(request_dumps(holder.process, run.directory.logs))
     except PermissionError as error:
         raise UserError(f"{run.path} is trained by another user; request its stacks as that user") from error
 

@@ -87,7 +87,7 @@ def training_modes(device: str = "cpu") -> Iterator[None]:
     with ExitStack() as modes:
         modes.enter_context(torch.inference_mode(False))
         modes.enter_context(torch.enable_grad())
-        if torch.get_default_device().type not in ("cpu", torch.device(device).type):
+        if torch.get_default_device().type not in ("cpu", device.partition(":")[0]):
             modes.enter_context(torch.device("cpu"))
         yield
 

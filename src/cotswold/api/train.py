@@ -6,7 +6,7 @@ Knows: the arguments, exceptions for a program. Does not know: the training.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -211,7 +211,10 @@ def train_recipe(
 
     _check_resume(resume)
     if recipe is not None and not isinstance(recipe, str | Path | Recipe):
-        raise UserError(f"{recipe!r:.80} is no recipe (a name, a file, an object); for a module, call train")
+        raise UserError(
+            f"{' '.join(repr(recipe).split()):.80} is no recipe (a name, a file, an object); for a module, "
+            "call train"
+        )
     if directory is not None and not isinstance(directory, str | Path | Run):
         raise UserError(f"directory must be a path, got {directory!r:.80}; a recipe names its data")
     kept = None if stores is None else Path(stores)
@@ -255,13 +258,17 @@ def _split_components(
 ) -> tuple[dict[str, object], Components | None]:
     """Return the fields of `[training]` that are given by name, and the objects (None without any)."""
     for what, given in (("metrics", metrics), ("callbacks", callbacks), ("loggers", loggers)):
-        if isinstance(given, str) or callable(given):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Iterable)):
             raise UserError(f"{what} must be a list, got {given!r:.80}; write {what}=[...]")
+    classes = [each for each in callbacks if isinstance(each, type)]
+    if classes:
+        name = classes[0].__name__
+        raise UserError(f"the callback {name} is a class; give an object: {name}(...)")
     wrong = [each for each in callbacks if not (callable(each) or _is_callback(each))]
     if wrong:
         raise UserError(
-            f"{wrong[0]!r:.80} is no callback; give objects of cotswold.callbacks.Callback (an instance, not "
-            "the class), or functions of an event"
+            f"{wrong[0]!r:.80} is no callback; give objects of cotswold.callbacks.Callback, or functions "
+            "of an event"
         )
     names: dict[str, object] = {}
     if isinstance(optimizer, str):

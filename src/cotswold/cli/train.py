@@ -73,8 +73,8 @@ def train(
         price, evaluate. More training.epochs extend the run: the missing epochs are trained in new phases,
         each with its own schedule, every stack again from the lowest. More training.patience continues a run
         that ended without a better validation. Strategy batch may change training.max_iterations,
-        max_evaluations, max_flops and tolerance. data.source or data.store may change if the same samples are
-        in another place. The run remembers offload and the place of the samples.
+        max_evaluations, max_flops, tolerance and loss_tolerance. data.source or data.store may change if the
+        same samples are in another place. The run remembers offload and the place of the samples.
     grid
         Rows and columns of processes that partition every map, as in 2x2: ranks of this machine, each with
         its share of the threads and a log in the run's directory. auto: the grid that the simulator predicts

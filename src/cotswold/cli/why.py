@@ -36,7 +36,8 @@ def why(
         The run's directory.
     stacks
         Let every process of the run on this machine write the stacks of its threads into the run's logs (by a
-        signal, which works even if Python hangs), and print them.
+        signal, which works even if Python hangs), and print them, by the names of ranks, replicas and
+        workers.
     json_
         Print JSON.
     """

@@ -80,6 +80,12 @@ def process_state(pid: int) -> str:
     return "".join(_stat_fields(pid)[_STATE : _STATE + 1])
 
 
+def parent_of(pid: int) -> int:
+    """Number of a process's parent; its own number for a process that no longer exists."""
+    fields = _stat_fields(pid)
+    return int(fields[_PARENT]) if fields else pid
+
+
 def process_tree(pid: int) -> list[int]:
     """The process and all its running descendants; parents come first."""
     is_listed = (_PROC / str(os.getpid()) / "task" / str(os.getpid()) / _CHILDREN).exists()

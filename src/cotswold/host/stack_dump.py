@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cotswold.files import open_file, open_reading, real_folder
-from cotswold.host.process_info import process_state, process_tree
+from cotswold.host.process_info import parent_of, process_state, process_tree
 
 SIGNAL = signal.SIGUSR2
 _PROC = Path("/proc")
@@ -39,17 +39,16 @@ def stack_dumps_to(path: Path) -> Iterator[None]:
 
     A process that handles the signal itself is left alone.
     """
-    if signal.getsignal(SIGNAL) is not signal.SIG_DFL:
+    if _has_own_handler():
         yield
         return
     had_folder = path.parent.is_dir()
     real_folder(path.parent)
     file = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        dump_on_signal(file)
-        yield
+        with stack_dumps_into(file):
+            yield
     finally:
-        faulthandler.unregister(SIGNAL)
         is_empty = os.fstat(file).st_size == 0
         os.close(file)
         if is_empty:
@@ -57,6 +56,26 @@ def stack_dumps_to(path: Path) -> Iterator[None]:
             if not had_folder:
                 with suppress(OSError):  # others have written there
                     path.parent.rmdir()
+
+
+@contextmanager
+def stack_dumps_into(descriptor: int) -> Iterator[None]:
+    """Make this process write its stacks to an open file, for a `with` block.
+
+    A process that handles the signal itself is left alone.
+    """
+    if _has_own_handler():
+        yield
+        return
+    dump_on_signal(descriptor)
+    try:
+        yield
+    finally:
+        faulthandler.unregister(SIGNAL)
+
+
+def _has_own_handler() -> bool:
+    return signal.getsignal(SIGNAL) is not signal.SIG_DFL
 
 
 @dataclass(frozen=True)
@@ -82,16 +101,18 @@ def describe_state(process: int) -> str:
     return _STATES.get(process_state(process), "")
 
 
-def request_dumps(process: int, own_path: Path, logs: Path) -> list[StackDump]:
-    """Make a process that writes into ``own_path``, and all its descendants, write their stacks.
+def request_dumps(process: int, logs: Path) -> list[StackDump]:
+    """Make a process, its descendants and its siblings write their stacks into files of the folder ``logs``.
 
-    The descendants print into files of the folder ``logs``. Processes that print elsewhere, or have no
-    handler, are left alone. Raises PermissionError for a process of another user.
+    Siblings are the other ranks of a run: one program has started them all. Processes without a file of the
+    folder, or without a handler, are left alone. Raises PermissionError for a process of another user.
     """
     files: dict[Path, list[int]] = {}
-    for each in process_tree(process):
-        place = own_path if each == process else _output_file(each)
-        if place is not None and place.parent == logs.resolve() and _handles_signal(each):
+    own = process_tree(process)
+    others = [each for each in process_tree(parent_of(process)) if each not in own]
+    for each in [*own, *others]:
+        place = _log_file(each, logs.resolve())
+        if place is not None and _handles_signal(each):
             files.setdefault(place, []).append(each)
     before = {place: _size(place) for place in files}
     for each in [each for processes in files.values() for each in processes]:
@@ -132,12 +153,17 @@ def _size(place: Path) -> int:
         return 0
 
 
-def _output_file(process: int) -> Path | None:
-    """File to which a process prints."""
+def _log_file(process: int, logs: Path) -> Path | None:
+    """File of a folder that a process has open: first that to which it prints."""
+    descriptors = _PROC / str(process) / "fd"
     try:
-        return (_PROC / str(process) / "fd" / "2").readlink()
-    except OSError:
+        for each in [descriptors / "2", *descriptors.iterdir()]:
+            with suppress(FileNotFoundError):  # closed in the meantime
+                if (place := each.readlink()).parent == logs:
+                    return place
+    except OSError:  # the process has ended, or belongs to another user
         return None
+    return None
 
 
 def _handles_signal(process: int) -> bool:

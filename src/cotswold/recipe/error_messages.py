@@ -107,8 +107,16 @@ def _sentence(error: ErrorDetails, place: FieldPlace, root: type[Section], also:
         return str(error["ctx"]["error"])
     given = error["input"]
     if key in owner.model_fields:
-        return f"{here} must be {kind(owner.model_fields[key])}, not {shorten_value(given)}"
+        meant = _meant(error) if isinstance(given, str) else ""
+        return f"{here} must be {kind(owner.model_fields[key])}, not {shorten_value(given)}{meant}"
     return f"{here} cannot be {shorten_value(given)}"
+
+
+def _meant(error: ErrorDetails) -> str:
+    """Return a suggestion for a text that resembles one of a field's choices."""
+    choices = re.findall(r"'([^']*)'", error.get("ctx", {}).get("expected", ""))
+    close = get_close_matches(error["input"][:100].lower(), choices, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _unknown(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from cotswold.errors import RecipeError
+from cotswold.recipe.docstrings import docstring, signature
 from cotswold.recipe.schema.cluster import Cluster
 from cotswold.recipe.schema.fields import Section
 from cotswold.recipe.schema.tables import Mesh, WorkerMesh
@@ -31,7 +32,12 @@ class StrategyObject(Section):
         RecipeError: if a field is unknown or has an invalid value; the message names the field.
     """
 
-    def __init__(self, **fields: object) -> None:
+    def __init__(self, *values: object, **fields: object) -> None:
+        if values:
+            name = type(self).__name__
+            raise RecipeError(
+                f"{name}() takes its fields by name, such as {name}(seed=1), not {values[0]!r:.80}"
+            )
         try:
             super().__init__(**fields)
         except ValidationError as error:
@@ -43,6 +49,11 @@ class StrategyObject(Section):
         object.__setattr__(self, "__pydantic_fields_set__", set(fields))  # without defaults of the optimizer
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # copies are validated without it
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: object) -> None:
+        """Let `help`, `?` and `inspect.signature` show every field of a strategy."""
+        cls.__doc__, cls.__signature__ = docstring(cls), signature(cls)
 
     def given_fields(self) -> dict[str, dict[str, object]]:
         """Return the fields that were set, by the name of their table."""

@@ -274,9 +274,18 @@ class RunDirectory:
         return self.path / "status.json"
 
     @property
+    def logs(self) -> Path:
+        """Folder of the logs and stacks of processes."""
+        return self.path / "logs"
+
+    @property
     def main_log(self) -> Path:
-        """Log of the main process and its stacks; other logs are in the same folder."""
-        return self.path / "logs" / "main.log"
+        """Log of the main process and its stacks."""
+        return self.logs / "main.log"
+
+    def rank_log(self, rank: int) -> Path:
+        """Log of a rank and its stacks."""
+        return self.logs / f"rank-{rank}.log"
 
     @property
     def checkpoints(self) -> Path:

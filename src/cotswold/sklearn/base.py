@@ -48,6 +48,7 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         alpha: float = 0.0001,
         max_iter: int = 200,
         tol: float = 1e-4,
+        ftol: float = 2.2e-9,
         random_state: int | np.random.RandomState | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
@@ -62,6 +63,7 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
+        self.ftol = ftol
         self.random_state = random_state
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
@@ -77,7 +79,7 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         _check_name("dtype", self.dtype, DTYPES)
         for name, least in (("max_iter", 1), ("n_iter_no_change", 1), ("workers", 1)):
             _check_whole(name, getattr(self, name), least)
-        for name in ("alpha", "tol"):
+        for name in ("alpha", "tol", "ftol"):
             _check_number(name, getattr(self, name), 0.0)
         _check_number("validation_fraction", self.validation_fraction, 0.0)
         if not 0 < self.validation_fraction < 1:
@@ -94,7 +96,7 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         targets: AnyArray,
         weights: NDArray[np.float64] | None,
         outputs: int,
-        losses: tuple[str | Loss, Loss],
+        loss: Loss,
         classes: AnyArray | None = None,
     ) -> None:
         """Train a new network.
@@ -104,7 +106,7 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             targets: Classes from 0, or values ``(sample, output)``.
             weights: Weights of the samples, or None.
             outputs: Number of outputs of the network.
-            losses: The loss for a run, and the same for `optimise`.
+            loss: The mean loss over samples.
             classes: Classes for a stratified validation split; None splits at random.
         """
         sizes, random, dtype = self._sizes(), check_random_state(self.random_state), DTYPES[self.dtype]
@@ -122,25 +124,27 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             method=self.method,
             max_iterations=int(self.max_iter),
             tolerance=float(self.tol),
-            weight_decay=float(self.alpha) / total,
+            loss_tolerance=float(self.ftol),
             patience=int(self.n_iter_no_change) if self.early_stopping else None,
             seed=int(random.randint(2**31 - 1)),
         )
+        decay = float(self.alpha) / total
         self.run_directory_ = None
         from cotswold.api.threads import compute_threads
 
         with compute_threads(None):
             if self.workers == 1 and self.directory is None:
-                history = optimise(network, losses[1], samples, held, training)
+                history = optimise(network, loss, samples, held, training, decay)
             else:
                 from cotswold.sklearn.run_fit import optimise_in_run
 
                 history, self.run_directory_ = optimise_in_run(
                     network,
-                    losses[0],
+                    loss,
                     samples,
                     held,
                     training,
+                    decay,
                     workers=int(self.workers),
                     directory=self.directory,
                 )

@@ -33,11 +33,13 @@ class FullBatchClassifier(ClassifierMixin, FullBatchEstimator):  # type: ignore[
         hidden_layer_sizes: Units of each hidden layer; an empty tuple trains a linear model.
         activation: Activation of the hidden layers.
         method: `lbfgs`, limited-memory BFGS, or `cg`, nonlinear conjugate gradient.
-        alpha: Penalty: half of this times the sum of squared weights, biases included, divided by the number
-            of samples.
+        alpha: Penalty: half of this times the sum of squared weights, divided by the number of samples. As in
+            scikit-learn, biases are not penalised.
         max_iter: Largest number of iterations.
         tol: Stop if no element of the gradient is larger than this. With `workers` or `directory`: if the
             norm of the gradient is at most this, which takes a few iterations more.
+        ftol: Stop if an iteration decreases the loss by at most this, relative to the loss or to 1, whichever
+            is larger; the default is that of `MLPClassifier(solver="lbfgs")`. 0 turns it off.
         random_state: Seed of the initial weights and of the validation split.
         early_stopping: Hold samples out, stop after `n_iter_no_change` iterations without a better validation
             loss, and keep the weights of the best one.
@@ -73,14 +75,13 @@ class FullBatchClassifier(ClassifierMixin, FullBatchEstimator):  # type: ignore[
         check_classification_targets(y)
         y = column_or_1d(y, warn=True)
         self.classes_, numbers = np.unique(y, return_inverse=True)
-        names: tuple[str, Loss, Loss] = (
-            ("bce_with_logits", logistic, weighted_logistic)
+        losses: tuple[Loss, Loss] = (
+            (logistic, weighted_logistic)
             if len(self.classes_) == 2
-            else ("cross_entropy", functional.cross_entropy, weighted_cross_entropy)
+            else (functional.cross_entropy, weighted_cross_entropy)
         )
-        losses: tuple[str | Loss, Loss] = names[:2] if weights is None else (names[2], names[2])
         outputs = 1 if len(self.classes_) == 2 else len(self.classes_)
-        self._fit(X, numbers, weights, outputs, losses, classes=numbers)
+        self._fit(X, numbers, weights, outputs, losses[weights is not None], classes=numbers)
         return self
 
     def predict(self, X: Any) -> AnyArray:

@@ -5,7 +5,8 @@ Knows: sizes, activations, initial weights. Does not know: scikit-learn, trainin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
@@ -47,6 +48,36 @@ def make_network(
             linear.bias.copy_(torch.from_numpy(bias))
         layers += [linear, ACTIVATIONS[activation]()]
     return nn.Sequential(*layers[:-1])
+
+
+class PenalisedNetwork(nn.Sequential):
+    """A network whose outputs have one more column, the penalty of its weights, biases excluded.
+
+    The last column of its inputs is the factor of the penalty: 0 for validation samples. So any process that
+    computes outputs computes the penalty, too.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return outputs ``(sample, output + 1)`` for inputs ``(sample, feature + 1)``."""
+        squares = torch.stack([weight.square().sum() for weight in weight_matrices(self)]).sum()
+        outputs: Tensor = super().forward(input[:, :-1])  # type: ignore[no-untyped-call]  # as torch left it
+        return torch.cat([outputs, 0.5 * squares * input[:, -1:]], 1)
+
+
+@dataclass(frozen=True)
+class PenalisedLoss:
+    """The mean loss over samples, and the penalty in the last column of the outputs."""
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return the sum of both."""
+        return self.loss(output[:, :-1], target) + output[:, -1].mean()
+
+
+def weight_matrices(network: nn.Module) -> list[Tensor]:
+    """Return the parameters that `MLPClassifier` penalises: all but the biases."""
+    return [each for each in network.parameters() if each.dim() > 1]
 
 
 @torch.inference_mode()

@@ -19,7 +19,7 @@ from cotswold.errors import DivergedError
 from cotswold.optim import Convergence, FunctionObjective
 from cotswold.recipe.schema import BatchTraining
 from cotswold.sklearn.fast_vectors import FastVectors
-from cotswold.sklearn.network import outputs_of
+from cotswold.sklearn.network import outputs_of, weight_matrices
 from cotswold.sklearn.samples import WeightedSamples
 from cotswold.training.early_stopping import Patience
 from cotswold.training.flat_parameters import FlatParameters
@@ -28,11 +28,6 @@ from cotswold.training.full_batch.strategy import method_of
 Loss = Callable[[Tensor, Tensor], Tensor]
 ROWS = 4096
 """Samples that are computed together, so that memory does not grow with the number of samples."""
-
-LEAST_DECREASE = 1e7 * torch.finfo(torch.float64).eps
-"""Decrease of a step, relative to the objective or 1, below which a fit ends, as in SciPy's L-BFGS. The
-decrease that the slopes predict counts too, because values of float32 are coarse.
-"""
 
 
 @dataclass
@@ -53,14 +48,17 @@ def optimise(
     samples: WeightedSamples,
     held: WeightedSamples | None,
     training: BatchTraining,
+    decay: float,
 ) -> OptimisationHistory:
     """Train a network in place; with validation samples, keep the parameters of the best validation.
+
+    The objective includes half of ``decay`` times the squares of all weights but the biases.
 
     Raises DivergedError if the objective is not finite.
     """
     flat = FlatParameters(network)
     vectors = FastVectors(flat.vector.clone())
-    method = method_of(training, vectors, FunctionObjective(vectors, _objective(flat, loss, samples)))
+    method = method_of(training, vectors, FunctionObjective(vectors, _objective(flat, loss, samples, decay)))
     convergence = Convergence(vectors.epsilon, training.convergence_patience)
     stopping = Patience(training.patience)
     history, best = OptimisationHistory(), vectors["x"][0].clone()
@@ -87,8 +85,8 @@ def optimise(
             history.ended = f"no step decreases the objective: {found.failure}"
         elif float(vectors["trial_g"][0].abs().max()) <= training.tolerance:  # of the point just reached
             history.ended = "no element of the gradient exceeds tol"
-        elif max(decrease, found.predicted_decrease) <= LEAST_DECREASE * max(1.0, abs(found.value)):
-            history.ended = "a step decreased the objective by less than 2.2e-9"
+        elif max(decrease, found.predicted_decrease) <= training.loss_tolerance * max(1.0, abs(found.value)):
+            history.ended = "a step decreased the objective by at most ftol"
         elif convergence.is_converged:
             history.ended = "no measurable progress"
         elif stopping.is_exhausted:
@@ -102,11 +100,12 @@ def optimise(
 
 
 def _objective(
-    flat: FlatParameters, loss: Loss, samples: WeightedSamples
+    flat: FlatParameters, loss: Loss, samples: WeightedSamples, decay: float
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor] | None], float]:
-    """Return the mean loss and its gradient as a function of the parameters' vector."""
+    """Return the mean loss with its penalty, and the gradient, as a function of the parameters' vector."""
     own = torch.zeros_like(flat.vector)
     flat.set_grad_views(own)
+    penalised = weight_matrices(flat.module) if decay else []
     parts = [samples.part(start, start + ROWS) for start in range(0, len(samples), ROWS)]
     shares = [len(part) / len(samples) for part in parts]
 
@@ -120,6 +119,10 @@ def _objective(
                 if gradient is not None:
                     value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 total += float(value.detach())
+        for weight in penalised:
+            total += 0.5 * decay * float(weight.detach().double().square().sum())
+            if gradient is not None and weight.grad is not None:
+                weight.grad.add_(weight.detach(), alpha=decay)
         if gradient is not None:
             gradient[0].copy_(own)
         return total

@@ -28,11 +28,13 @@ class FullBatchRegressor(RegressorMixin, FullBatchEstimator):  # type: ignore[mi
         hidden_layer_sizes: Units of each hidden layer; an empty tuple trains a linear model.
         activation: Activation of the hidden layers.
         method: `lbfgs`, limited-memory BFGS, or `cg`, nonlinear conjugate gradient.
-        alpha: Penalty: half of this times the sum of squared weights, biases included, divided by the number
-            of samples.
+        alpha: Penalty: half of this times the sum of squared weights, divided by the number of samples. As in
+            scikit-learn, biases are not penalised.
         max_iter: Largest number of iterations.
         tol: Stop if no element of the gradient is larger than this. With `workers` or `directory`: if the
             norm of the gradient is at most this, which takes a few iterations more.
+        ftol: Stop if an iteration decreases the loss by at most this, relative to the loss or to 1, whichever
+            is larger; the default is that of `MLPClassifier(solver="lbfgs")`. 0 turns it off.
         random_state: Seed of the initial weights and of the validation split.
         early_stopping: Hold samples out, stop after `n_iter_no_change` iterations without a better validation
             loss, and keep the weights of the best one.
@@ -72,7 +74,7 @@ class FullBatchRegressor(RegressorMixin, FullBatchEstimator):  # type: ignore[mi
         self.target_scale_ = np.where(scale > 0, scale, 1.0)
         values = (values - self.target_mean_) / self.target_scale_
         loss = half_squared_error if weights is None else weighted_half_squared_error
-        self._fit(X, values, weights, values.shape[1], (loss, loss))
+        self._fit(X, values, weights, values.shape[1], loss)
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:

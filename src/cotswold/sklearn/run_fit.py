@@ -10,20 +10,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from cotswold.recipe.schema import BatchTraining, Cluster
 from cotswold.run import Stop
+from cotswold.sklearn.network import PenalisedLoss, PenalisedNetwork
 from cotswold.sklearn.optimise import Loss, OptimisationHistory
 from cotswold.sklearn.samples import WeightedSamples
 
 
 def optimise_in_run(
-    network: nn.Module,
-    loss: str | Loss,
+    network: nn.Sequential,
+    loss: Loss,
     samples: WeightedSamples,
     held: WeightedSamples | None,
     training: BatchTraining,
+    decay: float,
     *,
     workers: int,
     directory: str | Path | None,
@@ -45,18 +48,23 @@ def optimise_in_run(
 
     with run_directory(directory) as path:
         job = open_module_job(
-            network,
-            (samples.inputs, samples.targets),
-            loss=loss,
+            PenalisedNetwork(*network),
+            (_with_factor(samples.inputs, decay), samples.targets),
+            loss=PenalisedLoss(loss),
             directory=path,
             settings=training,
             cluster=Cluster(workers=workers),
-            validation=None if held is None else (held.inputs, held.targets),
+            validation=None if held is None else (_with_factor(held.inputs, 0.0), held.targets),
         )
         with preserve_random_states():
             job.train(watch=hear, stop=Stop())
         Run(path).load(network)
     return history, None if directory is None else path
+
+
+def _with_factor(inputs: Tensor, decay: float) -> Tensor:
+    """Append the factor of the penalty to the features of each sample."""
+    return torch.cat([inputs, inputs.new_full((len(inputs), 1), decay)], 1)
 
 
 @contextmanager

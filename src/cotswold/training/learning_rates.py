@@ -97,4 +97,10 @@ def _made(source: object, optimizer: Optimizer) -> LRScheduler:
             f"the function for scheduler returned {found!r:.80}; it must return a scheduler of "
             "torch.optim.lr_scheduler"
         )
+    if found.optimizer is not optimizer:
+        raise UserError(
+            f"the function for scheduler returned a {type(found).__name__} of another optimiser, which would "
+            "change no learning rate of the run; make it of the optimiser that the function receives: "
+            f"{_EXAMPLE}"
+        )
     return found

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cotswold.errors import UserError
+
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
@@ -20,9 +22,20 @@ class PerEpoch:
 
     Args:
         make: Makes the scheduler of the optimiser.
+
+    Raises:
+        UserError: if ``make`` is not a function.
     """
 
     make: Callable[[Optimizer], LRScheduler]
+
+    def __post_init__(self) -> None:
+        """Raise UserError for something other than a function."""
+        if not callable(self.make):
+            raise UserError(
+                f"PerEpoch({self.make!r:.80}) needs a function of the optimiser, such as "
+                "functools.partial(torch.optim.lr_scheduler.StepLR, step_size=1)"
+            )
 
     def __call__(self, optimizer: Optimizer) -> LRScheduler:
         """Return the scheduler of an optimiser."""

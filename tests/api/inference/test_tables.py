@@ -11,6 +11,7 @@ import pytest
 
 import cotswold
 from cotswold.analysis import Classification, Regression
+from cotswold.cli.support.evaluation_tables import show
 from cotswold.errors import RecipeError, SourceError
 
 TABLES = Path(os.environ.get("COTSWOLD_DATA", "")) / "tables"
@@ -57,8 +58,10 @@ def test_a_run_on_a_file_predicts_raw_rows(training: str, tmp_path: Path) -> Non
     assert isinstance(tested, Classification) and tested.split == "test" and tested.accuracy > 0.9
     new = frame(seed=1)
     new.to_csv(tmp_path / "new.csv", index=False, sep=";")
-    whole = cotswold.evaluate(run, source=tmp_path / "new.csv")
+    whole = cotswold.evaluate(run, source=tmp_path / "new.csv", metrics=["macro_f1", "auroc"])
     assert isinstance(whole, Classification) and whole.accuracy > 0.9
+    figures = [f"  {name}: {whole.metrics[name]:.5g}" for name in ("macro_f1", "auroc")]
+    assert repr(whole).splitlines()[-2:] == figures and "<td>auroc</td>" in whole._repr_html_()
     same = cotswold.evaluate(run, source=new)
     assert isinstance(same, Classification) and same.accuracy == whole.accuracy
     found = cotswold.predict(run, new[["job", "age"]])
@@ -75,14 +78,22 @@ def test_a_run_on_a_file_predicts_raw_rows(training: str, tmp_path: Path) -> Non
     assert cotswold.report(run).is_file()
 
 
-def test_a_regression_predicts_in_the_unit_of_its_target(tmp_path: Path) -> None:
+def test_a_regression_predicts_in_the_unit_of_its_target_which_its_errors_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     frame().to_parquet(tmp_path / "a.parquet")
     data = f'source = "{tmp_path}/a.parquet"\ntarget = "size"\nignore = ["answer"]\ntest = 0.2'
     loss = '[objective]\nloss = "squared_error"'
     path = recipe(tmp_path / "r.toml", data, SUPERVISED, loss)
     run = cotswold.train_recipe(path, tmp_path / "run", stores=tmp_path)
-    errors = cotswold.evaluate(run)
-    assert isinstance(errors, Regression)
+    errors = cotswold.evaluate(run, metrics=["mae"])
+    assert isinstance(errors, Regression) and errors.targets == ("size",)
+    lines = repr(errors).splitlines()
+    assert lines[1].startswith("  size: RMSE ") and lines[2] == f"  mae: {errors.metrics['mae']:.5g}"
+    assert "<td>size</td>" in errors._repr_html_() and "<td>mae</td>" in errors._repr_html_()
+    show(errors)
+    assert "size" in capsys.readouterr().out
+    assert '<th scope="row">size</th>' in cotswold.report(run).read_text()
     new = frame(seed=1)
     found = cotswold.predict(run, new.drop(columns="size"))
     assert np.abs(found.probabilities[:, 0] - new["size"]).mean() < 0.3

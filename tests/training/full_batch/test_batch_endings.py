@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from torch import Tensor
 import cotswold
 from cotswold import training
 from cotswold.analysis.run_history import History
-from cotswold.errors import BusyError, MachineError, ResumableError, RunError
+from cotswold.errors import BusyError, MachineError, RecipeError, ResumableError, RunError
 from cotswold.run import EventLog, Stop
 from cotswold.run.stop import NOTHING_SAVED
 from cotswold.shards.runtime.work import PortionSum
@@ -37,6 +38,27 @@ def test_a_limit_of_time_saves_and_stops(blobs: Path, stores: Path, tmp_path: Pa
     assert end["reason"] == "price.max_hours = 1e-07 is reached"
     trained(None, tmp_path / "run", stores, "price.max_hours=1")
     assert events(tmp_path / "run", "end")[-1]["status"] == "finished"
+
+
+def test_a_small_decrease_ends_a_run_and_a_smaller_tolerance_continues_it(
+    blobs: Path, stores: Path, tmp_path: Path
+) -> None:
+    place, whole, words = tmp_path / "run", tmp_path / "whole", "training.max_iterations=12"
+    trained(blobs, place, stores, words, "training.loss_tolerance=0.02")
+    losses = [float(str(each["loss"])) for each in events(place, "step")]
+    falls = [(before - after) / max(1.0, after) for before, after in pairwise(losses)]
+    assert falls[-1] <= 0.02 < min(falls[:-1], default=1.0) and len(losses) < 12
+    (end,) = events(place, "phase_end")
+    assert end["reason"] == "an iteration decreased the loss by at most training.loss_tolerance"
+    trained(None, place, stores)
+    assert events(place, "already_complete"), "nothing has changed"
+    trained(None, place, stores, "training.loss_tolerance=1e-9")
+    trained(blobs, whole, stores, words)
+    assert [each["loss"] for each in events(place, "step")] == [
+        each["loss"] for each in events(whole, "step")
+    ]
+    with pytest.raises(RecipeError, match="remove sample_fraction"):
+        trained(blobs, tmp_path / "new", stores, "training.loss_tolerance=1", "training.sample_fraction=0.5")
 
 
 class Ticks:

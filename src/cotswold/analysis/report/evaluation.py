@@ -269,12 +269,17 @@ def regression(found: Regression | None, run: str) -> PageSection:
         return PageSection("Errors", "regression", [Missing(text, f"cotswold evaluate {run}")])
     lead = f"Squared loss {three_figures(found.loss)} over {count(found.samples)} samples of {found.split}."
     rows = [
-        row(str(number), three_figures(error), three_figures(root), "·" if part is None else percent(part))
-        for number, (error, root, part) in enumerate(
-            zip(found.squared_error, found.rmse, found.explained, strict=True)
+        row(name, three_figures(error), three_figures(root), "·" if part is None else percent(part))
+        for name, error, root, part in zip(
+            found.names, found.squared_error, found.rmse, found.explained, strict=True
         )
     ]
-    head = ["Target, from 0", "Mean squared error", "Root mean squared error", "Variance explained"]
+    head = [
+        "Target" if found.targets else "Target, from 0",
+        "Mean squared error",
+        "Root mean squared error",
+        "Variance explained",
+    ]
     return PageSection("Errors", "regression", [Paragraph(lead), Table(head, rows)])
 
 

@@ -143,7 +143,9 @@ class _Measured:
         network: Callable[[Tensor], Tensor],
         batches: Iterable[tuple[Tensor, Tensor]],
         metrics: MetricSet,
+        targets: tuple[str, ...] = (),
     ) -> None:
+        self._targets = targets
         self._network, self._batches, self._metrics = network, batches, metrics
         self._wanted: Tensor | None = None
 
@@ -161,7 +163,10 @@ class _Measured:
 
         given = getattr(run.recipe.training, "metrics", ()) if metrics is None else metrics
         measured = MetricSet(given, loss_of(run.recipe))
-        return cls(lambda samples: trained.prepared.predicted(trained.network(samples)), batches, measured)
+        spec = trained.prepared
+        return cls(
+            lambda samples: spec.predicted(trained.network(samples)), batches, measured, spec.target_names
+        )
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for samples, wanted in self._batches:
@@ -180,8 +185,9 @@ class _Measured:
         return replace(found, metrics={"accuracy": found.accuracy, **self._values()})
 
     def errors(self, found: Regression) -> Regression:
-        """Return regression errors with their metrics."""
-        return replace(found, metrics={"loss": found.loss, **self._values()})
+        """Return regression errors with their metrics and the names of targets."""
+        metrics = {"loss": found.loss, **self._values()}
+        return replace(found, metrics=metrics, targets=self._targets)
 
     def _values(self) -> dict[str, float | None]:
         return {name: each if isfinite(each) else None for name, each in self._metrics.compute().items()}

@@ -164,6 +164,8 @@ def _resumed_recipe(directory: Path, resume: Resumed) -> Recipe | None:
 
 
 def _loss(loss: str | Loss | None, kept: Recipe | None, directory: Path | None) -> str | Loss:
+    if isinstance(loss, type):
+        raise UserError(f"the loss {loss.__name__} is a class; give an object: {loss.__name__}()")
     if loss is not None:
         return loss
     if kept is None:

@@ -101,9 +101,9 @@ def print_errors(found: Regression) -> None:
     table = Table()
     for heading in ("target", "mean squared error", "RMSE", "explained"):
         table.add_column(heading, justify="right")
-    figures = zip(found.squared_error, found.rmse, found.explained, strict=True)
-    for number, (error, root, part) in enumerate(figures):
-        table.add_row(str(number), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}")
+    figures = zip(found.names, found.squared_error, found.rmse, found.explained, strict=True)
+    for name, error, root, part in figures:
+        table.add_row(printable(name), f"{error:.5g}", f"{root:.5g}", "" if part is None else f"{part:.1%}")
     _print(table, [])
 
 

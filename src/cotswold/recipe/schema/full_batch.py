@@ -55,6 +55,11 @@ class BatchTraining(LabelledTraining):
     """
     tolerance: NotNegative = 0.0
     """Stop if the norm of the gradient is at most this."""
+    loss_tolerance: NotNegative = 0.0
+    """Stop if an iteration decreases the loss by at most this, relative to the loss or to 1, whichever is
+    larger (`ftol` of SciPy's L-BFGS). The decrease that the slopes predict counts too, because float32
+    hides small ones. 0 turns it off. It needs evaluations of all samples.
+    """
     convergence_patience: Annotated[int, Field(ge=0), hidden_maximum(1_000_000)] = 10
     """Stop as converged after this many iterations in a row without progress: the value fell by no more
     than its rounding, the slopes along the steps predict no more, and the gradient norm was never smaller
@@ -108,6 +113,11 @@ class BatchTraining(LabelledTraining):
                 raise ValueError('beta is for method "cg"; remove it, or set method to cg')
         elif self.history_size is not None:
             raise ValueError('history_size is for method "lbfgs"; remove it, or set method to lbfgs')
+        if self.loss_tolerance and self.chooses:
+            raise ValueError(
+                "loss_tolerance compares losses over the same samples; remove it, or remove sample_fraction "
+                "and deadline_factor"
+            )
         if self.cycle_iterations is not None and not self.chooses:
             raise ValueError(
                 "cycle_iterations needs a sample_fraction below 1; remove it, or set sample_fraction"

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from cotswold.data import AnyTransform, Store, transform_from_state
+from cotswold.data import AnyTransform, Store, VectorTransform, transform_from_state
 from cotswold.data.preprocessing.target_scale import TargetScale
 from cotswold.errors import CheckpointError
 from cotswold.files import MalformedError, take
@@ -49,6 +49,14 @@ class SampleSpec:
     def outputs(self) -> int:
         """Outputs of the network: one per class or regression target; 0 without labels."""
         return len(self.classes) or self.targets
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """Name of the column that a table's network predicts; empty for other samples."""
+        if not self.targets or not isinstance(self.transform, VectorTransform):
+            return ()
+        table = self.transform.preparation.table
+        return () if table is None or table.target is None else (table.target,)
 
     @classmethod
     def of(cls, store: Store) -> SampleSpec:

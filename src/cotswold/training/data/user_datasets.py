@@ -87,6 +87,11 @@ def data_set(given: object) -> UserData:
             return found
     if isinstance(given, DataLoader | IterableDataset):
         return given
+    if hasattr(given, "columns") and hasattr(given, "dtypes"):
+        raise UserError(
+            f"a {type(given).__name__} of columns is not a data set of tensors; give (inputs, targets) as "
+            "arrays, such as frame[[...]].to_numpy(), or prepare it with cotswold.data.table"
+        )
     if isinstance(given, tuple | str | dict) or not (
         hasattr(given, "__getitem__") and hasattr(given, "__len__")
     ):

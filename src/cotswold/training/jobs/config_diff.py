@@ -33,6 +33,7 @@ CHANGEABLE: Mapping[str, bool | set[str]] = {
             "max_evaluations",
             "max_flops",
             "tolerance",
+            "loss_tolerance",
             "convergence_patience",
         ),  # the end of a full-batch run
     },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,8 @@ from cotswold.errors import (
 )
 from cotswold.files import DiskRemedy
 from cotswold.host import keep_freed_bytes, raise_on_all
-from cotswold.host.stack_dump import stack_dumps_to
+from cotswold.host.stack_dump import stack_dumps_into, stack_dumps_to
+from cotswold.launch.rank_log import stack_descriptor
 from cotswold.recipe import FORMAT, Recipe
 from cotswold.recipe.schema import BatchTraining, DownpourTraining, SharedTraining, SupervisedTraining
 from cotswold.recipe.schema.cluster import metrics_place
@@ -147,9 +148,8 @@ class Job(ABC):
                     exit_stack.enter_context(self.run.lock())
                     self.run.check_known()
                     self.run.set_overrides(lasting_overrides(recipe, recipes.load(self.run.recipe)))
-                    if rank_context.ranks.size == 1:
-                        exit_stack.enter_context(stack_dumps_to(self.run.main_log))
                 identity = self.run.identity
+            exit_stack.enter_context(self._stack_dumps())
             given = as_callbacks(self.components.callbacks)
             callbacks = CallbackRunner(given, self.run.path, stop, rank_context.ranks.rank)
             log = self._log(watch, exit_stack, callbacks) if rank_context.is_main else NoLog()
@@ -162,6 +162,17 @@ class Job(ABC):
             if runner.number == 0 and rank_context.is_main:
                 self._announce(recorder, runner)
             return self._run(recorder, runner)
+
+    def _stack_dumps(self) -> AbstractContextManager[None]:
+        """Let `cotswold why --stacks` ask this process for its stacks, in the log of its rank."""
+        ranks = self.rank_context.ranks
+        if ranks.size == 1:
+            return stack_dumps_to(self.run.main_log)
+        descriptor = stack_descriptor()
+        if descriptor is not None:
+            return stack_dumps_into(descriptor)
+        has_folder = self.run.path.is_dir()  # another machine may lack it
+        return stack_dumps_to(self.run.rank_log(ranks.rank)) if has_folder else nullcontext()
 
     def _log(self, on_event: OnEvent, exit_stack: ExitStack, callbacks: CallbackRunner) -> EventLog:
         observers: list[Observer] = [EventObserver("the callback", on_event), StatusFile(self.run.status)]

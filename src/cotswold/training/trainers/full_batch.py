@@ -81,6 +81,8 @@ class FullBatchTrainer(Trainer):
         self._ended: str | None = None
         self._is_stuck = False  # True if the run has ended because no step decreases the objective
         self._gradient_norm, self._failure = inf, ""  # of the last iteration
+        self._loss = inf  # of the last iteration, for training.loss_tolerance
+        self._decrease = inf  # of the last iteration, relative to the loss or 1
         self._is_new = True
         self._shown = -inf
         self._asked = 0  # evaluations and slopes, including the current iteration's
@@ -144,6 +146,9 @@ class FullBatchTrainer(Trainer):
         ended, norm = kept.get("ended"), kept.get("gradient_norm")
         self._ended, self._is_stuck = ended if isinstance(ended, str) else None, kept["is_stuck"] is True
         self._gradient_norm = norm if isinstance(norm, float) else inf
+        loss, decrease = kept.get("loss"), kept.get("decrease")
+        self._loss = loss if isinstance(loss, float) else inf
+        self._decrease = decrease if isinstance(decrease, float) else inf
         self._is_new = False
 
     def _fill(self) -> None:
@@ -165,12 +170,19 @@ class FullBatchTrainer(Trainer):
                 "gradient_norm": None if self._gradient_norm == inf else self._gradient_norm,
                 "ended": self._ended,
                 "is_stuck": self._is_stuck,
+                **self._decrease_state(),
             },
             "position": {"phase": 0, "step": self._number, "total": self._number},
             **entries,
         }
         pieces = chain(self._pieces(kept.vectors), more)
         return self._number, pieces, state, f"iteration {self._number}"
+
+    def _decrease_state(self) -> dict[str, object]:
+        """Return the loss and decrease of the last iteration, if the run may end because of them."""
+        if not self._training.loss_tolerance or self._loss == inf:
+            return {}
+        return {"loss": self._loss, "decrease": None if self._decrease == inf else self._decrease}
 
     def _pieces(self, vectors: tuple[str, ...]) -> Iterator[TensorChunk]:
         self._fill()
@@ -299,6 +311,8 @@ class FullBatchTrainer(Trainer):
         self._evaluations += found.evaluations
         self._partial_evaluations += found.partial_evaluations
         self._gradient_norm, self._failure = found.gradient_norm, found.failure or ""
+        decrease = max(self._loss - found.value, found.predicted_decrease)
+        self._loss, self._decrease = found.value, decrease / max(1.0, abs(found.value))
         self._convergence.update(found)
         seconds = max(recorder.clock() - began, 1e-9)
         data_loss = {"data_loss": found.value - found.penalty} if self._training.weight_decay else {}
@@ -375,6 +389,8 @@ class FullBatchTrainer(Trainer):
             return f"no step decreases the objective: {self._failure}"
         if self._gradient_norm <= training.tolerance:
             return _TOLERANCE
+        if self._decrease <= training.loss_tolerance and training.loss_tolerance:
+            return _LOSS_TOLERANCE
         if self._convergence.is_converged:
             return _CONVERGED
         return self._callback_reason
@@ -388,4 +404,5 @@ _ITERATIONS = "training.max_iterations reached"
 _EVALUATIONS = "training.max_evaluations reached"
 _FLOPS = "training.max_flops reached"
 _TOLERANCE = "the gradient norm is at most training.tolerance"
+_LOSS_TOLERANCE = "an iteration decreased the loss by at most training.loss_tolerance"
 _CONVERGED = "converged: training.convergence_patience in a row made no measurable progress"
