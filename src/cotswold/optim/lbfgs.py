@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import sqrt
+from operator import mul
 from typing import Any
 
 from cotswold.optim.method import AcceptedStep, IterationStats, Method, Plan
@@ -58,19 +59,17 @@ def two_loop_recursion(p: GramMatrix) -> Direction:
     in_q = [0.0] * count  # the coefficients of the y in q; that of g is 1
     first = [0.0] * count
     for i in reversed(range(count)):
-        dot = p.sg[i] + sum(in_q[j] * p.sy[i][j] for j in range(i + 1, count))
+        dot = p.sg[i] + sum(map(mul, in_q[i + 1 :], p.sy[i][i + 1 :]))
         first[i] = dot / p.sy[i][i]
         in_q[i] = -first[i]
     scale = p.sy[-1][-1] / p.yy[-1][-1] if count else 1.0
     in_r = [0.0] * count  # the coefficients of the s in r
     for i in range(count):
-        dot = scale * (p.yg[i] + sum(in_q[j] * p.yy[i][j] for j in range(count)))
+        dot = scale * (p.yg[i] + sum(map(mul, in_q, p.yy[i])))
         dot += sum(in_r[j] * p.sy[j][i] for j in range(i))
         in_r[i] = first[i] - dot / p.sy[i][i]
     s, y = [-each for each in in_r], [-scale * each for each in in_q]
-    slope = sum(a * b for a, b in zip(s, p.sg, strict=True)) + sum(
-        a * b for a, b in zip(y, p.yg, strict=True)
-    )
+    slope = sum(map(mul, s, p.sg)) + sum(map(mul, y, p.yg))
     return Direction(s, y, -scale, slope - scale * p.gg)
 
 

@@ -21,8 +21,9 @@ from torch import nn
 
 from cotswold.errors import outside_level
 from cotswold.recipe.schema import BatchTraining
+from cotswold.sklearn.gradient import Loss
 from cotswold.sklearn.network import ACTIVATIONS, DTYPES, make_network, outputs_of
-from cotswold.sklearn.optimise import ROWS, Loss, optimise
+from cotswold.sklearn.optimise import ROWS, optimise
 from cotswold.sklearn.samples import AnyArray, WeightedSamples
 
 METHODS = ("lbfgs", "cg")

@@ -15,7 +15,7 @@ from sklearn.utils.validation import column_or_1d
 from torch.nn import functional
 
 from cotswold.sklearn.base import FullBatchEstimator
-from cotswold.sklearn.optimise import Loss
+from cotswold.sklearn.gradient import Loss
 from cotswold.sklearn.samples import AnyArray, logistic, weighted_cross_entropy, weighted_logistic
 
 

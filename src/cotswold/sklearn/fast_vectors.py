@@ -34,6 +34,7 @@ class FastVectors:
         self.epsilon = float(torch.finfo(first.dtype).eps)
         self._matrix = np.zeros((_ROWS, first.numel()))
         self._rows: dict[str, int] = {}
+        self._free = list(range(_ROWS))
         self.make("x")[0].copy_(first.detach())
 
     @property
@@ -52,9 +53,11 @@ class FastVectors:
             name: Name of the vector.
         """
         if name not in self._rows:
-            if len(self._rows) == len(self._matrix):
+            if not self._free:
+                self._free = list(range(len(self._matrix), 2 * len(self._matrix)))
                 self._matrix = np.concatenate([self._matrix, np.zeros_like(self._matrix)])
-            self._rows[name] = len(self._rows)
+            self._rows[name] = self._free.pop(0)
+            self._row(name)[:] = 0.0
         return self[name]
 
     def run(self, commands: Sequence[Command]) -> list[float]:
@@ -76,7 +79,7 @@ class FastVectors:
                     self._row(out)[:] = product
                 case Drop(name):
                     if name in self._rows:
-                        self._row(name)[:] = 0.0
+                        self._free.append(self._rows.pop(name))
         return found + self._dots(waiting)
 
     def _row(self, name: str) -> NDArray[np.float64]:
@@ -90,7 +93,10 @@ class FastVectors:
         rights = list(dict.fromkeys(dot.right for dot in wanted))
         columns = {name: number for number, name in enumerate(rights)}
         with np.errstate(invalid="ignore", over="ignore"):  # rows that no dot asks for may be infinite
-            table = self._matrix[: len(self._rows)] @ self._matrix[[self._rows[name] for name in rights]].T
+            table = (
+                self._matrix[: max(self._rows.values()) + 1]
+                @ self._matrix[[self._rows[name] for name in rights]].T
+            )
         return [float(table[self._rows[dot.left], columns[dot.right]]) for dot in wanted]
 
     def _combine(self, out: str, terms: Sequence[tuple[float, str]]) -> None:
@@ -100,6 +106,9 @@ class FastVectors:
             target[:] = 0.0
             return
         (factor, first), *others = terms
+        if first == out and factor == 1.0 and len(others) == 1 and others[0][1] != out:
+            daxpy(self._row(others[0][1]), target, a=others[0][0])  # in place
+            return
         total = self._row(first) * factor
         for factor, name in others:
             total = daxpy(self._row(name), total, a=factor)

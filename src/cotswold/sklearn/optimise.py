@@ -19,13 +19,13 @@ from cotswold.errors import DivergedError
 from cotswold.optim import Convergence, FunctionObjective
 from cotswold.recipe.schema import BatchTraining
 from cotswold.sklearn.fast_vectors import FastVectors
+from cotswold.sklearn.gradient import Loss, NetworkGradient
 from cotswold.sklearn.network import outputs_of, weight_matrices
 from cotswold.sklearn.samples import WeightedSamples
 from cotswold.training.early_stopping import Patience
 from cotswold.training.flat_parameters import FlatParameters
 from cotswold.training.full_batch.strategy import method_of
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 ROWS = 4096
 """Samples that are computed together, so that memory does not grow with the number of samples."""
 
@@ -103,7 +103,9 @@ def _objective(
     flat: FlatParameters, loss: Loss, samples: WeightedSamples, decay: float
 ) -> Callable[[Sequence[Tensor], Sequence[Tensor] | None], float]:
     """Return the mean loss with its penalty, and the gradient, as a function of the parameters' vector."""
-    own = torch.zeros_like(flat.vector)
+    network, own = flat.module, torch.zeros_like(flat.vector)
+    assert isinstance(network, nn.Sequential)
+    objective = NetworkGradient(network, loss)
     flat.set_grad_views(own)
     penalised = weight_matrices(flat.module) if decay else []
     parts = [samples.part(start, start + ROWS) for start in range(0, len(samples), ROWS)]
@@ -113,12 +115,8 @@ def _objective(
         flat.vector.copy_(point[0])
         own.zero_()
         total = 0.0
-        with torch.set_grad_enabled(gradient is not None):
-            for part, share in zip(parts, shares, strict=True):
-                value = loss(flat.module(part.inputs), part.targets) * share
-                if gradient is not None:
-                    value.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-                total += float(value.detach())
+        for part, share in zip(parts, shares, strict=True):
+            total += float(objective.add(part, share))
         for weight in penalised:
             total += 0.5 * decay * float(weight.detach().double().square().sum())
             if gradient is not None and weight.grad is not None:

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from cotswold.recipe.schema import BatchTraining, Cluster
 from cotswold.run import Stop
+from cotswold.sklearn.gradient import Loss
 from cotswold.sklearn.network import PenalisedLoss, PenalisedNetwork
-from cotswold.sklearn.optimise import Loss, OptimisationHistory
+from cotswold.sklearn.optimise import OptimisationHistory
 from cotswold.sklearn.samples import WeightedSamples
 
 

@@ -6,13 +6,14 @@ Knows: tensors, the commands. Does not know: other processes, methods, the objec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from cotswold.errors import UserError
 from cotswold.optim.objective import Evaluation
-from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply
+from cotswold.optim.vectors.base import Combine, Command, Dot, Drop, Multiply, Vectors
 from cotswold.optim.vectors.deterministic_blas import axpby, dot
 
 TYPES = (torch.float32, torch.float64)
@@ -123,6 +124,18 @@ class TensorVectors:
         return total
 
 
+class LocalVectors(Vectors, Protocol):
+    """Named vectors whose parts are tensors of this process."""
+
+    def __getitem__(self, name: str) -> list[Tensor]:
+        """Return the parts of a vector, flattened."""
+        ...
+
+    def make(self, name: str) -> list[Tensor]:
+        """Return the parts of a vector; create it as zeros if it does not exist."""
+        ...
+
+
 Function = Callable[[Sequence[Tensor], Sequence[Tensor] | None], float]
 """Computes the value at the parts of a point, and writes the gradient into the other parts unless they are
 None.
@@ -139,7 +152,7 @@ class FunctionObjective:
         samples: number of samples that the function averages over.
     """
 
-    def __init__(self, vectors: TensorVectors, function: Function, samples: int = 1) -> None:
+    def __init__(self, vectors: LocalVectors, function: Function, samples: int = 1) -> None:
         self._vectors, self._function, self._samples = vectors, function, samples
 
     def part(self, sample_set: str, fraction: float) -> str:
