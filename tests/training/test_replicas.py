@@ -380,7 +380,13 @@ def test_a_run_resumes_on_another_number_of_replicas(tmp_path: Path, before: int
     }.items()
 
 
+def _sum_of_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets) * (targets >= 0).sum()
+
+
 def _loss(kind: str) -> Any:
+    if kind == "own sum":
+        return _sum_of_losses
     if kind == "sum":
         return nn.CrossEntropyLoss(reduction="sum")
     return nn.CrossEntropyLoss(torch.tensor([0.1, 2, 1, 0.5], dtype=torch.float64))
@@ -394,6 +400,29 @@ def test_losses_that_are_sums_or_weigh_classes_equal_one_process(tmp_path: Path,
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-10, atol=1e-10)
     steps = [[each["loss"] for each in events(run, "step")] for run in (whole, parts)]
     assert steps[0] == pytest.approx(steps[1], rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["map", "weights"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "sum", "own sum", "class weights"])
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore:the loss is a sum")
+def test_accumulated_batches_equal_one_batch_in_one_process_and_on_replicas(
+    tmp_path: Path, loss: str, kind: str, accumulate: int
+) -> None:
+    words: dict[str, Any] = {"loss": loss, "kind": kind, "learning_rate": 0.01, "epochs": 2}
+    whole = alone(tmp_path / "whole", batch_size=2 * accumulate, **words)
+    words |= {"batch_size": 2, "accumulate": accumulate}  # the last batch of 23 samples has one
+    parts = alone(tmp_path / "parts", **words)
+    replicas = trained(2, tmp_path / "replicas", **words)
+    for run in (parts, replicas):
+        torch.testing.assert_close(weights(whole), weights(run), rtol=1e-10, atol=1e-10)
+        for name in ("step", "validation"):
+            if name == "step" or "sum" not in loss:
+                seen = [
+                    [each.get(key, -1) for key in ("loss", "accuracy") for each in events(one, name)]
+                    for one in (whole, run)
+                ]
+                assert seen[0] == pytest.approx(seen[1], rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "sum", "class weights"])
