@@ -27,6 +27,7 @@ from tests.support.training.small_recipes import supervised as small_recipe
 from torch import nn
 
 import cotswold
+from cotswold.api.run import load_trained
 from cotswold.callbacks import (
     Callback,
     CallbackContext,
@@ -165,6 +166,15 @@ def test_the_saved_network_is_the_average_with_the_buffers_of_the_module(
             assert name.endswith("bias") or not torch.equal(value, own[name])
         else:
             assert torch.equal(value, own[name])
+
+
+def test_a_module_of_the_program_gets_the_trained_weights_of_other_processes(tmp_path: Path) -> None:
+    module, filled = net(), net().train()
+    assert train(tmp_path / "run", [ModelEMA(0.9)], module=module)
+    load_trained(filled, RunDirectory.open(tmp_path / "run"))
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, filled.state_dict()[name]), name
+    assert not filled.training
 
 
 def test_the_average_is_what_is_validated(tmp_path: Path) -> None:
