@@ -127,6 +127,7 @@ def train(
     mesh: Mesh | None = None,
     net: Mapping[str, Any] | None = None,
     callbacks: Callable[[], list[Callback]] = list,
+    measured: Callable[[], list[Any]] = list,
     **settings: Any,
 ) -> bool:
     stop = Stop()
@@ -153,7 +154,7 @@ def train(
         validation=TensorDataset(*(each[:9] for each in samples())),
         resume=Resume.IF_STARTED,
         rank_context=rank_context,
-        components=Components(callbacks=callbacks()),
+        components=Components(callbacks=callbacks(), metrics=tuple(measured())),
     )
     finished = job.train(watch, stop)
     assert not any(each._post_accumulate_grad_hooks for each in module.parameters())

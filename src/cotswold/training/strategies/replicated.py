@@ -28,6 +28,8 @@ from cotswold.mesh.ranks.replicas import ReplicaAxis
 from cotswold.run import Metrics
 from cotswold.training.loss_weights import LossWeight, loss_weight, possible_weights
 from cotswold.training.losses import Loss
+from cotswold.training.metrics.exchange import merge_states
+from cotswold.training.metrics.metric_set import MetricSet
 from cotswold.training.scores import BatchResult, Scores
 from cotswold.training.strategies.base import Batch
 
@@ -166,9 +168,12 @@ class Replication:
         for each in self._network.buffers():
             self._replicas.copy_first(_local(each))
 
-    def sum_scores(self, scores: Scores) -> None:
-        """Replace the sums of a validation by those over all replicas."""
+    def merge_validation(self, scores: Scores, metrics: MetricSet) -> None:
+        """Replace the sums and the states of metrics of a validation by those of all replicas."""
         scores.reduce(self._replicas.sum_in_place)
+        if metrics:
+            places = self._replicas.grid.size  # each with the same outputs, and the same states
+            merge_states(metrics, self._ranks, lambda found: found[::places])
 
 
 def _local(values: Tensor) -> Tensor:

@@ -225,8 +225,8 @@ class SupervisedStrategy:
             judged = score(self.loss, outputs, targets, batch.weights)
             scores.add(loss, judged, None if weight.is_sum else weight.value)
             self.metrics.update(outputs, targets, batch.weights)
-        if self.replication is not None and not self.metrics.names:
-            self.replication.sum_scores(scores)
+        if self.replication is not None and self.metrics.can_merge:
+            self.replication.merge_validation(scores, self.metrics)
         means = scores.means()
         if self._step or means is None:  # the first step of a phase follows the validation of the last
             self.rates.after_validation(None if means is None else means["loss"])
