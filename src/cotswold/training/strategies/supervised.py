@@ -35,7 +35,7 @@ from cotswold.training.optimizers import describe_optimizer, make_optimizer
 from cotswold.training.precision import OVERFLOWS, Precision, check_precision, in_float32
 from cotswold.training.scores import BatchResult, Scores, mean_of, score
 from cotswold.training.strategies.base import Batch
-from cotswold.training.strategies.phases import Epochs, Phase, planned
+from cotswold.training.strategies.phases import Epochs, Phase
 from cotswold.training.strategies.replicated import Replication
 
 _HOST, _CUDA = "random", "random.cuda"
@@ -73,7 +73,7 @@ class SupervisedStrategy:
         self.metrics = MetricSet(training.metrics, loss)
         self._epoch_batches, self._drawn = max(1, int(epoch_steps)), 0
         self._epoch_updates = -(-self._epoch_batches // training.accumulate)
-        self.phases = planned(epochs, self._updates, lambda steps: self._epoch_updates)
+        self.phases = self._planned(epochs)
         self._device = torch.device(training.device)
         check_precision(training.precision, network)
         self.precision = Precision(training.precision, self._device, training.clip_norm)
@@ -129,6 +129,20 @@ class SupervisedStrategy:
         if self.phase.extension:
             self._stopping.restart()
 
+    def _planned(self, epochs: Sequence[Epochs]) -> list[Phase]:
+        """Return a phase for the first epochs and for each extension, with the updates of an uninterrupted
+        run in total.
+        """
+        phases: list[Phase] = []
+        total, before = 0.0, 0
+        for extension, (amount,) in enumerate(epochs):
+            total += amount
+            steps = self._updates(total) - before
+            if amount > 0 or extension == 0:
+                phases.append(Phase(0, steps, self._epoch_updates, extension, before, counts_from_start=True))
+            before += steps
+        return phases
+
     def _updates(self, epochs: float) -> int:
         """Return the number of updates of some epochs."""
         whole, rest = divmod(max(1, round(epochs * self._epoch_batches)), self._epoch_batches)
@@ -167,7 +181,7 @@ class SupervisedStrategy:
         divisor = divisor_of([each.weight for each in parts]) if is_mean else None
         update = self.precision.update(self.optimiser, divisor)
         self._step += 1
-        self.rates.after_step(self._step % self._epoch_updates == 0, is_skipped=update.skipped)
+        self.rates.after_step(self._drawn == 0, is_skipped=update.skipped)
         if update.hopeless:
             found = replace(found, loss=nan, remedy=OVERFLOWS)
         return replace(found, details={**found.details, **update.details, "learning_rate": rate})
@@ -271,7 +285,8 @@ class SupervisedStrategy:
                 torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         self.optimiser_state.load_settings(state)
         self.precision.load(state)
-        self._drawn = int(str(state.get(_DRAWN, 0)))
+        before = sum(phase.steps or 0 for phase in self.phases[: self._phase])
+        self._drawn = int(str(state.get(_DRAWN, (before + self._step) % self._epoch_batches)))
         self._stopping.load(state)
 
 

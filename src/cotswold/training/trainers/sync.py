@@ -288,7 +288,8 @@ class SyncTrainer(Trainer):
             last = position.step == phase.steps
             if recorder.is_means_due or last or (every is not None and position.step % every == 0):
                 self._record_means(phase, name)
-            if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
+            at = position.total if phase.counts_from_start else position.step
+            if last or (phase.validate_every is not None and at % phase.validate_every == 0):
                 self._validate(phase)
             if position.total % self._epoch_steps == 0:
                 self.call("on_epoch_end")
