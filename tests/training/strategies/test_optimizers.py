@@ -241,7 +241,7 @@ def test_a_skipped_update_is_no_step_of_a_scheduler_but_ends_its_epoch() -> None
         optimizer.step()
         rates.after_step(True)
         rates.after_step(True, is_skipped=True)
-        assert rates.before_step(2, 10) == expected
+        assert rates.before_step(2, 10) == {"learning_rate": expected}
 
 
 def test_the_last_update_of_each_epoch_has_the_remaining_batches(tmp_path: Path) -> None:

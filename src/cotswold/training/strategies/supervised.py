@@ -168,7 +168,7 @@ class SupervisedStrategy:
             self.replication.seed_step(self._phase, self._step)
         steps = self.phase.steps
         assert steps is not None, "epochs are counted"
-        rate = self.rates.before_step(self._step, steps)
+        rates = self.rates.before_step(self._step, steps)
         self.learn()
         self.network.zero_grad(set_to_none=True)
         parts: list[BatchResult] = []
@@ -184,7 +184,7 @@ class SupervisedStrategy:
         self.rates.after_step(self._drawn == 0, is_skipped=update.skipped)
         if update.hopeless:
             found = replace(found, loss=nan, remedy=OVERFLOWS)
-        return replace(found, details={**found.details, **update.details, "learning_rate": rate})
+        return replace(found, details={**found.details, **update.details, **rates})
 
     def gradients(self, batch: Batch) -> BatchResult:
         """Add the gradients of a batch, or of a replica's part; return its loss and accuracy."""
