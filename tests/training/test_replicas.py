@@ -530,3 +530,25 @@ def _one_sample(run: str) -> str:
 def test_batch_norm_of_a_part_of_one_sample_names_the_remedies(tmp_path: Path) -> None:
     for said in on_ranks(2, _one_sample, str(tmp_path / "run")):
         assert "fewer replicas, or mesh.sync_batchnorm" in said
+
+
+class CompiledFrames(Callback):
+    """Records how many functions torch compiled."""
+
+    def on_end(self, context: CallbackContext) -> None:
+        context.event("frames", compiled=torch._dynamo.utils.counters["frames"]["ok"])
+
+
+def _counts_frames() -> list[Callback]:
+    return [CompiledFrames()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [False, True])
+def test_compiled_replicas_have_the_parameters_of_uncompiled_ones(tmp_path: Path, sync: bool) -> None:
+    words: dict[str, Any] = {"epochs": 2, "mesh": {"sync_batchnorm": sync}, "net": {"norm": sync}}
+    plain = trained(2, tmp_path / "plain", **words)
+    compiled = trained(2, tmp_path / "compiled", compile=True, callbacks=_counts_frames, **words)
+    assert int(str(events(compiled, "frames")[0]["compiled"])) > 0
+    compare(plain, compiled)
+    compare(alone(tmp_path / "whole", epochs=2, net={"norm": sync}), plain)

@@ -9,6 +9,7 @@ values are one JSON text.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, MismatchError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.modules.parameters import own_box
+from cotswold.training.optimizer_trial import after_one_step
 from cotswold.training.optimizers import kind_of
 
 _PREFIX, _MOMENTUM = "optimizer.", "momentum."
@@ -128,6 +130,22 @@ class OptimizerState:
         kept = {"kind": self._kind, "groups": groups, "values": values, "scheduler": scheduler}
         return {SETTINGS: json.dumps(kept)}
 
+    def check(self) -> None:
+        """Raise UserError if the optimiser keeps state that a checkpoint cannot store.
+
+        Before the first step, the state of a trial step on copies is checked.
+        """
+        self.settings()
+        found = after_one_step(self._optimizer)
+        if found is not None:
+            trial, originals = found
+            later = copy.copy(self)
+            later._optimizer, later._scheduler = trial, None
+            copies = {each: self._names[id(values)] for each, values in originals.items()}
+            later._names = {**self._names, **copies}
+            later.tensors()
+            later.settings()
+
     def load_settings(self, state: Mapping[str, object]) -> None:
         """Restore what `settings` returned, after `load`."""
         if not self._has_settings:
@@ -152,7 +170,13 @@ class OptimizerState:
                     f"{type(self._optimizer).__name__} keeps state under {values!r:.80}, which is not a "
                     "parameter of the module and which a checkpoint cannot store; use another optimizer"
                 )
-            yield from ((self._names[id(values)], key, value) for key, value in state.items())
+            for key, value in state.items():
+                if not isinstance(key, str) or "." in key:
+                    raise UserError(
+                        f"{type(self._optimizer).__name__} keeps state under the key {key!r:.80}, which a "
+                        "checkpoint cannot store; use an optimizer whose keys are texts without dots"
+                    )
+                yield self._names[id(values)], key, value
 
     def _check_kinds(self, checkpoint: Checkpoint) -> None:
         """Raise MismatchError unless the checkpoint has the state of this optimiser and scheduler."""

@@ -83,6 +83,8 @@ class SupervisedStrategy:
         self.optimiser_state = OptimizerState(
             self.optimiser, self.rates.scheduler, network, None if is_own else training.optimizer
         )
+        if is_own:
+            self.optimiser_state.check()
         self.settings = {
             **describe_optimizer(self.optimiser, training, is_own),
             "schedule": self.rates.name,
