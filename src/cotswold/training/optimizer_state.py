@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,8 @@ TENSORS, SETTINGS = "optimizer_tensors", "optimizer_settings"
 """The keys of an optimiser's state in the strategy's state dict."""
 _VALUES_MAX = 1 << 12
 """Largest number of values of a tensor among settings, such as a learning rate."""
+_FIXED = ("initial_lr", "weight_decay")
+"""Settings that schedulers leave as they are."""
 
 
 class OptimizerState:
@@ -50,6 +52,9 @@ class OptimizerState:
     ) -> None:
         self._optimizer, self._scheduler = optimizer, scheduler
         self._kind = kind_of(optimizer) if name is None else name
+        self._is_own = name is None
+        self.warning = ""
+        """The settings of a program's optimiser that the loaded ones replaced, as a sentence."""
         self._parameters = dict(network.named_parameters())
         self._names = {id(values): each for each, values in self._parameters.items()}
         trained = [each for each, values in self._parameters.items() if values.requires_grad]
@@ -151,6 +156,7 @@ class OptimizerState:
         if not self._has_settings:
             return
         kept = json.loads(str(state[SETTINGS]))
+        self.warning = self._replaced(kept["groups"]) if self._is_own else ""
         for group, saved in zip(self._optimizer.param_groups, kept["groups"], strict=True):
             for key, value in _from_json(saved["values"]).items():
                 if isinstance(group.get(key), Tensor) and isinstance(value, Tensor):
@@ -161,6 +167,24 @@ class OptimizerState:
             self._optimizer.state[self._parameters[name]][key] = _from_json(value)
         if self._scheduler is not None:
             self._scheduler.load_state_dict(_from_json(kept["scheduler"]["state"]))
+
+    def _replaced(self, groups: Sequence[Mapping[str, Any]]) -> str:
+        """Return a sentence on the settings that differ from those in a checkpoint; empty without any.
+
+        A scheduler changes settings as it goes, so with one only those that it leaves are compared.
+        """
+        found: dict[str, None] = {}
+        for group, saved in zip(self._optimizer.param_groups, groups, strict=True):
+            for key, value in _from_json(saved["values"]).items():
+                is_fixed = self._scheduler is None or key in _FIXED
+                if is_fixed and key in group and _to_json(group[key], key) != _to_json(value, key):
+                    found[f"{key} {_plain(value)} (not {_plain(group[key])})"] = None
+        if not found:
+            return ""
+        return (
+            f"the optimizer {type(self._optimizer).__name__} continues with the settings of the checkpoint, "
+            f"not with those given now: {', '.join(found)}"
+        )
 
     def _entries(self) -> Iterator[tuple[str, str, object]]:
         """Yield name, key and value of everything that the optimiser keeps for its parameters."""
@@ -228,6 +252,10 @@ class OptimizerState:
                 on_device = group.get("capturable") or group.get("fused")
                 return parameter.device if on_device else torch.device("cpu")
         return torch.device("cpu")
+
+
+def _plain(value: object) -> object:
+    return value.tolist() if isinstance(value, Tensor) else value
 
 
 def _to_json(value: object, where: str) -> object:

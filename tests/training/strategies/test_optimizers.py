@@ -311,6 +311,26 @@ def test_the_start_names_optimiser_schedule_and_precision(tmp_path: Path) -> Non
     assert (start["optimizer"], start["schedule"]) == ("torch.optim.adamw.AdamW", "OneCycleLR")
 
 
+def test_other_settings_of_an_own_optimiser_at_resume_are_named_in_a_warning(tmp_path: Path) -> None:
+    def again(run: str, lr: float, decay: float, scheduler: Any = None, stop_at: int = 0) -> list[str]:
+        optimizer = partial(AdamW, lr=lr, weight_decay=decay)
+        components = Components(optimizer=optimizer, scheduler=scheduler)
+        job = opened(tmp_path / run, components=components, resume=Resume.IF_STARTED)
+        return [str(event["warning"]) for event in events(train(job, stop_at), "warning")]
+
+    assert again("plain", 0.01, 0.1, stop_at=5) == []
+    (said,) = again("plain", 0.02, 0.0)
+    assert said == (
+        "the optimizer AdamW continues with the settings of the checkpoint, not with those given now: "
+        "lr 0.01 (not 0.02), weight_decay 0.1 (not 0.0)"
+    )
+    for run, scheduler in (("cycle", one_cycle), ("plateau", plateau)):
+        assert (
+            again(run, 0.01, 0.1, scheduler, stop_at=9) == again(run, 0.01, 0.1, scheduler, stop_at=12) == []
+        )
+        assert "weight_decay 0.1 (not 0.2)" in again(run, 0.01, 0.2, scheduler)[0]
+
+
 class Odd(SGD):
     """Keeps state of its own from the first step on."""
 

@@ -254,6 +254,11 @@ class SupervisedStrategy:
         return Metrics(loss, scores.samples, means)
 
     @property
+    def resume_warning(self) -> str:
+        """The settings of a program's optimiser that the loaded checkpoint replaced, as a sentence."""
+        return self.optimiser_state.warning
+
+    @property
     def should_stop(self) -> bool:
         """True if patience has run out."""
         return self._stopping.is_exhausted

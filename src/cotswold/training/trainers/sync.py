@@ -82,6 +82,11 @@ class SyncTrainer(Trainer):
         found: Mapping[str, object] = getattr(self.strategy, "settings", {})
         return found
 
+    @property
+    def resume_warning(self) -> str:
+        """A sentence on what the loaded checkpoint replaced; empty if there is nothing to say."""
+        return str(getattr(self.strategy, "resume_warning", ""))
+
     # ---- callbacks
 
     def use_callbacks(self, callbacks: CallbackRunner) -> None:
