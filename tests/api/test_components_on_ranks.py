@@ -15,7 +15,7 @@ from torch import Tensor
 
 import cotswold
 from cotswold.api.status import lines
-from cotswold.callbacks import Callback, CallbackContext
+from cotswold.callbacks import Callback, CallbackContext, ModelEMA
 from cotswold.errors import UserError
 from cotswold.host.stack_dump import is_supported
 
@@ -101,6 +101,36 @@ def test_stacks_of_a_run_on_replicas_are_those_of_each_rank(
     assert "test_components_on_ranks.py" in first, "rank 0 is in the callback"
     assert all("most recent call first" in each and "trainers/sync.py" in each for each in (first, second))
     assert "most recent call first" in (run.path / "logs" / "rank-1.log").read_text()
+    capfd.readouterr()
+
+
+@pytest.mark.slow
+def test_a_module_on_replicas_has_its_own_weights_and_the_run_has_the_average(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trained, averages, losses = [], [], []
+    inputs, labels = halves().tensors
+    for replicas in (1, 2):
+        module = network().double()
+        run = cotswold.train(
+            module,
+            (inputs.double(), labels),
+            directory=tmp_path / str(replicas),
+            loss="cross_entropy",
+            validation=0.25,
+            batch_size=8,
+            epochs=2,
+            callbacks=[ModelEMA(0.8)],
+            replicas=replicas,
+        )
+        trained.append(module.state_dict())
+        averages.append(run.load(network().double()).state_dict())
+        losses.append([event["loss"] for event in run.events if event["kind"] == "validation"])
+        assert not module.training
+        assert not torch.allclose(trained[-1]["0.weight"], averages[-1]["0.weight"], atol=1e-5)
+    for found in (trained, averages):
+        torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-10)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-10)
     capfd.readouterr()
 
 

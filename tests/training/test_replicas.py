@@ -127,6 +127,7 @@ def train(
     mesh: Mesh | None = None,
     net: Mapping[str, Any] | None = None,
     callbacks: Callable[[], list[Callback]] = list,
+    measured: Callable[[], list[Any]] = list,
     **settings: Any,
 ) -> bool:
     stop = Stop()
@@ -153,7 +154,7 @@ def train(
         validation=TensorDataset(*(each[:9] for each in samples())),
         resume=Resume.IF_STARTED,
         rank_context=rank_context,
-        components=Components(callbacks=callbacks()),
+        components=Components(callbacks=callbacks(), metrics=tuple(measured())),
     )
     finished = job.train(watch, stop)
     assert not any(each._post_accumulate_grad_hooks for each in module.parameters())
@@ -380,7 +381,13 @@ def test_a_run_resumes_on_another_number_of_replicas(tmp_path: Path, before: int
     }.items()
 
 
+def _sum_of_losses(outputs: Tensor, targets: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(outputs, targets) * (targets >= 0).sum()
+
+
 def _loss(kind: str) -> Any:
+    if kind == "own sum":
+        return _sum_of_losses
     if kind == "sum":
         return nn.CrossEntropyLoss(reduction="sum")
     return nn.CrossEntropyLoss(torch.tensor([0.1, 2, 1, 0.5], dtype=torch.float64))
@@ -394,6 +401,29 @@ def test_losses_that_are_sums_or_weigh_classes_equal_one_process(tmp_path: Path,
     torch.testing.assert_close(weights(whole), weights(parts), rtol=1e-10, atol=1e-10)
     steps = [[each["loss"] for each in events(run, "step")] for run in (whole, parts)]
     assert steps[0] == pytest.approx(steps[1], rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["map", "weights"])
+@pytest.mark.parametrize("loss", ["cross_entropy", "sum", "own sum", "class weights"])
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.filterwarnings("ignore:the loss is a sum")
+def test_accumulated_batches_equal_one_batch_in_one_process_and_on_replicas(
+    tmp_path: Path, loss: str, kind: str, accumulate: int
+) -> None:
+    words: dict[str, Any] = {"loss": loss, "kind": kind, "learning_rate": 0.01, "epochs": 2}
+    whole = alone(tmp_path / "whole", batch_size=2 * accumulate, **words)
+    words |= {"batch_size": 2, "accumulate": accumulate}  # the last batch of 23 samples has one
+    parts = alone(tmp_path / "parts", **words)
+    replicas = trained(2, tmp_path / "replicas", **words)
+    for run in (parts, replicas):
+        torch.testing.assert_close(weights(whole), weights(run), rtol=1e-10, atol=1e-10)
+        for name in ("step", "validation"):
+            if name == "step" or "sum" not in loss:
+                seen = [
+                    [each.get(key, -1) for key in ("loss", "accuracy") for each in events(one, name)]
+                    for one in (whole, run)
+                ]
+                assert seen[0] == pytest.approx(seen[1], rel=1e-8)
 
 
 @pytest.mark.parametrize("kind", ["cross_entropy", "sum", "class weights"])
@@ -500,3 +530,25 @@ def _one_sample(run: str) -> str:
 def test_batch_norm_of_a_part_of_one_sample_names_the_remedies(tmp_path: Path) -> None:
     for said in on_ranks(2, _one_sample, str(tmp_path / "run")):
         assert "fewer replicas, or mesh.sync_batchnorm" in said
+
+
+class CompiledFrames(Callback):
+    """Records how many functions torch compiled."""
+
+    def on_end(self, context: CallbackContext) -> None:
+        context.event("frames", compiled=torch._dynamo.utils.counters["frames"]["ok"])
+
+
+def _counts_frames() -> list[Callback]:
+    return [CompiledFrames()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", [False, True])
+def test_compiled_replicas_have_the_parameters_of_uncompiled_ones(tmp_path: Path, sync: bool) -> None:
+    words: dict[str, Any] = {"epochs": 2, "mesh": {"sync_batchnorm": sync}, "net": {"norm": sync}}
+    plain = trained(2, tmp_path / "plain", **words)
+    compiled = trained(2, tmp_path / "compiled", compile=True, callbacks=_counts_frames, **words)
+    assert int(str(events(compiled, "frames")[0]["compiled"])) > 0
+    compare(plain, compiled)
+    compare(alone(tmp_path / "whole", epochs=2, net={"norm": sync}), plain)

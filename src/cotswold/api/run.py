@@ -145,19 +145,10 @@ class Run:
             RunError: if there is no checkpoint.
             MismatchError: if the module differs; it stays unchanged.
         """
-        from cotswold.checkpoint import Checkpoint, CheckpointManager
-        from cotswold.training.jobs.state_check import check_state_matches
-
-        def take(checkpoint: Checkpoint) -> None:
-            check_state_matches(module, checkpoint)
-            for name, tensor in module.state_dict().items():
-                checkpoint.read_into(f"network.{name}", tensor)
-
-        for folder in (self.directory.best, self.directory.checkpoints)[newest:]:
-            found = CheckpointManager(folder, identity=self.directory.identity).latest(take).checkpoint
-            if found is not None:
-                return module.eval()
-        raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")
+        folders = (self.directory.best, self.directory.checkpoints)[newest:]
+        if not any(_fill(module, folder, self.directory.identity) for folder in folders):
+            raise RunError(f"{self.path} has no checkpoint yet; train it first, or continue with resume=True")
+        return module.eval()
 
     def require_recipe_run(self, what: str) -> None:
         """Raise RunError if the run trained a user's module, for which ``what`` is not available.
@@ -329,3 +320,28 @@ def report(
     """
     name = str(run.path if isinstance(run, Run) else run)
     return write_report(Run(run).directory, name, threads, progress)
+
+
+def load_trained(module: nn.Module, run: RunDirectory) -> None:
+    """Fill a module with the parameters at the end of training, as training in this process does.
+
+    With `ModelEMA` these are not the average, which `Run.load` gives.
+    """
+    _fill(module, run.checkpoints, run.identity, is_trained=True)
+    module.eval()
+
+
+def _fill(module: nn.Module, folder: Path, identity: str, *, is_trained: bool = False) -> bool:
+    """Fill a module from the newest checkpoint in a folder; return False without a checkpoint."""
+    from cotswold.checkpoint import Checkpoint, CheckpointManager
+    from cotswold.training.callbacks.ema import raw_name
+    from cotswold.training.jobs.state_check import check_state_matches
+
+    def take(checkpoint: Checkpoint) -> None:
+        check_state_matches(module, checkpoint)
+        for name, tensor in module.state_dict().items():
+            kept = f"network.{name}"
+            is_raw = is_trained and raw_name(kept) in checkpoint.names
+            checkpoint.read_into(raw_name(kept) if is_raw else kept, tensor)
+
+    return CheckpointManager(folder, identity=identity).latest(take).checkpoint is not None

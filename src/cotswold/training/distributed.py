@@ -17,6 +17,7 @@ from cotswold.recipe import Recipe
 if TYPE_CHECKING:
     from cotswold.mesh import Mesh
     from cotswold.mesh.ranks.replicas import ReplicaAxis
+    from cotswold.training.metrics.metric_set import MetricSet
     from cotswold.training.strategies.base import Share
 
 
@@ -61,6 +62,18 @@ class RankContext:
         from cotswold.training.strategies.base import WHOLE, Share
 
         return WHOLE if self.replicas is None else Share(self.replicas.index, self.replicas.count)
+
+    def validation_share(self, metrics: MetricSet) -> Share:
+        """Return the part of the validation batches that this process computes.
+
+        A replica computes all of them if it cannot merge the states of ``metrics``.
+
+        Args:
+            metrics: The metrics of the validation.
+        """
+        from cotswold.training.strategies.base import WHOLE
+
+        return self.share if metrics.can_merge else WHOLE
 
     @property
     def writes_state(self) -> bool:

@@ -14,6 +14,8 @@ from cotswold.recipe.schema import SupervisedTraining
 from cotswold.training.components import Components
 from cotswold.training.per_epoch import PerEpoch
 
+RATE = "learning_rate"
+"""The field of step events with the rate of the first group; ``learning_rate.NAME`` is that of a group."""
 _EXAMPLE = "lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=1000)"
 
 
@@ -42,14 +44,18 @@ class LearningRates:
             return type(self.scheduler).__name__
         return self._training.schedule if self._is_named else "constant"
 
-    def before_step(self, step: int, steps: int) -> float:
-        """Set the rates of a step of a phase, and return that of the first group."""
+    def before_step(self, step: int, steps: int) -> dict[str, float]:
+        """Set the rates of a step of a phase; return that of the first group, and of each if several, by the
+        names of their fields in step events.
+        """
         if self.scheduler is None and self._is_named:
             training = self._training
             rate = rate_at(step, steps, training.learning_rate, training.schedule, training.warmup)
             for group in self._optimizer.param_groups:
                 group["lr"] = rate
-        return float(self._optimizer.param_groups[0]["lr"])
+        rates = rates_of(self._optimizer)
+        several = {f"{RATE}.{name}": rate for name, rate in rates.items()} if len(rates) > 1 else {}
+        return {RATE: next(iter(rates.values())), **several}
 
     def after_step(self, is_epoch_end: bool, *, is_skipped: bool = False) -> None:
         """Take a step of a scheduler that follows updates or, if one ended, epochs.
@@ -77,6 +83,14 @@ class LearningRates:
                 "a data set or a fraction, or use another scheduler"
             )
         self.scheduler.step(loss)
+
+
+def rates_of(optimizer: Optimizer) -> dict[str, float]:
+    """Return the present rate of each group by its key ``name``, else ``group_0``, ``group_1`` and so on."""
+    return {
+        str(group.get("name", f"group_{index}")): float(group["lr"])
+        for index, group in enumerate(optimizer.param_groups)
+    }
 
 
 def _made(source: object, optimizer: Optimizer) -> LRScheduler:

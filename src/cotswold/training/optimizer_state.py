@@ -9,9 +9,10 @@ values are one JSON text.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from cotswold.checkpoint import Checkpoint, TensorChunk
 from cotswold.errors import CheckpointError, MismatchError, UserError
 from cotswold.geometry import Box
 from cotswold.mesh.modules.parameters import own_box
+from cotswold.training.optimizer_trial import after_one_step
 from cotswold.training.optimizers import kind_of
 
 _PREFIX, _MOMENTUM = "optimizer.", "momentum."
@@ -31,6 +33,8 @@ TENSORS, SETTINGS = "optimizer_tensors", "optimizer_settings"
 """The keys of an optimiser's state in the strategy's state dict."""
 _VALUES_MAX = 1 << 12
 """Largest number of values of a tensor among settings, such as a learning rate."""
+_FIXED = ("initial_lr", "weight_decay")
+"""Settings that schedulers leave as they are."""
 
 
 class OptimizerState:
@@ -48,6 +52,9 @@ class OptimizerState:
     ) -> None:
         self._optimizer, self._scheduler = optimizer, scheduler
         self._kind = kind_of(optimizer) if name is None else name
+        self._is_own = name is None
+        self.warning = ""
+        """The settings of a program's optimiser that the loaded ones replaced, as a sentence."""
         self._parameters = dict(network.named_parameters())
         self._names = {id(values): each for each, values in self._parameters.items()}
         trained = [each for each, values in self._parameters.items() if values.requires_grad]
@@ -128,11 +135,28 @@ class OptimizerState:
         kept = {"kind": self._kind, "groups": groups, "values": values, "scheduler": scheduler}
         return {SETTINGS: json.dumps(kept)}
 
+    def check(self) -> None:
+        """Raise UserError if the optimiser keeps state that a checkpoint cannot store.
+
+        Before the first step, the state of a trial step on copies is checked.
+        """
+        self.settings()
+        found = after_one_step(self._optimizer)
+        if found is not None:
+            trial, originals = found
+            later = copy.copy(self)
+            later._optimizer, later._scheduler = trial, None
+            copies = {each: self._names[id(values)] for each, values in originals.items()}
+            later._names = {**self._names, **copies}
+            later.tensors()
+            later.settings()
+
     def load_settings(self, state: Mapping[str, object]) -> None:
         """Restore what `settings` returned, after `load`."""
         if not self._has_settings:
             return
         kept = json.loads(str(state[SETTINGS]))
+        self.warning = self._replaced(kept["groups"]) if self._is_own else ""
         for group, saved in zip(self._optimizer.param_groups, kept["groups"], strict=True):
             for key, value in _from_json(saved["values"]).items():
                 if isinstance(group.get(key), Tensor) and isinstance(value, Tensor):
@@ -144,6 +168,24 @@ class OptimizerState:
         if self._scheduler is not None:
             self._scheduler.load_state_dict(_from_json(kept["scheduler"]["state"]))
 
+    def _replaced(self, groups: Sequence[Mapping[str, Any]]) -> str:
+        """Return a sentence on the settings that differ from those in a checkpoint; empty without any.
+
+        A scheduler changes settings as it goes, so with one only those that it leaves are compared.
+        """
+        found: dict[str, None] = {}
+        for group, saved in zip(self._optimizer.param_groups, groups, strict=True):
+            for key, value in _from_json(saved["values"]).items():
+                is_fixed = self._scheduler is None or key in _FIXED
+                if is_fixed and key in group and _to_json(group[key], key) != _to_json(value, key):
+                    found[f"{key} {_plain(value)} (not {_plain(group[key])})"] = None
+        if not found:
+            return ""
+        return (
+            f"the optimizer {type(self._optimizer).__name__} continues with the settings of the checkpoint, "
+            f"not with those given now: {', '.join(found)}"
+        )
+
     def _entries(self) -> Iterator[tuple[str, str, object]]:
         """Yield name, key and value of everything that the optimiser keeps for its parameters."""
         for values, state in self._optimizer.state.items():
@@ -152,7 +194,13 @@ class OptimizerState:
                     f"{type(self._optimizer).__name__} keeps state under {values!r:.80}, which is not a "
                     "parameter of the module and which a checkpoint cannot store; use another optimizer"
                 )
-            yield from ((self._names[id(values)], key, value) for key, value in state.items())
+            for key, value in state.items():
+                if not isinstance(key, str) or "." in key:
+                    raise UserError(
+                        f"{type(self._optimizer).__name__} keeps state under the key {key!r:.80}, which a "
+                        "checkpoint cannot store; use an optimizer whose keys are texts without dots"
+                    )
+                yield self._names[id(values)], key, value
 
     def _check_kinds(self, checkpoint: Checkpoint) -> None:
         """Raise MismatchError unless the checkpoint has the state of this optimiser and scheduler."""
@@ -204,6 +252,10 @@ class OptimizerState:
                 on_device = group.get("capturable") or group.get("fused")
                 return parameter.device if on_device else torch.device("cpu")
         return torch.device("cpu")
+
+
+def _plain(value: object) -> object:
+    return value.tolist() if isinstance(value, Tensor) else value
 
 
 def _to_json(value: object, where: str) -> object:

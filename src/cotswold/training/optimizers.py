@@ -96,13 +96,16 @@ def describe_optimizer(optimizer: Optimizer, training: SupervisedTraining, is_ow
     """Return the name of an optimiser and its settings, for events."""
     if not is_own:
         return {"optimizer": training.optimizer, "optimizer_settings": training.optimizer_values}
-    group = optimizer.param_groups[0]
-    settings = {
-        name: value
-        for name, value in group.items()
-        if name != "params" and isinstance(value, int | float | str | tuple) and not isinstance(value, bool)
-    }
-    return {"optimizer": kind_of(optimizer), "optimizer_settings": settings}
+    groups = [
+        {
+            name: value
+            for name, value in group.items()
+            if isinstance(value, int | float | str | tuple) and not isinstance(value, bool)
+        }
+        for group in optimizer.param_groups
+    ]
+    several = {"parameter_groups": groups} if len(groups) > 1 else {}
+    return {"optimizer": kind_of(optimizer), "optimizer_settings": groups[0], **several}
 
 
 def kind_of(thing: object) -> str:

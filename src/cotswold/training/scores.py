@@ -14,6 +14,7 @@ from torch import Tensor
 from cotswold.errors import UserError
 from cotswold.run import Metrics
 from cotswold.shards.runtime.work import LEFT_OUT, UNJUDGED
+from cotswold.training.loss_weights import LossWeight, divisor_of
 from cotswold.training.losses import Loss, counted_mask, is_classes, is_detector
 
 
@@ -37,6 +38,11 @@ class Score:
     def weight(self) -> float:
         """The weight of the batch's loss in a mean over samples: the samples, minus the ignored ones."""
         return self.samples if self.correct is None else self.samples * self.scored / max(1, self.targets)
+
+    @property
+    def accuracy_weight(self) -> float:
+        """The weight of the accuracy in a mean over batches; 0 if no target is scored."""
+        return self.weight if self.right_weight is None else self.scored_weight
 
     @property
     def accuracy(self) -> float | None:
@@ -65,11 +71,12 @@ class Scores:
         self._loss = self._weight = 0.0
         self._correct = self._scored = 0.0
 
-    def add(self, loss: float, found: Score) -> None:
-        """Add the mean loss and the score of a batch."""
+    def add(self, loss: float, found: Score, weight: float | None = None) -> None:
+        """Add the loss and the score of a batch; ``weight`` is that of the loss [the counted samples]."""
         self.samples += found.samples
-        self._weight += found.weight
-        self._loss += loss * found.weight
+        weight = found.weight if weight is None else weight
+        self._weight += weight
+        self._loss += loss * weight
         if found.right_weight is not None:
             self._correct += found.right_weight
             self._scored += found.scored_weight
@@ -100,23 +107,35 @@ class Scores:
         return {**means, "accuracy": self._correct / self._scored} if self._scored else means
 
 
-def mean_of(parts: Sequence[Metrics]) -> Metrics:
-    """Return the means over the batches of one update; those of a single batch unchanged.
+@dataclass(frozen=True)
+class BatchResult:
+    """The result of one batch of an update.
 
     Args:
-        parts: Loss, samples, accuracy and weight of each batch.
+        metrics: Loss, samples and accuracy.
+        weight: The weight of the loss.
+        scored: The weight of the accuracy.
     """
-    if len(parts) == 1:
-        return parts[0]
-    weight = sum(each.mean_weight for each in parts)
-    judged = [(each.details["accuracy"], each.mean_weight) for each in parts if "accuracy" in each.details]
+
+    metrics: Metrics
+    weight: LossWeight
+    scored: float = 0.0
+
+
+def mean_of(parts: Sequence[BatchResult]) -> Metrics:
+    """Return the metrics of all batches of one update together; those of a single batch unchanged."""
+    found = [each.metrics for each in parts]
+    if len(found) == 1:
+        return found[0]
+    judged = [(each.metrics.details["accuracy"], each.scored) for each in parts if each.scored]
     scored = sum(own for _, own in judged)
     return Metrics(
-        sum(each.loss * each.mean_weight for each in parts) / (weight or 1),
-        sum(each.samples for each in parts),
+        sum(each.metrics.loss * each.weight.value for each in parts)
+        / divisor_of([each.weight for each in parts]),
+        sum(each.samples for each in found),
         {"accuracy": sum(each * own for each, own in judged) / scored} if scored else {},
-        weight,
-        next((each.remedy for each in parts if each.remedy), ""),
+        sum(each.mean_weight for each in found),
+        next((each.remedy for each in found if each.remedy), ""),
     )
 
 

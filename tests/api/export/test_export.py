@@ -78,7 +78,17 @@ def test_a_network_that_was_trained_in_mixed_precision_is_exported_in_float32(
         stores=demo.stores,
         overrides={"training.precision": "bf16-mixed", "training.epochs": 1},
     )
-    assert run.export(tmp_path / name).difference < 1e-5
+    found = run.export(tmp_path / name)
+    assert found.difference < 1e-5
+    said = "trained in mixed precision (bf16-mixed); the exported weights are float32."
+    assert any(said in note for note in found.notes) and said in run.card()
+    tensors = run.export(tmp_path / "model.pt")
+    assert tensors.description is not None and any(said in note for note in tensors.notes)
+    assert json.loads(tensors.description.read_text())["precision"] == "bf16-mixed"
+    dtypes = {each.dtype for each in torch.load(tensors.path).values() if each.is_floating_point()}
+    assert dtypes == {torch.float32}
+    plain = cotswold.Run(demo.path / "layers")
+    assert "mixed precision" not in plain.card() + "".join(plain.export(tmp_path / "plain.pt").notes)
 
 
 @pytest.mark.parametrize("name", ["stacks", "layers"])

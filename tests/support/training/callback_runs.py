@@ -54,6 +54,7 @@ def train(
     stop: Stop | None = None,
     resume: Resume = Resume.NEVER,
     validation: float | None = 0.25,
+    components: Components | None = None,
 ) -> bool:
     job = open_module_job(
         module or net(),
@@ -63,7 +64,7 @@ def train(
         settings=training or supervised(),
         validation=validation,
         resume=resume,
-        components=Components(callbacks=callbacks),
+        components=components or Components(callbacks=callbacks),
     )
     return job.train(lambda event: None, stop or Stop())
 

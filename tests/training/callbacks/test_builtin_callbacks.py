@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from tests.support.training.small_recipes import supervised as small_recipe
 from torch import nn
 
 import cotswold
+from cotswold.api.run import load_trained
 from cotswold.callbacks import (
     Callback,
     CallbackContext,
@@ -40,6 +41,7 @@ from cotswold.recipe.schema import BatchTraining
 from cotswold.run import RunDirectory, Stop
 from cotswold.training import Components, Resume, network_tensors, trained_layers
 from cotswold.training.callbacks.ema import network_name
+from cotswold.training.per_epoch import PerEpoch
 
 ALL: dict[str, Callable[[], list[Callback]]] = {
     "ema": lambda: [ModelEMA(0.8)],
@@ -165,6 +167,15 @@ def test_the_saved_network_is_the_average_with_the_buffers_of_the_module(
             assert name.endswith("bias") or not torch.equal(value, own[name])
         else:
             assert torch.equal(value, own[name])
+
+
+def test_a_module_of_the_program_gets_the_trained_weights_of_other_processes(tmp_path: Path) -> None:
+    module, filled = net(), net().train()
+    assert train(tmp_path / "run", [ModelEMA(0.9)], module=module)
+    load_trained(filled, RunDirectory.open(tmp_path / "run"))
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, filled.state_dict()[name]), name
+    assert not filled.training
 
 
 def test_the_average_is_what_is_validated(tmp_path: Path) -> None:
@@ -299,6 +310,30 @@ def test_learning_rates_are_recorded_by_parameter_group(tmp_path: Path) -> None:
     found = events(RunDirectory.open(tmp_path / "run"), "learning_rates")
     assert [event["step"] for event in found] == [1, 4, 8, 12, 16]
     assert {event["group_0"] for event in found} == {0.25}
+
+
+def grouped(parameters: Iterable[Any]) -> torch.optim.Optimizer:
+    """Return an optimiser of two groups, of which one has a name."""
+    first, *others = parameters
+    groups: list[dict[str, Any]] = [{"params": [first], "lr": 0.2, "name": "first"}, {"params": others}]
+    return torch.optim.SGD(groups, lr=0.1)
+
+
+def test_the_rates_in_use_are_recorded_for_every_group(tmp_path: Path) -> None:
+    halves = PerEpoch(lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5))
+    components = Components(optimizer=grouped, scheduler=halves, callbacks=[LRMonitor(every=STEPS)])
+    assert train(tmp_path / "run", (), components=components)
+    run = RunDirectory.open(tmp_path / "run")
+    found = events(run, "learning_rates")
+    assert [event["step"] for event in found] == [1, 4, 8, 12, 16]
+    assert [event["first"] for event in found] == pytest.approx([0.2, 0.2, 0.1, 0.05, 0.025])
+    assert [event["group_1"] for event in found] == pytest.approx([0.1, 0.1, 0.05, 0.025, 0.0125])
+    (start,) = events(run, "start")
+    groups = cast(list[dict[str, object]], start["parameter_groups"])
+    assert [(each.get("name"), each["lr"]) for each in groups] == [("first", 0.2), (None, 0.1)]
+    last_step = events(run, "step")[-1]
+    names = ("learning_rate", "learning_rate.first", "learning_rate.group_1")
+    assert [last_step[name] for name in names] == pytest.approx([0.025, 0.025, 0.0125])
 
 
 @pytest.mark.parametrize("kind", [GradientNorms, LRMonitor])

@@ -35,8 +35,9 @@ from cotswold.recipe.schema import BatchTraining, DownpourTraining
 from cotswold.recipe.schema.strategy import SharedTraining
 from cotswold.run import Recorder, RunDirectory, Stop
 from cotswold.training import ModuleJob, Resume, open_module_job
-from cotswold.training.callbacks.base import HOOKS
+from cotswold.training.callbacks.base import HOOKS, Status
 from cotswold.training.components import Components
+from cotswold.training.trainers.base import Trainer
 
 
 class Recording(Callback):
@@ -325,6 +326,56 @@ def test_other_strategies_call_the_hooks_in_the_main_process(strategy: str, tmp_
     assert trained < fresh
     if strategy == "batch":
         assert [each.step for each in seen.of("on_step_end")] == [1, 2, 3, 4, 5, 6]
+    else:
+        assert [each.epoch for each in seen.of("on_epoch_end")] == [1, 2, 3]
+
+
+class Requesting(Callback):
+    """Requests a stop after an epoch."""
+
+    def on_epoch_end(self, context: CallbackContext) -> None:
+        context.stop.request()
+
+
+def test_replicas_end_each_epoch_once_in_a_run_that_is_stopped_and_extended(tmp_path: Path) -> None:
+    seen = []
+
+    def again(epochs: int, *callbacks: Callback) -> bool:
+        seen.append(Recording())
+        settings = other_training("downpour", epochs=epochs)
+        given = [seen[-1], *callbacks]
+        return train(tmp_path / "run", given, training=settings, module=plain_net(), resume=Resume.IF_STARTED)
+
+    again(4, Requesting())
+    assert again(4) and again(6)
+    ended = [each.epoch for part in seen for each in part.of("on_epoch_end")]
+    assert ended == [1, 2, 3, 4, 5, 6]
+    assert seen[-1].of("on_end")[-1].epoch == 6
+
+
+def test_epochs_that_end_together_are_reported_one_by_one() -> None:
+    trainer, found = EndsEpochs(), list[int]()
+    trainer.found = found
+    for ended in (0, 2, 2, 3):
+        trainer.end_epochs(ended)
+    assert found == [1, 2, 3]
+
+
+class EndsEpochs(Trainer):
+    """Records the epochs that end."""
+
+    number, parameters, found = 0, 1, list[int]()
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Have no state."""
+
+    def run(self) -> bool:
+        """Train nothing."""
+        return True
+
+    def call(self, hook: str, *, checkpoint: Path | None = None, status: Status = "running") -> None:
+        assert hook == "on_epoch_end"
+        self.found.append(self.epochs_ended)
 
 
 @pytest.mark.parametrize("strategy", ["batch", "downpour"])

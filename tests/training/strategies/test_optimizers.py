@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -241,7 +241,7 @@ def test_a_skipped_update_is_no_step_of_a_scheduler_but_ends_its_epoch() -> None
         optimizer.step()
         rates.after_step(True)
         rates.after_step(True, is_skipped=True)
-        assert rates.before_step(2, 10) == expected
+        assert rates.before_step(2, 10) == {"learning_rate": expected}
 
 
 def test_the_last_update_of_each_epoch_has_the_remaining_batches(tmp_path: Path) -> None:
@@ -309,6 +309,90 @@ def test_the_start_names_optimiser_schedule_and_precision(tmp_path: Path) -> Non
     own = Components(optimizer=ADAMW, scheduler=one_cycle)
     (start,) = events(train(opened(tmp_path / "own", components=own)), "start")
     assert (start["optimizer"], start["schedule"]) == ("torch.optim.adamw.AdamW", "OneCycleLR")
+
+
+def test_other_settings_of_an_own_optimiser_at_resume_are_named_in_a_warning(tmp_path: Path) -> None:
+    def again(run: str, lr: float, decay: float, scheduler: Any = None, stop_at: int = 0) -> list[str]:
+        optimizer = partial(AdamW, lr=lr, weight_decay=decay)
+        components = Components(optimizer=optimizer, scheduler=scheduler)
+        job = opened(tmp_path / run, components=components, resume=Resume.IF_STARTED)
+        return [str(event["warning"]) for event in events(train(job, stop_at), "warning")]
+
+    assert again("plain", 0.01, 0.1, stop_at=5) == []
+    (said,) = again("plain", 0.02, 0.0)
+    assert said == (
+        "the optimizer AdamW continues with the settings of the checkpoint, not with those given now: "
+        "lr 0.01 (not 0.02), weight_decay 0.1 (not 0.0)"
+    )
+    for run, scheduler in (("cycle", one_cycle), ("plateau", plateau)):
+        assert (
+            again(run, 0.01, 0.1, scheduler, stop_at=9) == again(run, 0.01, 0.1, scheduler, stop_at=12) == []
+        )
+        assert "weight_decay 0.1 (not 0.2)" in again(run, 0.01, 0.2, scheduler)[0]
+
+
+class Odd(SGD):
+    """Keeps state of its own from the first step on."""
+
+    def __init__(self, parameters: Any, keep: Callable[[Odd], None]) -> None:
+        super().__init__(parameters, lr=0.1)
+        self.keep, self.steps = keep, 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.steps += 1
+        self.keep(self)
+        return super().step(closure)
+
+
+def _dotted(odd: Odd) -> None:
+    odd.state[odd.param_groups[0]["params"][0]]["a.b"] = 1.0
+
+
+def _numbered(odd: Odd) -> None:
+    odd.state[odd.param_groups[0]["params"][0]][1] = torch.zeros(1)
+
+
+def _collected(odd: Odd) -> None:
+    odd.state[odd.param_groups[0]["params"][0]]["seen"] = {1, 2}
+
+
+def _foreign(odd: Odd) -> None:
+    odd.state[torch.zeros(1)]["value"] = 1.0
+
+
+def _of_group(odd: Odd) -> None:
+    odd.param_groups[0]["seen"] = {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        (_dotted, r"Odd keeps state under the key 'a\.b', which a checkpoint cannot store"),
+        (_numbered, "Odd keeps state under the key 1, which a checkpoint cannot store"),
+        (_collected, r"the state of the optimiser for \S+ has a set, which a checkpoint cannot store"),
+        (_foreign, "Odd keeps state under tensor"),
+        (_of_group, "the settings of the optimiser has a set"),
+    ],
+)
+@pytest.mark.parametrize("scheduler", [None, one_cycle])
+def test_state_that_no_checkpoint_can_store_is_refused_before_the_first_step(
+    tmp_path: Path, keep: Callable[[Odd], None], said: str, scheduler: Any
+) -> None:
+    module = Net()
+    before, odd = copy.deepcopy(module.state_dict()), Odd(module.parameters(), keep)
+    job = opened(tmp_path / "run", module, components=Components(optimizer=odd, scheduler=scheduler))
+    with pytest.raises(UserError, match=said):
+        job.train(lambda event: None, Stop())
+    assert not events(job.run, "step") and not odd.steps and not any(odd.state.values())
+    torch.testing.assert_close(module.state_dict(), before, rtol=0, atol=0)
+
+
+def test_an_optimiser_that_takes_no_trial_step_trains(tmp_path: Path) -> None:
+    def fails_at_first(odd: Odd) -> None:
+        if not any(bool(each.grad.any()) for each in odd.param_groups[0]["params"] if each.grad is not None):
+            raise ValueError("no gradient")
+
+    assert train(opened(tmp_path / "run", components=Components(optimizer=partial(Odd, keep=fails_at_first))))
 
 
 def test_another_optimiser_or_scheduler_is_refused_when_a_run_is_resumed(tmp_path: Path) -> None:

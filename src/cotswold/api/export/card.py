@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotswold import __version__
 from cotswold.api.arguments import check_path
-from cotswold.api.export.public_recipe import public_name, public_recipe
+from cotswold.api.export.public_recipe import precision_note, public_name, public_recipe
 from cotswold.errors import CotswoldError, UserError
 from cotswold.phrases import counted
 
@@ -149,8 +149,10 @@ def _summary(run: Run, recipe: Recipe) -> str:
     if recipe.network.module is not None:
         what = recipe.network.module.rpartition(".")[2]
     note = "" if run.status == "finished" else f" The run is {run.status}."
+    precise = precision_note(recipe)
     return (
         f"A {what}{size}, trained by Cotswold {__version__} with strategy `{recipe.training.strategy}`.{note}"
+        f"{precise and f' {precise}'}"
     )
 
 

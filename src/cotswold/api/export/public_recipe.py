@@ -1,6 +1,6 @@
-"""A recipe as others may read it: without the folders of its author's machine.
+"""A recipe as others may read it: without the folders of its author's machine; a sentence on its precision.
 
-Knows: which texts are paths. Does not know: files of exports.
+Knows: which texts are paths, names of precisions. Does not know: files of exports.
 """
 
 from __future__ import annotations
@@ -21,6 +21,19 @@ def public_recipe(recipe: Recipe) -> str:
     from cotswold.recipe import dump
 
     return tomlkit.dumps(_without_folders(tomllib.loads(dump(recipe))))
+
+
+def precision_of(recipe: Recipe) -> str:
+    """Return the precision of the training: "32", "bf16-mixed" or "16-mixed"."""
+    return str(getattr(recipe.training, "precision", "32"))
+
+
+def precision_note(recipe: Recipe) -> str:
+    """Return a sentence about the weights after training in mixed precision; an empty text otherwise."""
+    name = precision_of(recipe)
+    if name == "32":
+        return ""
+    return f"The run was trained in mixed precision ({name}); the exported weights are float32."
 
 
 def public_name(text: str) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cotswold import __version__, training
 from cotswold.api.export.portable import as_sequential, own_layers
-from cotswold.api.export.public_recipe import public_recipe
+from cotswold.api.export.public_recipe import precision_of, public_recipe
 from cotswold.api.run import Run
 from cotswold.errors import RunError, UserError
 
@@ -58,6 +58,7 @@ def subject_of(run: Run, module: nn.Module | None, example: object, needs_inputs
         "run": {"name": recipe.name, "identity": run.directory.identity},
         "strategy": recipe.training.strategy,
         "loss": recipe.loss if not recipe.network.stacks else None,
+        "precision": precision_of(recipe),
         "preparation": None,
     }
     if recipe.network.module is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from cotswold.api.arguments import check_path
+from cotswold.api.export.public_recipe import precision_note
 from cotswold.errors import UserError
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def export(run: Run, path: str | Path, *, module: nn.Module | None, example: obj
                 from cotswold.api.export.tensors import write_description
 
                 write_description(subject, beside)
+    notes += filter(None, [precision_note(run.recipe)])
     return ExportedFile(target, kind, target.stat().st_size, difference, tuple(notes), beside)
 
 

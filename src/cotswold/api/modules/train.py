@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cotswold.api.modules.launch import ModuleLaunch, join_ranks
 from cotswold.api.modules.request import ModuleRequest
-from cotswold.api.run import Run
+from cotswold.api.run import Run, load_trained
 from cotswold.api.run_job import Outcome, RunObservers, run_job, train_on_ranks
 from cotswold.api.threads import (
     compute_threads,
@@ -62,7 +62,7 @@ def _train_on_ranks(request: ModuleRequest, grid: Grid, restarts: int, observers
         launch = ModuleLaunch.from_request(request, grid, Path(folder))
         outcome = train_on_ranks(launch, request.directory, grid, restarts, observers, request.mesh.replicas)
     if request.module is not None and outcome.code == 0:
-        Run(request.directory).load(request.module, newest=True)
+        load_trained(request.module, Run(request.directory).directory)
     return outcome
 
 

@@ -68,7 +68,7 @@ class SupervisedTraining(SteppedTraining, LabelledTraining):
     the others.
     """
     accumulate: Times = 1
-    """Batches per update. Their gradients are averaged over samples, as for one batch of `accumulate` times
+    """Batches per update. Their gradients are those of one batch of `accumulate` times
     `batch_size` samples; batch normalisation still uses each batch alone. The last update of an epoch has
     the remaining batches. Steps, schedules and validations count updates.
     """
@@ -82,7 +82,7 @@ class SupervisedTraining(SteppedTraining, LabelledTraining):
     gradient overflows. Validation, evaluation and prediction use the same precision.
     """
     compile: bool = False
-    """Compile the network with torch.compile; in one process only."""
+    """Compile the network with torch.compile, in each replica; not on a grid."""
     patience: Times | None = None
     """Stop after this many epochs without a better validation loss."""
 

@@ -159,6 +159,11 @@ def network_name(raw: str) -> str:
     return _NETWORK + raw.removeprefix(_RAW)
 
 
+def raw_name(network: str) -> str:
+    """Return the name of the raw weight, for the name of a tensor of the network."""
+    return _RAW + network.removeprefix(_NETWORK)
+
+
 def raw_weights(state: StateDict, names: Iterable[str]) -> dict[str, StateValue]:
     """Return the raw weights that a checkpoint with these names has, with the live tensors of ``state``."""
     raw = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from cotswold.errors import UserError
 from cotswold.training.callbacks.base import Callback, CallbackContext
 from cotswold.training.callbacks.intervals import check_interval
+from cotswold.training.learning_rates import RATE, rates_of
 
 
 class LRMonitor(Callback):
@@ -40,8 +41,9 @@ class LRMonitor(Callback):
         if context.optimizer is None:
             raise UserError("LRMonitor needs a strategy with an optimiser; its step events have the rate")
         if context.step % self.every == 0 or context.step == 1:
-            rates = {
-                str(group.get("name", f"group_{index}")): float(group["lr"])
-                for index, group in enumerate(context.optimizer.param_groups)
+            rates = rates_of(context.optimizer)  # a scheduler may have set those of the next step
+            used = {
+                name: context.metrics.get(f"{RATE}.{name}" if len(rates) > 1 else RATE, rate)
+                for name, rate in rates.items()
             }
-            context.event("learning_rates", **{**rates, "step": context.step})
+            context.event("learning_rates", **{**used, "step": context.step})

@@ -344,6 +344,8 @@ class Job(ABC):
             **self._replicas,
             overrides=self.run.overrides,
         )
+        if warning := getattr(runner, "resume_warning", ""):
+            recorder.event("warning", warning=warning)
 
 
 def _use_callbacks(runner: Runner, callbacks: CallbackRunner) -> None:

@@ -70,7 +70,6 @@ from cotswold.training.metrics.registry import check_metrics
 from cotswold.training.models import network_tensors
 from cotswold.training.optimizers import on_partition, with_own_optimizer
 from cotswold.training.strategies.assembly import replicate
-from cotswold.training.strategies.base import WHOLE
 from cotswold.training.strategies.module_steps import LocalModuleSteps, ModuleSharded, ModuleSyncTrainer
 from cotswold.training.strategies.registry import Runner
 from cotswold.training.strategies.supervised import SupervisedStrategy, supervised_training
@@ -279,9 +278,9 @@ class ModuleJob(Job):
         device = torch.device(training.device)
         share = self.rank_context.share
         batches = training_batches(self.samples, training.batch_size, training.seed, device, share)
-        # replicas do not exchange the states of metrics
-        whole = WHOLE if training.metrics or self.components.metrics else share
-        validation = validation_batches(self.validation, training.batch_size, device, whole)
+        metrics = metrics_of(self.recipe, self.loss, self.components.metrics)
+        held = self.rank_context.validation_share(metrics)
+        validation = validation_batches(self.validation, training.batch_size, device, held)
         epochs, mesh = stages(self.recipe, self.totals), self.rank_context.mesh
         module = self.module.to(device)
         strategy: SupervisedStrategy
@@ -305,7 +304,7 @@ class ModuleJob(Job):
                 warn=_warning(recorder),
             )
             strategy.ranks = mesh.size
-        strategy.metrics = metrics_of(self.recipe, self.loss, self.components.metrics)
+        strategy.metrics = metrics
         replicate(strategy, self.recipe, self.rank_context, exit_stack)
         return ModuleSyncTrainer(strategy, batches, recorder, self.rank_context)
 

@@ -47,6 +47,11 @@ class MetricSet:
         return bool(self._metrics)
 
     @property
+    def can_merge(self) -> bool:
+        """True if processes can each validate a part of the samples, and merge their states."""
+        return all(isinstance(each, MergeableMetric) or _adds_states(each) for each in self._metrics.values())
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the metrics."""
         return tuple(self._metrics)
@@ -112,7 +117,7 @@ class MetricSet:
         """Return the values over all batches since the last reset, by name."""
         found: dict[str, float] = {}
         for name, metric in self._metrics.items():
-            with _explained(name):
+            with _explained(name), _local_values(metric):
                 value = metric.compute()
                 values = value if isinstance(value, Mapping) else {name: value}
                 for key, each in values.items():
@@ -132,7 +137,7 @@ class MetricSet:
                     metric.merge(parts)
                 else:
                     theirs: Any = metric  # a metric of torchmetrics; `_state` refuses others
-                    theirs.reset()
+                    theirs.to("cpu").reset()  # as the states of other processes
                     for part, count in parts:
                         theirs.merge_state(part)
                         theirs._update_count += count
@@ -141,12 +146,45 @@ class MetricSet:
 def _state(name: str, metric: Metric) -> object:
     if isinstance(metric, MergeableMetric):
         return metric.state()
-    if hasattr(metric, "merge_state") and hasattr(metric, "metric_state"):
-        return dict(metric.metric_state), getattr(metric, "_update_count", 0)
+    if _adds_states(metric):
+        theirs: Any = metric
+        return dict(theirs.metric_state), theirs._update_count
     raise UserError(
         f"the metric {name} cannot be measured by several processes; add state(), which returns tensors by "
         "name, and merge(states)"
     )
+
+
+_ADDED = {f"dim_zero_{name}" for name in ("sum", "cat", "max", "min")}
+"""The reductions of torchmetrics with which states of any number of processes merge."""
+
+
+def _adds_states(metric: object) -> bool:
+    """Return True if the states of a metric of torchmetrics merge exactly; wrappers of metrics do not."""
+    if not hasattr(metric, "merge_state") or not isinstance(metric, nn.Module) or [*metric.children()]:
+        return False
+    reductions = getattr(metric, "_reductions", {None: None}).values()
+    return getattr(metric, "full_state_update", None) is False and all(
+        getattr(each, "__name__", "") in _ADDED for each in reductions
+    )
+
+
+@contextmanager
+def _local_values(metric: object) -> Iterator[None]:
+    """Keep torchmetrics from adding the states of all ranks, which are the same or merged, in a block."""
+    synchronised: list[Any] = [
+        each
+        for each in (metric.modules() if isinstance(metric, nn.Module) else ())
+        if hasattr(each, "distributed_available_fn")
+    ]
+    kept = [each.distributed_available_fn for each in synchronised]
+    try:
+        for each in synchronised:
+            each.distributed_available_fn = bool  # False
+        yield
+    finally:
+        for each, function in zip(synchronised, kept, strict=True):
+            each.distributed_available_fn = function
 
 
 def _takes_weight(metric: Metric) -> bool:

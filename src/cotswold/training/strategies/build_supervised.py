@@ -19,17 +19,19 @@ from cotswold.training.trainers.sync import SyncTrainer
 
 def in_memory(context: TrainContext) -> SyncTrainer:
     """Build the trainer with all weights in memory."""
-    batches = batches_of(context)
+    batches, loss = batches_of(context), loss_of(context.recipe)
+    metrics = metrics_of(context.recipe, loss, context.components.metrics, context.store)
+    share = context.rank_context.validation_share(metrics)
     strategy = SupervisedStrategy(
         layers_of(context),
         supervised_training(context.recipe),
-        loss_of(context.recipe),
+        loss,
         context.epochs,
         batches.epoch_steps,
-        ValidationBatches(context.store, context.recipe, share=context.validation_share).batches,
+        ValidationBatches(context.store, context.recipe, share=share).batches,
         context.components,
     )
-    strategy.metrics = metrics_of(context.recipe, strategy.loss, context.components.metrics, context.store)
+    strategy.metrics = metrics
     replicate(strategy, context.recipe, context.rank_context, context.exit_stack)
     return make_trainer(strategy, batches, context)
 
@@ -43,20 +45,22 @@ def build_sharded(context: TrainContext) -> SyncTrainer:
     mesh, shape = context.mesh, context.recipe.input
     windows = Partition.even((shape.height, shape.width), mesh.grid)
     box = windows.box(mesh.rank)
-    batches, network = batches_of(context, box), layers_of(context)
+    batches, network, loss = batches_of(context, box), layers_of(context), loss_of(context.recipe)
+    metrics = metrics_of(context.recipe, loss, context.components.metrics, context.store)
+    share = context.rank_context.validation_share(metrics)
     torch.manual_seed(context.recipe.training.seed)  # all ranks of a partition must draw alike
     partitioned = partition(network, mesh)
     components = on_partition(context.components, network, partitioned)
     strategy = SupervisedSharded(
         partitioned,
         supervised_training(context.recipe),
-        loss_of(context.recipe),
+        loss,
         context.epochs,
         batches.epoch_steps,
-        ValidationBatches(context.store, context.recipe, box=box, share=context.validation_share).batches,
+        ValidationBatches(context.store, context.recipe, box=box, share=share).batches,
         components=components,
         spread=lambda inputs: local_map(inputs, mesh, windows),
     )
-    strategy.metrics = metrics_of(context.recipe, strategy.loss, context.components.metrics, context.store)
+    strategy.metrics = metrics
     replicate(strategy, context.recipe, context.rank_context, context.exit_stack)
     return make_trainer(strategy, batches, context)

@@ -30,6 +30,8 @@ class Phase:
     """The index of the extension of the run; 0 for the recipe's training."""
     steps_before: int = 0
     """Steps of earlier phases on the same part; its curves continue from there."""
+    counts_from_start: bool = False
+    """True if validations follow the steps of the run, not of the phase: they are the ends of its epochs."""
 
     def place(self) -> dict[str, int]:
         """Return the event fields of a phase that extends a run; empty for the others."""

@@ -28,7 +28,6 @@ from cotswold.training.strategies.phases import Epochs
 
 if TYPE_CHECKING:
     from cotswold.mesh import Mesh
-    from cotswold.training.strategies.base import Share
 
 GROUP = "cotswold.strategies"
 
@@ -87,17 +86,6 @@ class TrainContext:
     """The stack of resources that the job closes when training ends or fails."""
     components: Components = field(default_factory=Components)
     """The objects that the program gave in addition to the recipe."""
-
-    @property
-    def validation_share(self) -> Share:
-        """The part of the validation batches that this process computes.
-
-        A replica computes all of them if there are metrics, whose states replicas do not exchange.
-        """
-        from cotswold.training.strategies.base import WHOLE
-
-        has_metrics = bool(getattr(self.recipe.training, "metrics", ()) or self.components.metrics)
-        return WHOLE if has_metrics else self.rank_context.share
 
     @property
     def mesh(self) -> Mesh:

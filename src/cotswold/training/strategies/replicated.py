@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from math import isfinite
-from typing import cast
 
 import torch
 import torch.distributed as dist
@@ -28,8 +26,11 @@ from cotswold.mesh.modules.sync_batchnorm import StatisticsRanks, synchronised_b
 from cotswold.mesh.ranks.mesh import Mesh
 from cotswold.mesh.ranks.replicas import ReplicaAxis
 from cotswold.run import Metrics
-from cotswold.training.losses import CustomLoss, Loss, counted_mask, is_classes, is_sum
-from cotswold.training.scores import Scores
+from cotswold.training.loss_weights import LossWeight, loss_weight, possible_weights
+from cotswold.training.losses import Loss
+from cotswold.training.metrics.exchange import merge_states
+from cotswold.training.metrics.metric_set import MetricSet
+from cotswold.training.scores import BatchResult, Scores
 from cotswold.training.strategies.base import Batch
 
 _ODD = 0x9E3779B97F4A7C15
@@ -62,8 +63,8 @@ class Replication:
         self._replicas, self._ranks, self._network, self._seed = replicas, ranks, network, seed
         self._statistics = statistics
         self._weight, self._is_idle = 0.0, False
-        self.total = 1.0
-        """The samples, or counted targets in samples, of the present batch in all parts."""
+        self.total = LossWeight(1.0)
+        """The weight of the loss of the present batch in all parts."""
         self._sums: tuple[Tensor, dist.Work | None] | None = None
         for each in (*network.parameters(), *network.buffers()):
             replicas.copy_first(_local(each))
@@ -80,8 +81,8 @@ class Replication:
                 mixed ^= mixed >> 31
             torch.manual_seed(mixed >> 1)
 
-    def gradients(self, batch: Batch, loss: Loss, compute: Callable[[Batch], Metrics]) -> Metrics:
-        """Return the metrics of the whole batch after a backward pass, with averaged gradients.
+    def gradients(self, batch: Batch, loss: Loss, compute: Callable[[Batch], BatchResult]) -> BatchResult:
+        """Return the result of the whole batch after a backward pass, with averaged gradients.
 
         Args:
             batch: This replica's part.
@@ -91,11 +92,11 @@ class Replication:
         self._is_idle = batch.is_idle
         self._start_weights(batch, loss)
         if batch.is_idle and self._statistics is None:
-            metrics = Metrics(0.0, 0, {}, 0.0)
+            found = BatchResult(Metrics(0.0, 0, {}, 0.0), self.total)
         else:
-            metrics = compute(batch)
+            found = compute(batch)
         self.buckets.finish()
-        return self._whole(metrics)
+        return self._whole(found)
 
     @contextmanager
     def normalised(self) -> Iterator[None]:
@@ -114,48 +115,48 @@ class Replication:
         sums, work = self._sums
         if work is not None:
             work.wait()
-        totals, own = sums.tolist(), self._own if batch is self._part else _weights(batch, loss)
-        counted = batch.weights is None and batch.targets is not None and is_classes(outputs, batch.targets)
-        self._weight, self.total = self._own[counted], totals[counted]
-        if is_sum(loss):
-            self._weight = self.total = 1.0
-            return value * (0.0 if self._is_idle else self._replicas.count)
-        return value * (self._replicas.count * own[counted] / self.total if self.total else 0.0)
+        own = self._own if batch is self._part else possible_weights(loss, batch)
+        self.total = loss_weight(loss, batch, outputs, sums.tolist())
+        self._weight = loss_weight(loss, batch, outputs, self._own).value
+        weight = 0.0 if self._is_idle else loss_weight(loss, batch, outputs, own).value
+        return value * (self._replicas.count * weight / self.total.value if self.total.value else 0.0)
 
     def _start_weights(self, batch: Batch, loss: Loss) -> None:
         """Start the sums of the weights of all parts."""
-        self._part, self._own = batch, _weights(batch, loss)
+        self._part, self._own = batch, possible_weights(loss, batch)
         sums = torch.tensor(self._own, dtype=torch.float64, device="cpu")
         self._sums = sums, self._replicas.start_sum(sums)
 
-    def _whole(self, metrics: Metrics) -> Metrics:
-        """Return the metrics of the whole batch."""
+    def _whole(self, found: BatchResult) -> BatchResult:
+        """Return the result of the whole batch."""
+        metrics = found.metrics
         own = 0.0 if self._is_idle else 1.0
-        accuracy = metrics.details.get("accuracy")
-        given = self._part.weights
-        judged = metrics.mean_weight if given is None else float(given.sum())
-        scored = 0.0 if accuracy is None else own * judged
+        is_first = not self._replicas.index  # the first replica is never idle
+        accuracy, scored = metrics.details.get("accuracy", 0.0), own * found.scored
         part = [
             own * metrics.loss * self._weight if own else 0.0,
             own * metrics.samples,
             own * metrics.mean_weight,
-            0.0 if accuracy is None or not own else accuracy * scored,
+            accuracy * scored,
             scored,
-            0.0 if self._replicas.index else self.total,  # the first replica is never idle
+            self.total.value if is_first else 0.0,
+            float(is_first and self.total.is_sum),
         ]
         sums = torch.tensor(part, dtype=torch.float64, device="cpu")
-        loss, samples, weight, right, of_scored, self.total = self._replicas.sum_in_place(sums).tolist()
+        loss, samples, weight, right, scored, total, is_sum = self._replicas.sum_in_place(sums).tolist()
+        self.total = LossWeight(total, bool(is_sum))
         sums_work = self._sums
         assert sums_work is not None, "gradients() starts them"
         if sums_work[1] is not None and self._is_idle:
             sums_work[1].wait()
         details = {name: value for name, value in metrics.details.items() if name != "accuracy"}
-        if of_scored:
-            details = {"accuracy": right / of_scored, **details}
+        if scored:
+            details = {"accuracy": right / scored, **details}
         remedy = metrics.remedy
         if not isfinite(loss):
             remedy = next(filter(None, self._ranks.gather(remedy)), "")
-        return Metrics(loss / self.total if self.total else 0.0, int(samples), details, weight, remedy)
+        mean = loss / total if total else 0.0
+        return BatchResult(Metrics(mean, int(samples), details, weight, remedy), self.total, scored)
 
     def sum(self, number: float) -> float:
         """Return the sum of a number over all replicas."""
@@ -167,31 +168,13 @@ class Replication:
         for each in self._network.buffers():
             self._replicas.copy_first(_local(each))
 
-    def sum_scores(self, scores: Scores) -> None:
-        """Replace the sums of a validation by those over all replicas."""
+    def merge_validation(self, scores: Scores, metrics: MetricSet) -> None:
+        """Replace the sums and the states of metrics of a validation by those of all replicas."""
         scores.reduce(self._replicas.sum_in_place)
-
-
-def _weights(batch: Batch, loss: Loss) -> list[float]:
-    """Return the samples of a part, and its targets that the loss counts, in samples."""
-    targets = batch.targets
-    assert targets is not None, "a supervised run reads labelled data"
-    samples, counted = 0 if batch.is_idle else len(targets), 0.0
-    if samples and not targets.is_floating_point():
-        mask, of_class = counted_mask(loss, targets), _class_weights(loss)
-        each = mask if of_class is None else of_class.to(targets.device)[targets.where(mask, 0).long()]
-        counted = float((each * mask).sum()) * samples / targets.numel()
-    return [float(samples), counted]
+        if metrics:
+            places = self._replicas.grid.size  # each with the same outputs, and the same states
+            merge_states(metrics, self._ranks, lambda found: found[::places])
 
 
 def _local(values: Tensor) -> Tensor:
     return (values.to_local() if isinstance(values, DTensor) else values).detach()
-
-
-def _class_weights(loss: Loss) -> Tensor | None:
-    """Return the weights of classes by which a loss of torch divides its mean; None without."""
-    function: object = loss.function if isinstance(loss, CustomLoss) else loss
-    if isinstance(function, nn.CrossEntropyLoss | nn.NLLLoss):
-        return function.weight
-    words = function.keywords if isinstance(function, partial) else {}
-    return cast("Tensor | None", words.get("weight"))

@@ -25,6 +25,7 @@ from cotswold.training.components import Components
 from cotswold.training.data.batches import weighted
 from cotswold.training.early_stopping import Patience
 from cotswold.training.learning_rates import LearningRates
+from cotswold.training.loss_weights import LossWeight, divisor_of, loss_weight, possible_weights
 from cotswold.training.losses import Loss
 from cotswold.training.metrics.metric_set import MetricSet
 from cotswold.training.models import network_tensors
@@ -32,9 +33,9 @@ from cotswold.training.nonfinite_loss import check_finite, describe_nonfinite_sa
 from cotswold.training.optimizer_state import TENSORS, OptimizerState
 from cotswold.training.optimizers import describe_optimizer, make_optimizer
 from cotswold.training.precision import OVERFLOWS, Precision, check_precision, in_float32
-from cotswold.training.scores import Scores, mean_of, score
+from cotswold.training.scores import BatchResult, Scores, mean_of, score
 from cotswold.training.strategies.base import Batch
-from cotswold.training.strategies.phases import Epochs, Phase, planned
+from cotswold.training.strategies.phases import Epochs, Phase
 from cotswold.training.strategies.replicated import Replication
 
 _HOST, _CUDA = "random", "random.cuda"
@@ -72,7 +73,7 @@ class SupervisedStrategy:
         self.metrics = MetricSet(training.metrics, loss)
         self._epoch_batches, self._drawn = max(1, int(epoch_steps)), 0
         self._epoch_updates = -(-self._epoch_batches // training.accumulate)
-        self.phases = planned(epochs, self._updates, lambda steps: self._epoch_updates)
+        self.phases = self._planned(epochs)
         self._device = torch.device(training.device)
         check_precision(training.precision, network)
         self.precision = Precision(training.precision, self._device, training.clip_norm)
@@ -82,6 +83,8 @@ class SupervisedStrategy:
         self.optimiser_state = OptimizerState(
             self.optimiser, self.rates.scheduler, network, None if is_own else training.optimizer
         )
+        if is_own:
+            self.optimiser_state.check()
         self.settings = {
             **describe_optimizer(self.optimiser, training, is_own),
             "schedule": self.rates.name,
@@ -128,6 +131,20 @@ class SupervisedStrategy:
         if self.phase.extension:
             self._stopping.restart()
 
+    def _planned(self, epochs: Sequence[Epochs]) -> list[Phase]:
+        """Return a phase for the first epochs and for each extension, with the updates of an uninterrupted
+        run in total.
+        """
+        phases: list[Phase] = []
+        total, before = 0.0, 0
+        for extension, (amount,) in enumerate(epochs):
+            total += amount
+            steps = self._updates(total) - before
+            if amount > 0 or extension == 0:
+                phases.append(Phase(0, steps, self._epoch_updates, extension, before, counts_from_start=True))
+            before += steps
+        return phases
+
     def _updates(self, epochs: float) -> int:
         """Return the number of updates of some epochs."""
         whole, rest = divmod(max(1, round(epochs * self._epoch_batches)), self._epoch_batches)
@@ -153,43 +170,48 @@ class SupervisedStrategy:
             self.replication.seed_step(self._phase, self._step)
         steps = self.phase.steps
         assert steps is not None, "epochs are counted"
-        rate = self.rates.before_step(self._step, steps)
+        rates = self.rates.before_step(self._step, steps)
         self.learn()
         self.network.zero_grad(set_to_none=True)
-        parts: list[Metrics] = []
-        total = 0.0
+        parts: list[BatchResult] = []
         for batch in self._group(batches):
             if self.replication is None:
                 parts.append(self.gradients(batch))
-                total += _mean_over(batch, parts[-1].mean_weight)
             else:
                 parts.append(self.replication.gradients(batch, self.loss, self.gradients))
-                total += self.replication.total
-        found = mean_of(parts)
-        update = self.precision.update(self.optimiser, (total or 1) if self.training.accumulate > 1 else None)
+        found, is_mean = mean_of(parts), self.training.accumulate > 1
+        divisor = divisor_of([each.weight for each in parts]) if is_mean else None
+        update = self.precision.update(self.optimiser, divisor)
         self._step += 1
-        self.rates.after_step(self._step % self._epoch_updates == 0, is_skipped=update.skipped)
+        self.rates.after_step(self._drawn == 0, is_skipped=update.skipped)
         if update.hopeless:
             found = replace(found, loss=nan, remedy=OVERFLOWS)
-        return replace(found, details={**found.details, **update.details, "learning_rate": rate})
+        return replace(found, details={**found.details, **update.details, **rates})
 
-    def gradients(self, batch: Batch) -> Metrics:
+    def gradients(self, batch: Batch) -> BatchResult:
         """Add the gradients of a batch, or of a replica's part; return its loss and accuracy."""
         targets, replication = require_targets(batch.targets), self.replication
         with explain_dtype_errors(self.network, batch):
             with nullcontext() if replication is None else replication.normalised():
                 outputs, loss = self._loss(batch)
             found = score(self.loss, outputs, targets, batch.weights)
-            to_minimise, total = loss, _mean_over(batch, found.weight)
-            if replication is not None:
+            if replication is None:
+                to_minimise, weight = loss, self._loss_weight(batch, outputs)
+            else:
                 to_minimise = replication.scaled(loss, outputs, batch, self.loss)
-                total = replication.total
-            self.precision.backward(to_minimise * total if self.training.accumulate > 1 else to_minimise)
+                weight = replication.total
+            self.precision.backward(
+                to_minimise * weight.value if self.training.accumulate > 1 else to_minimise
+            )
         details = {} if found.accuracy is None else {"accuracy": found.accuracy}
         value, remedy = float(loss.detach()), ""
         if not isfinite(value):
             remedy = describe_nonfinite_sample(batch) or remedy_of_scale(batch)
-        return Metrics(value, len(targets), details, found.weight, remedy)
+        metrics = Metrics(value, len(targets), details, found.weight, remedy)
+        return BatchResult(metrics, weight, found.accuracy_weight if details else 0.0)
+
+    def _loss_weight(self, batch: Batch, outputs: Any) -> LossWeight:
+        return loss_weight(self.loss, batch, outputs, possible_weights(self.loss, batch))
 
     def _group(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Draw the batches of an update, all of one epoch."""
@@ -215,10 +237,12 @@ class SupervisedStrategy:
             loss = float(found)
             if not isfinite(loss):
                 check_finite(batch, "the validation set")
-            scores.add(loss, score(self.loss, outputs, targets, batch.weights))
+            weight = self._loss_weight(batch, outputs)
+            judged = score(self.loss, outputs, targets, batch.weights)
+            scores.add(loss, judged, None if weight.is_sum else weight.value)
             self.metrics.update(outputs, targets, batch.weights)
-        if self.replication is not None and not self.metrics.names:
-            self.replication.sum_scores(scores)
+        if self.replication is not None and self.metrics.can_merge:
+            self.replication.merge_validation(scores, self.metrics)
         means = scores.means()
         if self._step or means is None:  # the first step of a phase follows the validation of the last
             self.rates.after_validation(None if means is None else means["loss"])
@@ -228,6 +252,11 @@ class SupervisedStrategy:
         loss = means.pop("loss")
         self.is_best = self._stopping.update(loss)
         return Metrics(loss, scores.samples, means)
+
+    @property
+    def resume_warning(self) -> str:
+        """The settings of a program's optimiser that the loaded checkpoint replaced, as a sentence."""
+        return self.optimiser_state.warning
 
     @property
     def should_stop(self) -> bool:
@@ -263,7 +292,8 @@ class SupervisedStrategy:
                 torch.cuda.manual_seed(int(torch.randint(1 << 62, (), generator=generator)))
         self.optimiser_state.load_settings(state)
         self.precision.load(state)
-        self._drawn = int(str(state.get(_DRAWN, 0)))
+        before = sum(phase.steps or 0 for phase in self.phases[: self._phase])
+        self._drawn = int(str(state.get(_DRAWN, (before + self._step) % self._epoch_batches)))
         self._stopping.load(state)
 
 
@@ -271,11 +301,6 @@ def supervised_training(recipe: Recipe) -> SupervisedTraining:
     """Return the `[training]` section of a recipe with strategy `supervised`."""
     assert isinstance(recipe.training, SupervisedTraining), "the registry selects by strategy"
     return recipe.training
-
-
-def _mean_over(batch: Batch, weight: float) -> float:
-    """Return the number of samples over which the loss of a batch is a mean."""
-    return weight if batch.weights is None else float(len(batch.weights))
 
 
 @contextmanager

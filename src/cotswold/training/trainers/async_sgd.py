@@ -120,9 +120,8 @@ class AsyncTrainer(Trainer):
 
     def training_state(self) -> TrainingState:
         """Return the state that callbacks receive: a report of means is a step."""
-        epoch = 0 if self._ledger is None else self._ledger.epoch
         module = None if self._validated is None else self._validated.module
-        return TrainingState(self.number, epoch, module, metrics=self._metrics)
+        return TrainingState(self.number, self.epochs_ended, module, metrics=self._metrics)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Resume from a checkpoint; raises CheckpointError for another network or version."""
@@ -141,6 +140,7 @@ class AsyncTrainer(Trainer):
         self._pushes.load(kept.get("pushed"))
         self._ledger, self._snapshot, self._saved = ledger, snapshot, position.total
         self._is_finished = kept.get("is_finished") is True
+        self.epochs_ended = int(kept.get("epochs_ended", ledger.epoch + ledger.is_stopped))
         has_more = self._is_extended = self._training.epochs > int(kept["epochs"])
         self.load_callbacks(checkpoint)
         continues = CALLBACK_END in checkpoint.state and self.callbacks.complete_reason is None
@@ -188,6 +188,7 @@ class AsyncTrainer(Trainer):
                 if replicas.evaluator is not None:
                     with showing.activity("evaluating the final parameters"):
                         self._evaluate_last(replicas.evaluator, is_over=finished)
+                self.end_epochs(replicas.ledger.epoch + replicas.is_over)
             except EvaluatorError as error:
                 evaluator_error, finished = error, False
                 replicas.pause()
@@ -208,7 +209,6 @@ class AsyncTrainer(Trainer):
 
     def _learn(self, replicas: Replicas, reporter: StatusReporter) -> bool:
         recorder, epoch, evaluator = self._recorder, replicas.ledger.epoch, replicas.evaluator
-        callback_epoch = epoch
         recorder.restart_means(0.0)
         while not replicas.is_over:
             for learnt in replicas.proceed(POLL_SECONDS):
@@ -220,9 +220,7 @@ class AsyncTrainer(Trainer):
                 if replicas.ledger.epoch != epoch and not evaluator.is_busy:
                     epoch = replicas.ledger.epoch
                     evaluator.begin(self.number)
-            if replicas.ledger.epoch != callback_epoch:
-                callback_epoch = replicas.ledger.epoch
-                self.call("on_epoch_end")
+            self.end_epochs(replicas.ledger.epoch)
             if refused := self._refusals.consecutive_rejections(replicas.ledger.total):
                 what = f"servers rejected all of the last {refused} samples ({kinds(replicas.count())})"
                 raise recorder.divergence_error(what, f"sample {self.number}")
@@ -382,6 +380,7 @@ class AsyncTrainer(Trainer):
                 **snapshot.to_json(),
                 **self._stopping.state(),
                 "is_finished": is_finished,
+                "epochs_ended": self.epochs_ended,
                 "epochs": self._training.epochs,
                 "patience": self._training.patience,
                 "ended": self._ended,

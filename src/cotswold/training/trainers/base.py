@@ -30,6 +30,9 @@ class Trainer(Runner, ABC):
     is_ended_by_callback: bool = False
     """True if `run` returned because a callback raised `StopTraining`."""
 
+    epochs_ended: int = 0
+    """Epochs whose end `end_epochs` has reported."""
+
     @abstractmethod
     def run(self) -> bool:
         """Train to the end (True) or until a stop request (False); save in both cases."""
@@ -85,6 +88,16 @@ class Trainer(Runner, ABC):
             status: The state of the run.
         """
         self.callbacks.call(hook, checkpoint=checkpoint, status=status)
+
+    def end_epochs(self, ended: int) -> None:
+        """Call `on_epoch_end` once for each epoch that has ended since the last call.
+
+        Args:
+            ended: The number of epochs that have ended.
+        """
+        while self.epochs_ended < ended:
+            self.epochs_ended += 1
+            self.call("on_epoch_end")
 
     @property
     def end_reason(self) -> str | None:

@@ -82,6 +82,11 @@ class SyncTrainer(Trainer):
         found: Mapping[str, object] = getattr(self.strategy, "settings", {})
         return found
 
+    @property
+    def resume_warning(self) -> str:
+        """A sentence on what the loaded checkpoint replaced; empty if there is nothing to say."""
+        return str(getattr(self.strategy, "resume_warning", ""))
+
     # ---- callbacks
 
     def use_callbacks(self, callbacks: CallbackRunner) -> None:
@@ -288,7 +293,8 @@ class SyncTrainer(Trainer):
             last = position.step == phase.steps
             if recorder.is_means_due or last or (every is not None and position.step % every == 0):
                 self._record_means(phase, name)
-            if last or (phase.validate_every is not None and position.step % phase.validate_every == 0):
+            at = position.total if phase.counts_from_start else position.step
+            if last or (phase.validate_every is not None and at % phase.validate_every == 0):
                 self._validate(phase)
             if position.total % self._epoch_steps == 0:
                 self.call("on_epoch_end")

@@ -1,0 +1,75 @@
+"""The weight of a batch's loss in the loss of a larger batch, of which it is a part.
+
+Knows: which losses are sums, means over samples, or means over counted targets with class weights. Does not
+know: replicas, steps, gradients.
+
+The loss of the larger batch is ``sum(weight * loss) / divisor`` over its parts. Accumulation and replicas use
+the same weights, so both give the gradient of one process with the larger batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cotswold.training.losses import CustomLoss, Loss, counted_mask, is_classes, is_sum
+from cotswold.training.strategies.base import Batch
+
+PossibleWeights = Sequence[float]
+"""The samples of a batch, and its counted targets by class weight, in samples: the outputs decide which."""
+
+
+@dataclass(frozen=True)
+class LossWeight:
+    """The weight of a batch's loss.
+
+    Args:
+        value: The weight.
+        is_sum: True if losses of parts add up.
+    """
+
+    value: float
+    is_sum: bool = False
+
+
+def divisor_of(parts: Sequence[LossWeight]) -> float:
+    """Return the number that divides the weighted losses of parts; 1 if no target counts."""
+    return 1.0 if parts[0].is_sum else sum(each.value for each in parts) or 1.0
+
+
+def possible_weights(loss: Loss, batch: Batch) -> PossibleWeights:
+    """Return the weights that a batch may have, which are known before its forward pass."""
+    targets = batch.targets
+    assert targets is not None, "a supervised run reads labelled data"
+    samples, counted = 0 if batch.is_idle else len(targets), 0.0
+    if samples and not targets.is_floating_point():
+        mask, of_class = counted_mask(loss, targets), _class_weights(loss)
+        each = mask if of_class is None else of_class.to(targets.device)[targets.where(mask, 0).long()]
+        counted = float((each * mask).sum()) * samples / targets.numel()
+    return [float(samples), counted]
+
+
+def loss_weight(loss: Loss, batch: Batch, outputs: Tensor, possible: PossibleWeights) -> LossWeight:
+    """Return the weight of a batch's loss, which is 1 for a sum; ``possible`` are its possible weights.
+
+    With weights of samples, every loss is a mean over samples (`batches.weighted`).
+    """
+    if batch.weights is None and is_sum(loss):
+        return LossWeight(1.0, is_sum=True)
+    is_counted = batch.weights is None and batch.targets is not None and is_classes(outputs, batch.targets)
+    return LossWeight(possible[is_counted])
+
+
+def _class_weights(loss: Loss) -> Tensor | None:
+    """Return the weights of classes by which a loss of torch divides its mean; None without."""
+    function: object = loss.function if isinstance(loss, CustomLoss) else loss
+    if isinstance(function, nn.CrossEntropyLoss | nn.NLLLoss):
+        return function.weight
+    if isinstance(function, partial) and function.func in (functional.cross_entropy, functional.nll_loss):
+        return cast("Tensor | None", function.keywords.get("weight"))
+    return None
