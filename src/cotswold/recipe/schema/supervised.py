@@ -82,7 +82,7 @@ class SupervisedTraining(SteppedTraining, LabelledTraining):
     gradient overflows. Validation, evaluation and prediction use the same precision.
     """
     compile: bool = False
-    """Compile the network with torch.compile; in one process only."""
+    """Compile the network with torch.compile; not on a grid of ranks."""
     patience: Times | None = None
     """Stop after this many epochs without a better validation loss."""
 
