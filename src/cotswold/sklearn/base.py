@@ -86,9 +86,10 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
         if self.directory is not None and not isinstance(self.directory, str | Path):
             raise ValueError(f"directory must be a path or None, got {self.directory!r}")
-        given = self.hidden_layer_sizes
-        is_one = isinstance(given, str) or not isinstance(given, Sequence | np.ndarray)
-        sizes: tuple[object, ...] = (given,) if is_one else tuple(given)  # type: ignore[arg-type]  # checked
+        given: object = self.hidden_layer_sizes
+        sizes: tuple[object, ...] = (given,)
+        if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+            sizes = tuple(given)
         for size in sizes:
             _check_whole("hidden_layer_sizes", size, 1)
         return tuple(int(str(size)) for size in sizes)
