@@ -39,6 +39,9 @@ def of_another(optimizer: object) -> LRScheduler:
         ({"callbacks": [EarlyStopping]}, r"the callback EarlyStopping is a class; give an object: E"),
         ({"callbacks": EarlyStopping()}, r"callbacks must be a list, got .*; write callbacks=\[...\]"),
         ({"loss": torch.nn.CrossEntropyLoss}, r"a class; give an object: CrossEntropyLoss\(\)"),
+        ({"stop": True}, r"stop must be a cotswold.Stop\(\), got True"),
+        ({"restarts": "2", "replicas": 2}, "restarts must be an integer of at least 0, got '2'"),
+        ({"restarts": -1}, "restarts must be an integer of at least 0, got -1"),
         ({"device": "gpu"}, 'training.device = "gpu" is not a device; use one such as "cpu"'),
         ({"dataset": Frame()}, "a Frame of columns is not a data set of tensors; give .inputs, targets."),
     ],
@@ -57,6 +60,12 @@ def test_a_strategy_and_a_scheduler_name_wrong_arguments() -> None:
     wrong = cotswold.PerEpoch
     with pytest.raises(CotswoldError, match=r"PerEpoch\('cosine'\) needs a function"):
         wrong("cosine")
+
+
+def test_a_directory_that_is_no_path_is_named() -> None:
+    wrong: Any = 3
+    with pytest.raises(CotswoldError, match="directory must be a path, got 3"):
+        cotswold.train(network(), halves(), loss="cross_entropy", directory=wrong)
 
 
 def test_a_module_for_a_recipe_is_named_in_one_line(tmp_path: Path) -> None:

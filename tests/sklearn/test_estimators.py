@@ -263,6 +263,8 @@ def test_several_targets_are_predicted_in_their_own_units() -> None:
     ("settings", "words"),
     [
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes must be a whole number of at least 1, got 0"),
+        ({"hidden_layer_sizes": "10"}, "hidden_layer_sizes must be a whole number of at least 1, got '10'"),
+        ({"directory": 3}, "directory must be a path or None, got 3"),
         ({"activation": "gelu"}, "activation must be one of identity, logistic, tanh, relu, got 'gelu'"),
         ({"method": "adam"}, "method must be one of lbfgs, cg"),
         ({"alpha": -1}, "alpha must be a number of at least 0"),

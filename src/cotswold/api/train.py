@@ -124,7 +124,7 @@ def train(
     from cotswold.api.modules.request import ModuleRequest
     from cotswold.api.modules.train import train_module
 
-    _check_resume(resume)
+    _check_arguments(resume, directory, restarts, stop)
     threads_override(threads)  # validates threads
     names, objects = _split_components(optimizer, scheduler, metrics, callbacks, loggers)
     shortened = {
@@ -209,14 +209,12 @@ def train_recipe(
     """
     from cotswold.api.train_recipe import train_request
 
-    _check_resume(resume)
+    _check_arguments(resume, directory, restarts, stop)
     if recipe is not None and not isinstance(recipe, str | Path | Recipe):
         raise UserError(
             f"{' '.join(repr(recipe).split()):.80} is no recipe (a name, a file, an object); for a module, "
             "call train"
         )
-    if directory is not None and not isinstance(directory, str | Path | Run):
-        raise UserError(f"directory must be a path, got {directory!r:.80}; a recipe names its data")
     kept = None if stores is None else Path(stores)
     names, objects = _split_components(optimizer, scheduler, metrics, callbacks, loggers)
     more = {f"training.{name}": value for name, value in names.items()}
@@ -228,9 +226,21 @@ def train_recipe(
     return run_of(outcome, stop, stores=kept)
 
 
-def _check_resume(resume: object) -> None:
+def _check_arguments(resume: object, directory: object, restarts: object, stop: object) -> None:
+    """Raise UserError for an argument of a wrong type."""
+    from cotswold.run import Stop
+
     if resume not in (False, True, "if_started"):
         raise UserError(f'resume must be True, False, or "if_started", got {resume!r}')
+    if directory is not None and not isinstance(directory, str | Path | Run):
+        raise UserError(
+            f"directory must be a path, got {directory!r:.80}; a recipe names its data, and a module has its "
+            "data set as the second argument of train"
+        )
+    if isinstance(restarts, bool) or not isinstance(restarts, int) or restarts < 0:
+        raise UserError(f"restarts must be an integer of at least 0, got {restarts!r:.80}")
+    if stop is not None and not isinstance(stop, Stop):
+        raise UserError(f"stop must be a cotswold.Stop(), got {stop!r:.80}")
 
 
 def _observers(

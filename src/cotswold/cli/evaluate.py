@@ -33,21 +33,24 @@ def evaluate(
     repeat: Annotated[bool, Parameter(negative=())] = False,
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
 ) -> None:
-    """Measure the selectivity of a run's neurons, or the accuracy of a supervised run.
+    """Measure the accuracy or errors of a supervised run, or the selectivity of a run's neurons.
 
-    The selectivity is compared with random filters and k-means. A supervised run gets
-    accuracy and confusion, or regression errors, and the metrics of its recipe.
+    A supervised run gets accuracy and confusion, or regression errors, and the metrics of its recipe,
+    on its test samples. A run of stacks, which learnt without labels, gets the selectivity of its neurons,
+    compared with random filters and k-means; it needs --positives and --negatives, or a recipe with tests.
 
     Each test is saved in the run's directory when it is finished, for `cotswold report`;
     the same command continues with missing tests.
 
     Examples:
 
+      cotswold evaluate runs/labelled             accuracy on its test samples
+      cotswold evaluate runs/labelled --source new/ --labels folders
+      cotswold evaluate runs/labelled --metrics top5 --metrics macro_f1
+      cotswold evaluate runs/bank --source customers.csv --metrics auroc     a table
       cotswold evaluate runs/demo                 the tests that its recipe lists
       cotswold evaluate runs/mine --positives faces.zip --negatives other.zip
       cotswold evaluate runs/mine --positives a/ --negatives b/ --weights counts
-      cotswold evaluate runs/labelled --source new/ --labels folders
-      cotswold evaluate runs/labelled --metrics top5 --metrics macro_f1
       cotswold evaluate runs/mine --layers 1.output --layers 3.pooled --json
 
     Parameters

@@ -12,13 +12,19 @@ def export(run: Path, file: Path) -> None:
     """Write a run's network to a file that other programs load without Cotswold.
 
     The suffix selects the format. `.pt2`: a program of torch.export. `.onnx`: a program of ONNX. `.pt`,
-    `.pth`: a state_dict of PyTorch. `.safetensors`: the tensors alone. Programs are compared with the network
-    before the file appears. A network of a Python program is exported there: `run.export(...)`.
+    `.pth`: a state_dict of PyTorch, with a `.json` file next to it. `.safetensors`: the tensors alone. Each
+    file has the preparation of the samples and the names of the classes. The outputs of a program are
+    compared with those of the network before the file appears. `.onnx` and `.safetensors` need the extra
+    `export`.
+
+    A run that trained a module of a Python program is exported in Python, with
+    `run.export(path, module=..., example=...)`.
 
     Examples:
 
       cotswold export runs/digits digits.pt2
       cotswold export runs/digits digits.onnx
+      cotswold export runs/digits digits.pt                the state_dict
       cotswold export runs/digits digits.safetensors
 
     Parameters
@@ -26,7 +32,7 @@ def export(run: Path, file: Path) -> None:
     run
         The run's directory.
     file
-        The new file.
+        The new file; its suffix is one of .pt2, .onnx, .pt, .pth and .safetensors.
     """
     import cotswold
 
@@ -41,6 +47,10 @@ def export(run: Path, file: Path) -> None:
 
 def card(run: Path, file: Path | None = None, *, license: str | None = None) -> None:
     """Write a run's model card: a README.md in the form that the Hugging Face hub reads.
+
+    It has the data, the figures of the best validation and of `cotswold evaluate`, if that was called, time
+    and cost of the training, code that loads the network, and the recipe. It shows only the last part of
+    absolute paths.
 
     Examples:
 

@@ -35,7 +35,11 @@ def train(
     json_: Annotated[bool, Parameter(name="--json", negative=())] = False,
     quiet: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Train a recipe.
+    """Train a recipe, which states the data, the network and the training.
+
+    `cotswold recipe list` lists the recipes that come with Cotswold, `cotswold recipe show demo`
+    prints one with its explanation, and `cotswold recipe explain` documents all fields. The result is
+    a directory: see `cotswold evaluate`, `predict`, `report`, `export` and `why`.
 
     Ctrl-C finishes the step (with strategy batch: the portion; with downpour: the pending
     pushes of replicas), saves and exits. So do SIGTERM, the notice of a spot machine, and
@@ -52,13 +56,17 @@ def train(
       cotswold train --run runs/mine --resume
       cotswold train --run runs/mine --resume --set training.epochs=20
       cotswold train my.toml --run runs/mine --grid 2x2 --restarts 3
-      cotswold train my.toml --replicas 4
+      cotswold train my.toml --replicas 4               they divide every batch
+      cotswold train my.toml --replicas 2 --grid 1x2    of two ranks each
+      cotswold train my.toml --set training.optimizer=adamw
+      cotswold train table.toml --set data.source=bank.csv --set data.target=y
       cotswold train my.toml --workers 4 --max-hours 2
       cotswold train my.toml --workers 4 --dry-run
       cotswold train my.toml --workers 4 --dry-run --json
       cotswold train replicas.toml --workers 4 --metrics 9100
       COTSWOLD_TOKEN=$(cat token) cotswold train my.toml --address 10.0.0.1:6379 --workers 8
       torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --grid 2x2
+      torchrun --nproc-per-node 4 --no-python -- cotswold train my.toml --replicas 4
 
     Parameters
     ----------

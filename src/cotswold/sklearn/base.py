@@ -85,8 +85,12 @@ class FullBatchEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn h
         _check_number("validation_fraction", self.validation_fraction, 0.0)
         if not 0 < self.validation_fraction < 1:
             raise ValueError(f"validation_fraction must lie between 0 and 1, got {self.validation_fraction}")
-        given = self.hidden_layer_sizes
-        sizes: tuple[object, ...] = tuple(given) if isinstance(given, Sequence | np.ndarray) else (given,)
+        if self.directory is not None and not isinstance(self.directory, str | Path):
+            raise ValueError(f"directory must be a path or None, got {self.directory!r}")
+        given: object = self.hidden_layer_sizes
+        sizes: tuple[object, ...] = (given,)
+        if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str):
+            sizes = tuple(given)
         for size in sizes:
             _check_whole("hidden_layer_sizes", size, 1)
         return tuple(int(str(size)) for size in sizes)

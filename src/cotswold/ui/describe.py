@@ -79,7 +79,7 @@ def describe(event: Mapping[str, object], left: float | None = None) -> str | No
             return f"{event['observer']} failed and is disabled ({event['error']}); training continues"
         case "end":
             rate = as_number(event["flops_per_second"])
-            reason = f" ({event['reason']})" if event["status"] != "failed" and "reason" in event else ""
+            reason = f" ({event['reason']})" if event["status"] != "failed" and event.get("reason") else ""
             seconds = clock(as_number(event["training_seconds"]))
             return f"{event['status']}{reason}: {event['samples']:,} samples in {seconds}, {flop_rate(rate)}"
         case _:

@@ -225,7 +225,8 @@ def _data(run: Run, recipe: Recipe, spec: SampleSpec | None) -> list[str]:
         more = f" and {len(spec.classes) - _CLASSES_SHOWN} more" if len(spec.classes) > _CLASSES_SHOWN else ""
         lines.append(f"- Classes ({len(spec.classes)}): {shown}{more}")
     if spec.targets:
-        lines.append(f"- Regression targets: {spec.targets}")
+        names = "".join(f", `{name}`" for name in spec.target_names)
+        lines.append(f"- Regression targets: {spec.targets}{names}")
     return [*lines, f"- Input of the network: {recipe.input} (channel x height x width), prepared"]
 
 

@@ -332,8 +332,8 @@ def _aligned(schema: TableSchema, table: RawTable, *, needs_target: bool) -> tup
         if not layouts:
             raise SourceError(
                 f"{table.where} has {counted(len(names), 'column')} without names; the run learnt from a "
-                "table of "
-                f"{len(schema.layout):,} columns ({len(without_target):,} without the target)"
+                f"table of {len(schema.layout):,} columns ({len(without_target):,} without the target); give "
+                "these, or a frame or mapping with the names of its columns"
             )
         names = layouts[0]
     wanted = [column.name for column in schema.columns]

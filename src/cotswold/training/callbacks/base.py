@@ -5,10 +5,10 @@ Knows: the moments of a run. Does not know: any one callback, who calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +31,13 @@ class StopTraining(Exception):  # noqa: N818  # an instruction, not an error
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class EventWriter(Protocol):
+    """Writes an event to a run's log."""
+
+    def __call__(self, kind: str, **fields: object) -> None:
+        """Write an event of a kind with its fields."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class CallbackContext:
     epoch: int
     metrics: Mapping[str, float]
     stop: Stop
-    event: Callable[..., None]
+    event: EventWriter
     checkpoint: Path | None = None
     status: Status = "running"
 
