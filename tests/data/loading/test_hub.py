@@ -15,6 +15,7 @@ from tests.data.formats.test_tar_shards import folder
 from tests.support.training.runs import finish
 
 from cotswold.data import HubDataset, HubStream, from_hub
+from cotswold.data.formats.image import open_image
 from cotswold.errors import UserError
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.training import open_module_job
@@ -63,17 +64,19 @@ def test_images_are_decoded_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     images = [Image.new("RGB", (6, 4), (51 * at, 0, 255)) for at in range(3)]
     features = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
     given = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 2]}, features=features)
-    decoded: list[str] = []
+    opened: list[str] = []
 
-    def note(value: Image.Image, name: str) -> torch.Tensor:
-        decoded.append(name)
-        return torch.from_numpy(np.array(value))
+    def note(name: str, file: Path | bytes) -> Image.Image:
+        opened.append(name)
+        return open_image(name, file)
 
-    monkeypatch.setattr("cotswold.data.loading.hub.as_tensor", note)
+    monkeypatch.setattr("cotswold.data.loading.hub.open_image", note)
     found = from_hub(given, inputs="image", target="label")
-    assert decoded == []
-    assert isinstance(found, HubDataset) and int(found[2][1]) == 2
-    assert decoded == ["image"]
+    assert opened == []
+    assert isinstance(found, HubDataset)
+    pixels, label = found[2]
+    assert int(label) == 2 and pixels[:, 0, 0].tolist() == pytest.approx([0.4, 0, 1])
+    assert len(opened) == 1
 
 
 def test_images_are_planes_from_0_to_1() -> None:
