@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import open_binary, size_of
+from cotswold.data.formats.text_columns import BLOCK_ROWS, TextColumn
 from cotswold.data.sources.file_names import composed
 from cotswold.errors import SourceError
 
@@ -37,7 +39,7 @@ class CsvTable:
         header: Values of the first line, if it has names.
     """
 
-    columns: list[list[str]]
+    columns: list[TextColumn]
     lines: NDArray[np.int64]
     header: tuple[str, ...] | None
 
@@ -66,39 +68,42 @@ def read_csv(
     if path.suffix.lower() == ".gz":
         size_of(path)
     delimiter = delimiter or _find_delimiter(path, decimal)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    for line, row in _rows(path, delimiter):
-        if rows and len(row) != len(rows[0]):
-            raise SourceError(
-                f"{path}, line {line}: {len(row)} values separated by {delimiter!r}, but line {lines[0]} has "
-                f"{len(rows[0])}; correct the line, put values that contain the delimiter in quotes, or set "
-                "delimiter"
-            )
-        rows.append(row)
-        lines.append(line)
-    if not rows:
+    rows = _rows(path, delimiter)
+    start = next(rows, None)
+    if start is None:
         raise SourceError(f"{path} has no rows; give a table with values")
-    first = _cleaned(rows[0])
+    first = _cleaned(start[1])
     if header is None:
         values = list(filter(None, first))
         header = bool(values) and not any(
             value in missing or is_number(value.replace(decimal, ".")) for value in values
         )
     names = tuple(name or f"unnamed {at}" for at, name in enumerate(first)) if header else None
-    rows = rows[1:] if header else rows
-    if not rows:
+    columns = [TextColumn() for _ in first]
+    lines = array("q")
+    rest = rows if header else chain([start], rows)
+    while block := list(islice(rest, BLOCK_ROWS)):
+        for line, row in block:
+            if len(row) != len(first):
+                raise SourceError(
+                    f"{path}, line {line}: {len(row)} values separated by {delimiter!r}, but line {start[0]} "
+                    f"has {len(first)}; correct the line, put values that contain the delimiter in quotes, "
+                    "or set delimiter"
+                )
+            lines.append(line)
+        for column, texts in zip(columns, zip(*(row for _, row in block), strict=True), strict=True):
+            column.extend(_cleaned(texts))
+    if not lines:
         raise SourceError(
             f"{path} has one line, which is taken as names; give rows, or set header = false if it is a row"
         )
-    columns = [_cleaned(column) for column in zip(*rows, strict=True)]
-    return CsvTable(columns, np.array(lines[1:] if header else lines, np.int64), names)
+    return CsvTable(columns, np.array(lines, np.int64), names)
 
 
 def _cleaned(values: Sequence[str]) -> list[str]:
-    """Return texts without surrounding blanks, in Unicode's composed form; equal texts share memory."""
+    """Return texts without surrounding blanks, in Unicode's composed form."""
     texts = list(map(str.strip, values))
-    return list(map(sys.intern, texts if "".join(texts).isascii() else map(composed, texts)))
+    return texts if "".join(texts).isascii() else list(map(composed, texts))
 
 
 def is_number(text: str) -> bool:

@@ -19,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.csv_files import CsvTable, is_csv, read_csv
+from cotswold.data.formats.text_columns import TextColumn
 from cotswold.data.sources.file_names import composed
 from cotswold.errors import SourceError, install
 
-Column = NDArray[np.float64] | list[str] | str
+Column = NDArray[np.float64] | TextColumn | str
 """Numbers with NaN for missing values; texts, "" if missing; or the reason why the values cannot be used."""
 
-_EXACT_MAX = 1 << 53
+EXACT_MAX = 1 << 53
+"""Smaller integers are exact in float64."""
 _FRAMES = {"pandas": "a pandas frame", "polars": "a polars frame", "pyarrow": "a PyArrow table"}
 DATES = "dates"
 
@@ -65,10 +67,11 @@ class RawTable:
         """Return a SHA-256 of all values."""
         digest = hashlib.sha256()
         for name, column in zip(self.names, self.columns, strict=True):
-            digest.update(f"{name}\0{type(column).__name__}\0".encode())
+            kind = "list" if isinstance(column, TextColumn) else type(column).__name__
+            digest.update(f"{name}\0{kind}\0".encode())
             if isinstance(column, np.ndarray):
                 digest.update(column.tobytes())
-            elif isinstance(column, list):
+            elif isinstance(column, TextColumn):
                 digest.update("\0".join(column).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
@@ -125,7 +128,20 @@ def raw_table(
     texts = list(map(str, names))
     _check_names(_FRAMES[package], texts)
     positional = package == "pandas" and names == list(range(len(names)))
-    return _of_columns(_FRAMES[package], texts, [frame[name].to_numpy() for name in names], positional)
+    return _of_columns(_FRAMES[package], texts, [_array(frame[name]) for name in names], positional)
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """Return a column of a frame; integers with missing values as objects, which keep all digits."""
+    missing = getattr(column, "hasnans", None)  # pandas
+    if missing is None:
+        missing = column.null_count  # an attribute in PyArrow, a method in polars
+    kind = str(getattr(column, "type", getattr(column, "dtype", ""))).lower()
+    if kind.startswith(("int64", "uint64")) and (missing() if callable(missing) else missing):
+        found = np.empty(len(column), object)
+        found[:] = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+        return found
+    return np.asarray(column.to_numpy())
 
 
 def _parquet(path: Path) -> tuple[list[str], list[NDArray[Any]]]:
@@ -137,7 +153,7 @@ def _parquet(path: Path) -> tuple[list[str], list[NDArray[Any]]]:
         found = parquet.read_table(path)
     except (OSError, ValueError) as error:  # PyArrow's errors are subclasses of these
         raise SourceError(f"{path} cannot be read as Parquet ({error}); write it again") from error
-    return list(found.column_names), [column.to_numpy() for column in found.columns]
+    return list(found.column_names), list(map(_array, found.columns))
 
 
 def _of_csv(path: Path, found: CsvTable) -> RawTable:
@@ -195,34 +211,58 @@ def _column(where: str, values: NDArray[Any]) -> Column:
     kind = values.dtype.kind
     if kind in "iuf":
         numbers = values.astype(np.float64)
-        if kind in "iu" and values.dtype.itemsize > 4 and (np.abs(numbers) > _EXACT_MAX).any():
-            return "integers beyond 2^53, which float64 does not represent exactly"
+        if kind in "iu" and values.dtype.itemsize > 4:
+            large = np.abs(numbers) >= EXACT_MAX
+            if any(map(is_rounded, values[large].tolist())):
+                return TextColumn(map(str, values.tolist()))
         return numbers
     if kind == "b":
-        return [str(value) for value in values.tolist()]
+        return TextColumn(map(str, values.tolist()))
     if kind in "Mm":
         return DATES
     if kind == "S":
-        return [text_of(value.decode("utf-8", "replace")) for value in values.tolist()]
+        return TextColumn(text_of(value.decode("utf-8", "replace")) for value in values.tolist())
     if kind in "UT":
-        return [text_of(value) for value in values.tolist()]
+        return TextColumn(map(text_of, values.tolist()))
     return _of_objects(values.tolist()) if kind == "O" else f"values of type {values.dtype}"
 
 
 def _of_objects(values: list[Any]) -> Column:
-    """Return numbers if all values are numbers or missing, else texts."""
+    """Return numbers if all values are numbers or missing, else texts.
+
+    Integers that float64 does not represent exactly make texts of all values.
+    """
     present = [value for value in values if not _is_missing(value)]
     if any(isinstance(value, datetime.date | datetime.time | datetime.timedelta) for value in present):
         return DATES
-    if present and all(
+    is_numeric = all(
         isinstance(value, int | float | decimal.Decimal | np.number) and not isinstance(value, bool)
         for value in present
-    ):
+    )
+    if present and is_numeric and not any(map(_loses_digits, present)):
         return np.array([math.nan if _is_missing(value) else float(value) for value in values])
     strange = next((value for value in present if isinstance(value, list | tuple | dict | np.ndarray)), None)
     if strange is not None:
         return f"values of type {type(strange).__name__}"
-    return ["" if _is_missing(value) else text_of(value) for value in values]
+    return TextColumn("" if _is_missing(value) else text_of(value) for value in values)
+
+
+def is_rounded(value: int | np.integer[Any]) -> bool:
+    """True for an integer that float64 does not represent exactly.
+
+    >>> is_rounded(1 << 60), is_rounded((1 << 60) + 1)
+    (False, True)
+    """
+    try:
+        return int(float(value)) != int(value)
+    except OverflowError:
+        return True
+
+
+def _loses_digits(value: Any) -> bool:
+    if isinstance(value, decimal.Decimal):
+        return value.is_finite() and value == value.to_integral_value() and is_rounded(int(value))
+    return isinstance(value, int | np.integer) and is_rounded(value)
 
 
 def _is_missing(value: Any) -> bool:

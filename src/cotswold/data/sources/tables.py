@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotswold.data.formats.csv_files import is_csv
 from cotswold.data.formats.raw_tables import RawTable, raw_table
@@ -22,16 +21,10 @@ from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.sequences import Integers
-from cotswold.data.sources.table_columns import (
-    EncodedRows,
-    Reading,
-    category_codes,
-    find_column,
-    new_categories_note,
-    number_values,
-    sequence_lengths,
-)
+from cotswold.data.sources.table_columns import find_column, sequence_lengths
+from cotswold.data.sources.table_encoding import EncodedRows, encode
 from cotswold.data.sources.table_targets import find_target, target_labels
+from cotswold.data.sources.table_values import Reading
 from cotswold.data.sources.vectors import Rows, VectorArray, VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
@@ -69,7 +62,7 @@ class TableSource(VectorSource):
         is_labelled: bool,
         identity: Any,
     ) -> None:
-        found = [_encode(schema, table) for table, _ in tables]
+        found = [encode(schema, table) for table, _ in tables]
         parts = [
             VectorArray(
                 table.short_name, (table.rows, schema.features), split, partial(_same, rows), table.where
@@ -353,43 +346,3 @@ def _aligned(schema: TableSchema, table: RawTable, *, needs_target: bool) -> tup
     note = f"columns that the run does not know are not read: {', '.join(map(repr, unknown[:_SHOWN]))}"
     aligned = RawTable(table.where, names, table.columns, table.rows, table.lines, table.is_positional)
     return aligned, [note] if unknown else []
-
-
-def _encode(schema: TableSchema, table: RawTable) -> tuple[EncodedRows, list[str]]:
-    """Return the rows of a table, and notes on new categories. Raises SourceError for refused values."""
-    reading, notes = Reading(frozenset(schema.missing_values), schema.decimal), []
-    values: list[NDArray[Any]] = []
-    for column in schema.columns:
-        at = table.names.index(column.name)
-        if column.categories is None:
-            values.append(number_values(table, at, reading))
-            continue
-        codes, new = category_codes(table, at, reading, column.categories)
-        if new and schema.new_categories == "refuse":
-            first = next(iter(new))
-            raise SourceError(
-                f"{table.where}: column {column.name!r} has {first!r}, a category that the training table "
-                "lacks; "
-                'remove its rows, or train with new_categories = "zeros"'
-            )
-        if new:
-            notes.append(new_categories_note(column.name, new))
-        values.append(codes)
-    rows = EncodedRows(schema, values)
-    gaps = rows.missing()
-    for column, absent in zip(schema.columns, gaps, strict=True):
-        if len(absent) and schema.missing == "refuse":
-            raise SourceError(
-                f"{table.place(int(absent[0]))}: column {column.name!r} has a missing value (in "
-                f'{counted(len(absent), "row")} of {table.rows:,}); set missing = "impute" for training to '
-                "replace them by the median or the most frequent category, or ignore the column"
-            )
-    with_gaps = {
-        column.name: len(absent) for column, absent in zip(schema.columns, gaps, strict=True) if len(absent)
-    }
-    if with_gaps:
-        shown = ", ".join(f"{name!r} ({count:,})" for name, count in list(with_gaps.items())[:_SHOWN])
-        more = ", ..." if len(with_gaps) > _SHOWN else ""
-        where = counted(len(with_gaps), "column")
-        notes.append(f"missing values of {table.short_name} are imputed in {where}: {shown}{more}")
-    return rows, notes
