@@ -202,3 +202,29 @@ def test_classes_of_a_validation_set_are_those_of_the_training_set(tmp_path: Pat
         )
     alike = from_hub(held, inputs=["a", "b"], target="name", classes=training.classes)
     assert alike[0][1] == training.classes.index("low")
+
+
+@pytest.mark.parametrize("form", [None, "torch", "numpy"])
+@pytest.mark.parametrize("lost", [2**24 + 1, -(2**24) - 1, 2**53 + 1])
+def test_integers_that_float32_does_not_represent_are_refused(lost: int, form: str | None) -> None:
+    content = {"a": [1, lost], "list": [[1, 2], [3, lost]], "answer": [lost, 2]}
+    given = datasets.Dataset.from_dict(content).with_format(form)
+    for name in ("a", "list"):
+        found = from_hub(given, inputs=name, target="answer")
+        assert int(found[0][1]) == lost
+        said = (
+            f"column '{name}' has the integer {lost}, which float32 does not represent exactly; .* transform"
+        )
+        with pytest.raises(UserError, match=said):
+            found[1]
+    with pytest.raises(UserError, match=f"column 'list' has the integer {lost}"):
+        from_hub(given, inputs="answer", target="list")[1]
+    kept = from_hub(given, inputs="a", target="answer", transform=lambda value: torch.tensor(int(value)))
+    assert int(kept[1][0]) == lost
+
+
+def test_integers_that_float32_represents_are_kept() -> None:
+    given = datasets.Dataset.from_dict({"a": [2**24, -(2**40), 0], "b": [0.1, 2.0**24 + 0.5, 1e30]})
+    found = from_hub(given, inputs="a", target="b")
+    assert [float(found[at][0]) for at in range(3)] == [2**24, -(2**40), 0]
+    assert float(found[1][1]) == 2**24
