@@ -154,15 +154,13 @@ def _rows(path: Path, delimiter: str, most: int | None = None) -> Iterator[tuple
                     return
         except csv.Error as error:
             raise SourceError(
-                f"{path}, line {reader.line_num}: the line cannot be read ({error}); correct its quotes, "
-                "or set "
-                "delimiter"
+                f"{path}, line {reader.line_num}: the line cannot be read ({error}); correct its quotes, or "
+                "set delimiter"
             ) from error
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{path}, near line {reader.line_num + 1}: the text is not UTF-8 ({error.reason}); convert "
-                "the "
-                f"file, for instance: iconv -f latin1 -t utf-8 {path.name}"
+                f"the file, for instance: iconv -f latin1 -t utf-8 {path.name}"
             ) from error
 
 

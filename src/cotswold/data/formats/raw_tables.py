@@ -104,8 +104,7 @@ def raw_table(
         if not is_csv(path.name):
             raise SourceError(
                 f"{path} is not a known kind of table; give a CSV file (.csv, .tsv, .txt, also .gz) or a "
-                "Parquet "
-                "file, or from Python a frame of pandas or polars"
+                "Parquet file, or from Python a frame of pandas or polars"
             )
         return _of_csv(path, read_csv(path, delimiter, header, missing, decimal))
     if isinstance(source, np.ndarray):
@@ -118,10 +117,8 @@ def raw_table(
         raise SourceError("the source is a lazy frame of polars; give frame.collect()")
     if package not in _FRAMES or not hasattr(source, "columns"):
         raise SourceError(
-            f"the source is no table but of type {type(source).__name__}; give a path, a frame of pandas "
-            "or polars, a NumPy "
-            "array, "
-            "or a mapping from names to columns"
+            f"the source is no table but of type {type(source).__name__}; give a path, a frame of pandas or "
+            "polars, a NumPy array, or a mapping from names to columns"
         )
     frame: Any = source
     names = list(frame.column_names if package == "pyarrow" else frame.columns)
@@ -198,9 +195,8 @@ def _check_names(where: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise SourceError(
-            f"{where} has several columns with the name {twice[0]!r}; rename them, or set header = false "
-            "if the "
-            "first line is a row"
+            f"{where} has several columns with the name {twice[0]!r}; rename them, or set header = false if "
+            "the first line is a row"
         )
 
 

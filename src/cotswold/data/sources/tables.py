@@ -325,8 +325,7 @@ def _aligned(schema: TableSchema, table: RawTable, *, needs_target: bool) -> tup
         if not layouts:
             raise SourceError(
                 f"{table.where} has {counted(len(names), 'column')} without names; the run learnt from a "
-                "table of "
-                f"{len(schema.layout):,} columns ({len(without_target):,} without the target)"
+                f"table of {len(schema.layout):,} columns ({len(without_target):,} without the target)"
             )
         names = layouts[0]
     wanted = [column.name for column in schema.columns]
@@ -338,9 +337,8 @@ def _aligned(schema: TableSchema, table: RawTable, *, needs_target: bool) -> tup
         shown = ", ".join(map(repr, absent[:_SHOWN])) + (", ..." if len(absent) > _SHOWN else "")
         there = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
         raise SourceError(
-            f"{table.where} lacks {counted(len(absent), 'column')} of the run: {shown}; it has {there}; "
-            "add the "
-            "missing columns"
+            f"{table.where} lacks {counted(len(absent), 'column')} of the run: {shown}; it has {there}; add "
+            "the missing columns"
         )
     unknown = [name for name in names if name not in schema.layout]
     note = f"columns that the run does not know are not read: {', '.join(map(repr, unknown[:_SHOWN]))}"
