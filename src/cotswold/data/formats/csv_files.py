@@ -10,7 +10,7 @@ import io
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -27,6 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".data")
 DELIMITERS = (",", ";", "\t", "|")
 _SNIFFED_LINES = 200
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,10 @@ def _find_delimiter(path: Path, decimal: str) -> str:
     for delimiter in DELIMITERS:
         if delimiter == decimal:
             continue
-        try:
-            widths = Counter(len(row) for _, row in _rows(path, delimiter, _SNIFFED_LINES))
-        except SourceError:
-            continue
+        widths = Counter[int]()
+        with suppress(SourceError):  # a faulty line further down leaves the lines before it
+            for _, row in _rows(path, delimiter, _SNIFFED_LINES):
+                widths[len(row)] += 1
         if widths:
             width, count = widths.most_common(1)[0]
             found[delimiter] = (count if width > 1 else 0, delimiter != ",", width)
@@ -141,21 +142,22 @@ def _find_delimiter(path: Path, decimal: str) -> str:
 
 
 def _rows(path: Path, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and values of every line that is not empty, at most ``most``."""
+    """Yield the line at which a row begins and its values, without empty lines, at most ``most``."""
     with _open_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
-        count = 0
+        count, line = 0, 1
         try:
             for row in reader:
                 if len(row) > 1 or any(map(str.strip, row)):
                     count += 1
-                    yield reader.line_num, row
+                    yield line, row
                 if count == most:
                     return
+                line = reader.line_num + 1
         except csv.Error as error:
             raise SourceError(
-                f"{path}, line {reader.line_num}: the line cannot be read ({error}); correct its quotes, or "
-                "set delimiter"
+                f"{path}, line {line}: the line cannot be read ({error}); correct its quotes, or set "
+                "delimiter"
             ) from error
         except UnicodeDecodeError as error:
             raise SourceError(
@@ -167,8 +169,15 @@ def _rows(path: Path, delimiter: str, most: int | None = None) -> Iterator[tuple
 @contextmanager
 def _open_text(path: Path) -> Iterator[io.TextIOWrapper]:
     with open_binary(path) as file:
-        start = file.read(2)
+        start = file.read(4)
         file.seek(0)
-        encoding = "utf-16" if start in _UTF16 else "utf-8-sig"
+        if start.startswith(_GZIP):
+            raise SourceError(f"{path} is compressed by gzip; rename it to {path.name}.gz")
+        if start == _ZIP:
+            raise SourceError(
+                f"{path} is a zip file, as those of Excel are; unpack it, or give a frame: "
+                "pandas.read_excel(...)"
+            )
+        encoding = "utf-16" if start.startswith(_UTF16) else "utf-8-sig"
         with io.TextIOWrapper(file, encoding, newline="") as text:
             yield text

@@ -111,7 +111,7 @@ def raw_table(
         return _of_array(source)
     if isinstance(source, Mapping):
         columns = [np.asarray(column) for column in source.values()]
-        return _of_columns("the table", [str(name) for name in source], columns)
+        return _of_columns("the table", [str(name).strip() for name in source], columns)
     package = type(source).__module__.partition(".")[0]
     if hasattr(source, "collect") and package == "polars":
         raise SourceError("the source is a lazy frame of polars; give frame.collect()")
@@ -122,7 +122,7 @@ def raw_table(
         )
     frame: Any = source
     names = list(frame.column_names if package == "pyarrow" else frame.columns)
-    texts = list(map(str, names))
+    texts = [str(name).strip() for name in names]
     _check_names(_FRAMES[package], texts)
     positional = package == "pandas" and names == list(range(len(names)))
     return _of_columns(_FRAMES[package], texts, [_array(frame[name]) for name in names], positional)
@@ -150,7 +150,7 @@ def _parquet(path: Path) -> tuple[list[str], list[NDArray[Any]]]:
         found = parquet.read_table(path)
     except (OSError, ValueError) as error:  # PyArrow's errors are subclasses of these
         raise SourceError(f"{path} cannot be read as Parquet ({error}); write it again") from error
-    return list(found.column_names), list(map(_array, found.columns))
+    return list(map(str.strip, found.column_names)), list(map(_array, found.columns))
 
 
 def _of_csv(path: Path, found: CsvTable) -> RawTable:
