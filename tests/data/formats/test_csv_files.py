@@ -74,6 +74,7 @@ def test_a_line_of_another_width_is_named(tmp_path: Path) -> None:
         (b"a,b\n", "has one line, which is taken as names"),
         (b'a;b\n"x";2\n"x;2\n3;4\n', r"line 3: the line cannot be read .* correct its quotes"),
         (gzip.compress(b"a,b\n1,2\n"), r"is compressed by gzip; rename it to a\.csv\.gz"),
+        (b'1 2\n3 4\n"5 6\n', r"has 2 values separated by blanks"),
         (b"PK\x03\x04\x14\0", r"is a zip file, as those of Excel are; .* pandas\.read_excel"),
         (b"a,b\nM\xfcller,2\n", r"line \d: the text is not UTF-8 .* iconv -f latin1"),
     ],
@@ -107,3 +108,12 @@ def test_texts_without_utf_8_and_long_ones_are_kept() -> None:
     found = TextColumn(texts)
     assert list(found) == texts and len(found) == len(texts)
     assert "x" * 100 in found and "b" not in found
+
+
+def test_numbers_between_blanks_need_a_word(tmp_path: Path) -> None:
+    text = " a  b c\n1  2 3\n 4 5    6.5\n"
+    with pytest.raises(SourceError, match=r'a\.txt has 3 values separated by blanks .*; set delimiter = " "'):
+        read(tmp_path / "a.txt", text)
+    found = read(tmp_path / "a.txt", text, delimiter=" ")
+    assert found.header == ("a", "b", "c") and rows_of(found) == [("1", "2", "3"), ("4", "5", "6.5")]
+    assert rows_of(read(tmp_path / "b.txt", "name\nAnn Lee\nJo Ray\n")) == [("Ann Lee",), ("Jo Ray",)]

@@ -57,7 +57,7 @@ def test_points_are_no_decimal_marks_beside_decimal_commas(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "values", [("1,234.50", "12"), ("1,234,567", "12,000"), ("$12", "$7"), ("12%", "3%")]
+    "values", [("1,234.50", "12"), ("1,234,567", "12,000"), ("$12", "$7"), ("12%", "3%"), ("\u22125", "4")]
 )
 def test_numbers_with_separators_or_units_are_refused_as_features_and_targets(
     values: tuple[str, ...],

@@ -184,3 +184,18 @@ def test_a_column_of_which_training_knows_no_value_is_an_error() -> None:
     )
     one = open_like(own.schema, wrong[:1], is_labelled=False)
     assert rows(one)[0][:3] == [0, 0, 0] and len(one.settle()) == 1
+
+
+def test_a_class_that_looks_missing_has_a_remedy() -> None:
+    columns = {"x": [1.0, 2.0, 3.0], "y": ["+", "-", "+"]}
+    with pytest.raises(
+        SourceError, match=r"in 1 row of 3\).*if '-' is a class of its own, set missing_values"
+    ):
+        table(columns, target="y")
+    assert table(columns, target="y", missing_values=["?"]).classes == ("+", "-")
+
+
+@pytest.mark.parametrize("dtype", [object, np.bytes_])
+def test_bytes_are_texts(dtype: Any) -> None:
+    found = table({"a": np.array([b"x", "\u00e9".encode()], dtype), "b": [1.0, 2.0]})
+    assert found.schema.columns[0].categories == ("x", "\u00e9")

@@ -138,7 +138,24 @@ def _find_delimiter(path: Path, decimal: str) -> str:
         if widths:
             width, count = widths.most_common(1)[0]
             found[delimiter] = (count if width > 1 else 0, delimiter != ",", width)
-    return max(found, key=lambda each: found[each], default=",")
+    best = max(found, key=lambda each: found[each], default=",")
+    if found and found[best][-1] == 1:
+        _refuse_blanks(path, best, decimal)
+    return best
+
+
+def _refuse_blanks(path: Path, delimiter: str, decimal: str) -> None:
+    """Raise SourceError if blanks, not a delimiter, separate numbers in all of the first lines."""
+    rows: list[list[str]] = []
+    with suppress(SourceError):  # reported when the line is read
+        for _, row in _rows(path, delimiter, _SNIFFED_LINES):
+            rows.append(delimiter.join(row).split())
+    values = [value for row in rows for value in row]
+    numbers = sum(is_number(value.replace(decimal, ".")) for value in values)
+    if len(rows[0]) > 1 and {len(row) for row in rows} == {len(rows[0])} and 2 * numbers >= len(values):
+        raise SourceError(
+            f'{path} has {len(rows[0])} values separated by blanks in each line; set delimiter = " "'
+        )
 
 
 def _rows(path: Path, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:

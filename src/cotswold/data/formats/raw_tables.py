@@ -216,9 +216,7 @@ def _column(where: str, values: NDArray[Any]) -> Column:
         return TextColumn(map(str, values.tolist()))
     if kind in "Mm":
         return DATES
-    if kind == "S":
-        return TextColumn(text_of(value.decode("utf-8", "replace")) for value in values.tolist())
-    if kind in "UT":
+    if kind in "SUT":
         return TextColumn(map(text_of, values.tolist()))
     return _of_objects(values.tolist()) if kind == "O" else f"values of type {values.dtype}"
 
@@ -275,4 +273,6 @@ def text_of(value: object) -> str:
     """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     return composed(str(value).strip())

@@ -6,6 +6,7 @@ Knows: the values of the column. Does not know: the other columns, files.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -108,8 +109,10 @@ def _present(table: RawTable, at: int, reading: Reading) -> Collection[str]:
 def _refuse_missing(table: RawTable, at: int, rows: Sequence[int]) -> None:
     """Raise SourceError if there are rows without a target."""
     if rows:
+        text = next(islice(column_texts(table, at), rows[0], None))
+        hint = f"; if {text!r} is a class of its own, set missing_values without it" if text else ""
         raise SourceError(
             f"{table.place(rows[0])}: the target {table.names[at]!r} is missing (in "
             f"{counted(len(rows), 'row')} of {table.rows:,}); remove the rows without a target, or correct "
-            "them"
+            f"them{hint}"
         )

@@ -21,12 +21,12 @@ _COMMA_TO_POINT = {ord(","): ".", ord("."): "_"}
 _INTEGER = re.compile(r"([+-]?\d+)(\.0*)?")
 _SEPARATED = {
     mark: re.compile(
-        rf"[+-]?\s?[$\u20ac\u00a3]?\s?(\d+([{thousands}'\u2019 \u00a0\u202f]\d{{3}})*(\{mark}\d+)?|"
+        rf"[+\-\u2212]?\s?[$\u20ac\u00a3]?\s?(\d+([{thousands}'\u2019 \u00a0\u202f]\d{{3}})*(\{mark}\d+)?|"
         r"\d{1,3}(\.\d{3})+,\d+)\s?[%$\u20ac\u00a3]?"
     )
     for mark, thousands in ((".", ","), (",", "."))
 }
-"""Numbers with separators of thousands, a currency or %, by the decimal mark."""
+"""Numbers with separators of thousands, a currency, % or a long minus sign, by the decimal mark."""
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _DAY = r"\d{1,2}(st|nd|rd|th|\.)?"
 _TIME = r"\d{1,2}:[0-5]\d(:[0-5]\d([.,]\d+)?)?(\s?[ap]\.?m\.?)?"
@@ -151,6 +151,7 @@ def refuse_dates_and_separators(
     numbers = len(separated) + sum(map(reading.is_number, values))
     if separated and 2 * numbers > len(values):
         raise SourceError(
-            f"{where} has numbers with separators of thousands, a currency or % ({separated[0]!r}); write "
-            f"them without, or use the values as categories: {as_categories(name, is_target)}"
+            f"{where} has numbers with separators of thousands, a currency or %, or a long minus sign "
+            f"({separated[0]!r}); write them without, or use the values as categories: "
+            f"{as_categories(name, is_target)}"
         )
