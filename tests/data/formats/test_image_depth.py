@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import sys
 import zlib
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cotswold.data import open_source
-from cotswold.data.formats.image import BrokenImageError, numbers, open_image
+from cotswold.data.formats.image import BrokenImageError, cut, numbers, open_image
 from cotswold.errors import MissingExtraError
 
 tifffile = pytest.importorskip("tifffile", reason="needs tifffile, which writes every kind of TIFF")
@@ -73,6 +74,89 @@ def test_colours_of_16_bits_are_refused_instead_of_losing_8(data: bytes) -> None
         BrokenImageError, match=r"it: its colours have 16 bits, of which 8 would be read; conv"
     ):
         open_image("it", data)
+
+
+def saved(mode: str, kind: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    Image.new(mode, (64, 64), 7 if mode == "I;16" else (7,) * len(mode)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def jpeg_2000(mode: str, bits: int, **options: Any) -> bytes:
+    """Return a JPEG 2000 file whose header states the bits of each channel; Pillow writes only 8 or 16."""
+    found = bytearray(saved(mode, "JPEG2000", **options))
+    at = found.index(b"\xff\x4f\xff\x51") + 40
+    for channel in range(int.from_bytes(found[at : at + 2])):
+        found[at + 2 + 3 * channel] = bits - 1
+    return bytes(found)
+
+
+def avif(bits: int, mode: str = "RGB") -> bytes:
+    """Return an AVIF file whose configuration states the bits of a channel; Pillow writes only 8."""
+    found = bytearray(saved(mode, "AVIF"))
+    for match in re.finditer(b"av1C", bytes(found)):
+        found[match.end() + 2] |= {10: 0x40, 12: 0x60}[bits]
+    for match in re.finditer(b"pixi", bytes(found)):
+        for channel in range(found[match.end() + 4]):
+            found[match.end() + 5 + channel] = bits
+    return bytes(found)
+
+
+def dds(form: int) -> bytes:
+    """Return a DDS texture of 4 x 4 pixels in one block of 16 bytes."""
+    head = struct.pack("<7I44x", 124, 0x81007, 4, 4, 16, 0, 0) + struct.pack("<2I4s20x", 32, 4, b"DX10")
+    return (
+        b"DDS "
+        + head
+        + struct.pack("<5I", 0x1000, 0, 0, 0, 0)
+        + struct.pack("<5I", form, 3, 0, 1, 0)
+        + bytes(16)
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "bits", "read"),
+    [
+        (jpeg_2000("RGB", 12), 12, 8),
+        (jpeg_2000("RGB", 16, no_jp2=True), 16, 8),
+        (jpeg_2000("RGBA", 10), 10, 8),
+        (jpeg_2000("LA", 16), 16, 8),
+        (jpeg_2000("I;16", 20), 20, 16),
+        (avif(10), 10, 8),
+        (avif(12, "RGBA"), 12, 8),
+        (dds(95), 16, 8),
+    ],
+)
+def test_jpeg_2000_avif_and_dds_of_more_bits_than_pillow_reads_are_refused(
+    data: bytes, bits: int, read: int, tmp_path: Path
+) -> None:
+    said = f"its colours have {bits} bits, of which {read} would be read; convert"
+    (tmp_path / "it.png").write_bytes(data)
+    for file in (data, tmp_path / "it.png"):
+        with pytest.raises(BrokenImageError, match=said):
+            open_image("it", file)
+
+
+@pytest.mark.parametrize(
+    "data", [saved("RGB", "JPEG2000"), saved("RGB", "AVIF"), saved("RGBA", "AVIF"), dds(98)]
+)
+def test_jpeg_2000_avif_and_dds_of_8_bits_are_read(data: bytes) -> None:
+    assert cut("it", open_image("it", data), (4, 4), "rgb").shape == (4, 4, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"no_jp2": True}])
+def test_grey_jpeg_2000_of_16_bits_keeps_its_numbers(options: dict[str, Any]) -> None:
+    file = io.BytesIO()
+    Image.fromarray(RAMP * 16).save(file, "JPEG2000", **options)
+    found = numbers("it", open_image("it", file.getvalue()))
+    assert found is not None and np.array_equal(found, RAMP * 16)
+
+
+def test_a_file_of_boxes_that_ends_early_is_named() -> None:
+    content = saved("RGB", "JPEG2000")
+    for end in (13, 60, 100):
+        with pytest.raises(BrokenImageError, match=r"^it: "):
+            cut("it", open_image("it", content[:end]), (4, 4), "rgb")
 
 
 def test_a_tiff_of_several_pages_is_refused_and_smaller_versions_do_not_count() -> None:

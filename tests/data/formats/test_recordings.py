@@ -79,6 +79,35 @@ def test_a_zip_gives_the_same_frames_as_its_folder(folder: Path, tmp_path: Path)
     assert np.array_equal(zipped.rows(rows), open_vectors(folder, "frames").rows(rows))
 
 
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_preparation_decodes_each_recording_once(
+    kind: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    whole = Recordings._bytes
+
+    def noted(files: Recordings, name: str) -> bytes:
+        read.append(name)
+        return whole(files, name)
+
+    monkeypatch.setattr(Recordings, "_bytes", noted)
+    if kind == "zip":
+        with zipfile.ZipFile(tmp_path / "sounds.zip", "w") as archive:
+            for path in sorted(folder.rglob("*.wav")):
+                archive.write(path, path.relative_to(folder))
+    source = open_vectors(folder if kind == "folder" else tmp_path / "sounds.zip", "frames")
+    assert source.identity and not read
+    prepare(source, tmp_path / "store", VectorPreparation(40, "frames", 2, rate=source.rate), jobs=1)
+    assert sorted(read) == sorted(Recordings(folder).names)
+
+
+def test_the_identity_follows_the_contents_of_recordings(folder: Path) -> None:
+    before = open_vectors(folder, "frames").identity
+    assert open_vectors(folder, "frames").identity == before
+    write(folder / "low" / "0.wav", tone(700))
+    assert open_vectors(folder, "frames").identity != before
+
+
 def test_different_rates_are_refused_in_a_source_and_after_training(folder: Path, tmp_path: Path) -> None:
     source = open_vectors(folder, "frames")
     prepare(source, tmp_path / "store", VectorPreparation(40, "frames", 2, rate=source.rate), jobs=1)

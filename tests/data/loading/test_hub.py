@@ -15,6 +15,7 @@ from tests.data.formats.test_tar_shards import folder
 from tests.support.training.runs import finish
 
 from cotswold.data import HubDataset, HubStream, from_hub
+from cotswold.data.formats.image import open_image
 from cotswold.errors import UserError
 from cotswold.recipe.schema import SupervisedTraining
 from cotswold.training import open_module_job
@@ -63,17 +64,19 @@ def test_images_are_decoded_on_access(monkeypatch: pytest.MonkeyPatch) -> None:
     images = [Image.new("RGB", (6, 4), (51 * at, 0, 255)) for at in range(3)]
     features = datasets.Features(image=datasets.Image(), label=datasets.Value("int64"))
     given = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 2]}, features=features)
-    decoded: list[str] = []
+    opened: list[str] = []
 
-    def note(value: Image.Image, name: str) -> torch.Tensor:
-        decoded.append(name)
-        return torch.from_numpy(np.array(value))
+    def note(name: str, file: Path | bytes) -> Image.Image:
+        opened.append(name)
+        return open_image(name, file)
 
-    monkeypatch.setattr("cotswold.data.loading.hub.as_tensor", note)
+    monkeypatch.setattr("cotswold.data.loading.hub.open_image", note)
     found = from_hub(given, inputs="image", target="label")
-    assert decoded == []
-    assert isinstance(found, HubDataset) and int(found[2][1]) == 2
-    assert decoded == ["image"]
+    assert opened == []
+    assert isinstance(found, HubDataset)
+    pixels, label = found[2]
+    assert int(label) == 2 and pixels[:, 0, 0].tolist() == pytest.approx([0.4, 0, 1])
+    assert len(opened) == 1
 
 
 def test_images_are_planes_from_0_to_1() -> None:
@@ -199,3 +202,29 @@ def test_classes_of_a_validation_set_are_those_of_the_training_set(tmp_path: Pat
         )
     alike = from_hub(held, inputs=["a", "b"], target="name", classes=training.classes)
     assert alike[0][1] == training.classes.index("low")
+
+
+@pytest.mark.parametrize("form", [None, "torch", "numpy"])
+@pytest.mark.parametrize("lost", [2**24 + 1, -(2**24) - 1, 2**53 + 1])
+def test_integers_that_float32_does_not_represent_are_refused(lost: int, form: str | None) -> None:
+    content = {"a": [1, lost], "list": [[1, 2], [3, lost]], "answer": [lost, 2]}
+    given = datasets.Dataset.from_dict(content).with_format(form)
+    for name in ("a", "list"):
+        found = from_hub(given, inputs=name, target="answer")
+        assert int(found[0][1]) == lost
+        said = (
+            f"column '{name}' has the integer {lost}, which float32 does not represent exactly; .* transform"
+        )
+        with pytest.raises(UserError, match=said):
+            found[1]
+    with pytest.raises(UserError, match=f"column 'list' has the integer {lost}"):
+        from_hub(given, inputs="answer", target="list")[1]
+    kept = from_hub(given, inputs="a", target="answer", transform=lambda value: torch.tensor(int(value)))
+    assert int(kept[1][0]) == lost
+
+
+def test_integers_that_float32_represents_are_kept() -> None:
+    given = datasets.Dataset.from_dict({"a": [2**24, -(2**40), 0], "b": [0.1, 2.0**24 + 0.5, 1e30]})
+    found = from_hub(given, inputs="a", target="b")
+    assert [float(found[at][0]) for at in range(3)] == [2**24, -(2**40), 0]
+    assert float(found[1][1]) == 2**24

@@ -57,7 +57,7 @@ def test_points_are_no_decimal_marks_beside_decimal_commas(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "values", [("1,234.50", "12"), ("1,234,567", "12,000"), ("$12", "$7"), ("12%", "3%")]
+    "values", [("1,234.50", "12"), ("1,234,567", "12,000"), ("$12", "$7"), ("12%", "3%"), ("\u22125", "4")]
 )
 def test_numbers_with_separators_or_units_are_refused_as_features_and_targets(
     values: tuple[str, ...],
@@ -120,3 +120,27 @@ def test_a_header_with_an_empty_name_is_a_header(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "a.csv")
     found = table(tmp_path / "a.csv", ignore=["unnamed 0"])
     assert [column.name for column in found.schema.columns] == ["age", "job"] and len(found) == 2
+
+
+def test_names_are_read_without_blanks_and_other_capitals_are_named(tmp_path: Path) -> None:
+    main = table(write(tmp_path / "a.csv", "size, colour\n1,red\n2,blue\n"))
+    frame = pandas.DataFrame({"size": [1, 2], " colour": ["red", "blue"]})
+    assert rows(open_like(main.schema, frame, is_labelled=False)) == rows(main)
+    assert table(frame, target=" colour").classes == table(frame, target="colour").classes == ("blue", "red")
+    with pytest.raises(SourceError, match=r"lacks 1 column .*'colour'; .* spell .*, capitals included"):
+        open_like(main.schema, frame.rename(columns={" colour": "Colour"}), is_labelled=False)
+
+
+def test_a_file_without_the_names_of_the_run_and_one_with_other_names_are_refused(tmp_path: Path) -> None:
+    named = table(write(tmp_path / "a.csv", "size,colour,flag\n1,red,no\n2,blue,no\n"))
+    bare = write(tmp_path / "b.csv", "1,red,no\n2,no,no\n")
+    said = r"b\.csv has no line of names; add those of the run as the first line: 'size', 'colour', 'flag'"
+    with pytest.raises(SourceError, match=said):
+        open_like(named.schema, bare, is_labelled=False)
+    write(tmp_path / "c.csv", "1,no,no\n2,no,no\n")  # two columns would have one name
+    with pytest.raises(SourceError, match=r"c\.csv has no line of names"):
+        open_like(named.schema, tmp_path / "c.csv", is_labelled=False)
+    with pytest.raises(SourceError, match="lacks 1 column of the run: 'size'"):
+        open_like(named.schema, write(tmp_path / "d.csv", "2019,colour,flag\n1,red,no\n"), is_labelled=False)
+    with pytest.raises(SourceError, match=r"the first line of .*a\.csv has names, but the run .* remove it"):
+        open_like(table(bare).schema, tmp_path / "a.csv", is_labelled=False)

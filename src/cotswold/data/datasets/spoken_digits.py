@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from cotswold.data.datasets import log_mel
 from cotswold.data.formats.recordings import Recordings
-from cotswold.data.sources.base import hashed
 from cotswold.data.sources.file_names import Labels, chosen
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.vectors import VectorArray, VectorSource
@@ -53,7 +52,7 @@ def open_recordings(
         VectorArray(name, (rows, log_mel.BANDS), split, partial(files.load, name))
         for name, rows, split in zip(names, lengths, splits, strict=True)
     ]
-    identity = hashed(["spoken digits", log_mel.VERSION, *((name, *files.identity(name)) for name in names)])
+    identity = files.identity(names, "spoken digits")
     states = [_states(int(_fields(name)["digit"]), rows) for name, rows in zip(names, lengths, strict=True)]
     classes = tuple(f"{digit} {third}/{STATES}" for digit in range(10) for third in range(1, STATES + 1))
     found = LabelArray(np.concatenate(states), classes) if labels == "file" else None

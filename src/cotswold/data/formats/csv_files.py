@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.array_files import open_binary, size_of
+from cotswold.data.formats.text_columns import BLOCK_ROWS, TextColumn
 from cotswold.data.sources.file_names import composed
 from cotswold.errors import SourceError
 
@@ -25,6 +27,7 @@ SUFFIXES = (".csv", ".tsv", ".txt", ".tab", ".data")
 DELIMITERS = (",", ";", "\t", "|")
 _SNIFFED_LINES = 200
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class CsvTable:
         header: Values of the first line, if it has names.
     """
 
-    columns: list[list[str]]
+    columns: list[TextColumn]
     lines: NDArray[np.int64]
     header: tuple[str, ...] | None
 
@@ -66,39 +69,42 @@ def read_csv(
     if path.suffix.lower() == ".gz":
         size_of(path)
     delimiter = delimiter or _find_delimiter(path, decimal)
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    for line, row in _rows(path, delimiter):
-        if rows and len(row) != len(rows[0]):
-            raise SourceError(
-                f"{path}, line {line}: {len(row)} values separated by {delimiter!r}, but line {lines[0]} has "
-                f"{len(rows[0])}; correct the line, put values that contain the delimiter in quotes, or set "
-                "delimiter"
-            )
-        rows.append(row)
-        lines.append(line)
-    if not rows:
+    rows = _rows(path, delimiter)
+    start = next(rows, None)
+    if start is None:
         raise SourceError(f"{path} has no rows; give a table with values")
-    first = _cleaned(rows[0])
+    first = _cleaned(start[1])
     if header is None:
         values = list(filter(None, first))
         header = bool(values) and not any(
             value in missing or is_number(value.replace(decimal, ".")) for value in values
         )
     names = tuple(name or f"unnamed {at}" for at, name in enumerate(first)) if header else None
-    rows = rows[1:] if header else rows
-    if not rows:
+    columns = [TextColumn() for _ in first]
+    lines = array("q")
+    rest = rows if header else chain([start], rows)
+    while block := list(islice(rest, BLOCK_ROWS)):
+        for line, row in block:
+            if len(row) != len(first):
+                raise SourceError(
+                    f"{path}, line {line}: {len(row)} values separated by {delimiter!r}, but line {start[0]} "
+                    f"has {len(first)}; correct the line, put values that contain the delimiter in quotes, "
+                    "or set delimiter"
+                )
+            lines.append(line)
+        for column, texts in zip(columns, zip(*(row for _, row in block), strict=True), strict=True):
+            column.extend(_cleaned(texts))
+    if not lines:
         raise SourceError(
             f"{path} has one line, which is taken as names; give rows, or set header = false if it is a row"
         )
-    columns = [_cleaned(column) for column in zip(*rows, strict=True)]
-    return CsvTable(columns, np.array(lines[1:] if header else lines, np.int64), names)
+    return CsvTable(columns, np.array(lines, np.int64), names)
 
 
 def _cleaned(values: Sequence[str]) -> list[str]:
-    """Return texts without surrounding blanks, in Unicode's composed form; equal texts share memory."""
+    """Return texts without surrounding blanks, in Unicode's composed form."""
     texts = list(map(str.strip, values))
-    return list(map(sys.intern, texts if "".join(texts).isascii() else map(composed, texts)))
+    return texts if "".join(texts).isascii() else list(map(composed, texts))
 
 
 def is_number(text: str) -> bool:
@@ -125,47 +131,70 @@ def _find_delimiter(path: Path, decimal: str) -> str:
     for delimiter in DELIMITERS:
         if delimiter == decimal:
             continue
-        try:
-            widths = Counter(len(row) for _, row in _rows(path, delimiter, _SNIFFED_LINES))
-        except SourceError:
-            continue
+        widths = Counter[int]()
+        with suppress(SourceError):  # a faulty line further down leaves the lines before it
+            for _, row in _rows(path, delimiter, _SNIFFED_LINES):
+                widths[len(row)] += 1
         if widths:
             width, count = widths.most_common(1)[0]
             found[delimiter] = (count if width > 1 else 0, delimiter != ",", width)
-    return max(found, key=lambda each: found[each], default=",")
+    best = max(found, key=lambda each: found[each], default=",")
+    if found and found[best][-1] == 1:
+        _refuse_blanks(path, best, decimal)
+    return best
+
+
+def _refuse_blanks(path: Path, delimiter: str, decimal: str) -> None:
+    """Raise SourceError if blanks, not a delimiter, separate numbers in all of the first lines."""
+    rows: list[list[str]] = []
+    with suppress(SourceError):  # reported when the line is read
+        for _, row in _rows(path, delimiter, _SNIFFED_LINES):
+            rows.append(delimiter.join(row).split())
+    values = [value for row in rows for value in row]
+    numbers = sum(is_number(value.replace(decimal, ".")) for value in values)
+    if len(rows[0]) > 1 and {len(row) for row in rows} == {len(rows[0])} and 2 * numbers >= len(values):
+        raise SourceError(
+            f'{path} has {len(rows[0])} values separated by blanks in each line; set delimiter = " "'
+        )
 
 
 def _rows(path: Path, delimiter: str, most: int | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield line and values of every line that is not empty, at most ``most``."""
+    """Yield the line at which a row begins and its values, without empty lines, at most ``most``."""
     with _open_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter, skipinitialspace=True, strict=True)
-        count = 0
+        count, line = 0, 1
         try:
             for row in reader:
                 if len(row) > 1 or any(map(str.strip, row)):
                     count += 1
-                    yield reader.line_num, row
+                    yield line, row
                 if count == most:
                     return
+                line = reader.line_num + 1
         except csv.Error as error:
             raise SourceError(
-                f"{path}, line {reader.line_num}: the line cannot be read ({error}); correct its quotes, "
-                "or set "
+                f"{path}, line {line}: the line cannot be read ({error}); correct its quotes, or set "
                 "delimiter"
             ) from error
         except UnicodeDecodeError as error:
             raise SourceError(
                 f"{path}, near line {reader.line_num + 1}: the text is not UTF-8 ({error.reason}); convert "
-                "the "
-                f"file, for instance: iconv -f latin1 -t utf-8 {path.name}"
+                f"the file, for instance: iconv -f latin1 -t utf-8 {path.name}"
             ) from error
 
 
 @contextmanager
 def _open_text(path: Path) -> Iterator[io.TextIOWrapper]:
     with open_binary(path) as file:
-        start = file.read(2)
+        start = file.read(4)
         file.seek(0)
-        encoding = "utf-16" if start in _UTF16 else "utf-8-sig"
+        if start.startswith(_GZIP):
+            raise SourceError(f"{path} is compressed by gzip; rename it to {path.name}.gz")
+        if start == _ZIP:
+            raise SourceError(
+                f"{path} is a zip file, as those of Excel are; unpack it, or give a frame: "
+                "pandas.read_excel(...)"
+            )
+        encoding = "utf-16" if start.startswith(_UTF16) else "utf-8-sig"
         with io.TextIOWrapper(file, encoding, newline="") as text:
             yield text

@@ -66,7 +66,7 @@ def open_image(name: str, file: Path | bytes) -> Image.Image:
             f"{name}: {width} x {height} is more than {PIXELS_MAX:,} pixels (a decompression bomb?)"
         )
     try:
-        lost = lost_part(image)
+        lost = lost_part(image, file)
     except Exception as error:  # as above
         image.close()
         raise BrokenImageError(f"{name}: {_reason(error)}") from error

@@ -19,13 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotswold.data.formats.csv_files import CsvTable, is_csv, read_csv
+from cotswold.data.formats.text_columns import TextColumn
 from cotswold.data.sources.file_names import composed
 from cotswold.errors import SourceError, install
 
-Column = NDArray[np.float64] | list[str] | str
+Column = NDArray[np.float64] | TextColumn | str
 """Numbers with NaN for missing values; texts, "" if missing; or the reason why the values cannot be used."""
 
-_EXACT_MAX = 1 << 53
+EXACT_MAX = 1 << 53
+"""Smaller integers are exact in float64."""
 _FRAMES = {"pandas": "a pandas frame", "polars": "a polars frame", "pyarrow": "a PyArrow table"}
 DATES = "dates"
 
@@ -65,10 +67,11 @@ class RawTable:
         """Return a SHA-256 of all values."""
         digest = hashlib.sha256()
         for name, column in zip(self.names, self.columns, strict=True):
-            digest.update(f"{name}\0{type(column).__name__}\0".encode())
+            kind = "list" if isinstance(column, TextColumn) else type(column).__name__
+            digest.update(f"{name}\0{kind}\0".encode())
             if isinstance(column, np.ndarray):
                 digest.update(column.tobytes())
-            elif isinstance(column, list):
+            elif isinstance(column, TextColumn):
                 digest.update("\0".join(column).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
@@ -101,31 +104,41 @@ def raw_table(
         if not is_csv(path.name):
             raise SourceError(
                 f"{path} is not a known kind of table; give a CSV file (.csv, .tsv, .txt, also .gz) or a "
-                "Parquet "
-                "file, or from Python a frame of pandas or polars"
+                "Parquet file, or from Python a frame of pandas or polars"
             )
         return _of_csv(path, read_csv(path, delimiter, header, missing, decimal))
     if isinstance(source, np.ndarray):
         return _of_array(source)
     if isinstance(source, Mapping):
         columns = [np.asarray(column) for column in source.values()]
-        return _of_columns("the table", [str(name) for name in source], columns)
+        return _of_columns("the table", [str(name).strip() for name in source], columns)
     package = type(source).__module__.partition(".")[0]
     if hasattr(source, "collect") and package == "polars":
         raise SourceError("the source is a lazy frame of polars; give frame.collect()")
     if package not in _FRAMES or not hasattr(source, "columns"):
         raise SourceError(
-            f"the source is no table but of type {type(source).__name__}; give a path, a frame of pandas "
-            "or polars, a NumPy "
-            "array, "
-            "or a mapping from names to columns"
+            f"the source is no table but of type {type(source).__name__}; give a path, a frame of pandas or "
+            "polars, a NumPy array, or a mapping from names to columns"
         )
     frame: Any = source
     names = list(frame.column_names if package == "pyarrow" else frame.columns)
-    texts = list(map(str, names))
+    texts = [str(name).strip() for name in names]
     _check_names(_FRAMES[package], texts)
     positional = package == "pandas" and names == list(range(len(names)))
-    return _of_columns(_FRAMES[package], texts, [frame[name].to_numpy() for name in names], positional)
+    return _of_columns(_FRAMES[package], texts, [_array(frame[name]) for name in names], positional)
+
+
+def _array(column: Any) -> NDArray[Any]:
+    """Return a column of a frame; integers with missing values as objects, which keep all digits."""
+    missing = getattr(column, "hasnans", None)  # pandas
+    if missing is None:
+        missing = column.null_count  # an attribute in PyArrow, a method in polars
+    kind = str(getattr(column, "type", getattr(column, "dtype", ""))).lower()
+    if kind.startswith(("int64", "uint64")) and (missing() if callable(missing) else missing):
+        found = np.empty(len(column), object)
+        found[:] = column.to_pylist() if hasattr(column, "to_pylist") else column.to_list()
+        return found
+    return np.asarray(column.to_numpy())
 
 
 def _parquet(path: Path) -> tuple[list[str], list[NDArray[Any]]]:
@@ -137,7 +150,7 @@ def _parquet(path: Path) -> tuple[list[str], list[NDArray[Any]]]:
         found = parquet.read_table(path)
     except (OSError, ValueError) as error:  # PyArrow's errors are subclasses of these
         raise SourceError(f"{path} cannot be read as Parquet ({error}); write it again") from error
-    return list(found.column_names), [column.to_numpy() for column in found.columns]
+    return list(map(str.strip, found.column_names)), list(map(_array, found.columns))
 
 
 def _of_csv(path: Path, found: CsvTable) -> RawTable:
@@ -182,9 +195,8 @@ def _check_names(where: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if list(names).count(name) > 1})
     if twice:
         raise SourceError(
-            f"{where} has several columns with the name {twice[0]!r}; rename them, or set header = false "
-            "if the "
-            "first line is a row"
+            f"{where} has several columns with the name {twice[0]!r}; rename them, or set header = false if "
+            "the first line is a row"
         )
 
 
@@ -195,34 +207,56 @@ def _column(where: str, values: NDArray[Any]) -> Column:
     kind = values.dtype.kind
     if kind in "iuf":
         numbers = values.astype(np.float64)
-        if kind in "iu" and values.dtype.itemsize > 4 and (np.abs(numbers) > _EXACT_MAX).any():
-            return "integers beyond 2^53, which float64 does not represent exactly"
+        if kind in "iu" and values.dtype.itemsize > 4:
+            large = np.abs(numbers) >= EXACT_MAX
+            if any(map(is_rounded, values[large].tolist())):
+                return TextColumn(map(str, values.tolist()))
         return numbers
     if kind == "b":
-        return [str(value) for value in values.tolist()]
+        return TextColumn(map(str, values.tolist()))
     if kind in "Mm":
         return DATES
-    if kind == "S":
-        return [text_of(value.decode("utf-8", "replace")) for value in values.tolist()]
-    if kind in "UT":
-        return [text_of(value) for value in values.tolist()]
+    if kind in "SUT":
+        return TextColumn(map(text_of, values.tolist()))
     return _of_objects(values.tolist()) if kind == "O" else f"values of type {values.dtype}"
 
 
 def _of_objects(values: list[Any]) -> Column:
-    """Return numbers if all values are numbers or missing, else texts."""
+    """Return numbers if all values are numbers or missing, else texts.
+
+    Integers that float64 does not represent exactly make texts of all values.
+    """
     present = [value for value in values if not _is_missing(value)]
     if any(isinstance(value, datetime.date | datetime.time | datetime.timedelta) for value in present):
         return DATES
-    if present and all(
+    is_numeric = all(
         isinstance(value, int | float | decimal.Decimal | np.number) and not isinstance(value, bool)
         for value in present
-    ):
+    )
+    if present and is_numeric and not any(map(_loses_digits, present)):
         return np.array([math.nan if _is_missing(value) else float(value) for value in values])
     strange = next((value for value in present if isinstance(value, list | tuple | dict | np.ndarray)), None)
     if strange is not None:
         return f"values of type {type(strange).__name__}"
-    return ["" if _is_missing(value) else text_of(value) for value in values]
+    return TextColumn("" if _is_missing(value) else text_of(value) for value in values)
+
+
+def is_rounded(value: int | np.integer[Any]) -> bool:
+    """True for an integer that float64 does not represent exactly.
+
+    >>> is_rounded(1 << 60), is_rounded((1 << 60) + 1)
+    (False, True)
+    """
+    try:
+        return int(float(value)) != int(value)
+    except OverflowError:
+        return True
+
+
+def _loses_digits(value: Any) -> bool:
+    if isinstance(value, decimal.Decimal):
+        return value.is_finite() and value == value.to_integral_value() and is_rounded(int(value))
+    return isinstance(value, int | np.integer) and is_rounded(value)
 
 
 def _is_missing(value: Any) -> bool:
@@ -239,4 +273,6 @@ def text_of(value: object) -> str:
     """
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
     return composed(str(value).strip())

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import wave
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from cotswold.data.datasets import log_mel
 from cotswold.data.formats.array_files import UNPACKED_BYTES_MAX, size_error
 from cotswold.data.formats.zip_archive import opened_zip
 from cotswold.data.sources.base import hashed
+from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.file_names import Labels, Paths, chosen
 from cotswold.data.sources.folder import walk_files
 from cotswold.data.sources.labels import LabelArray
@@ -61,49 +63,69 @@ class Recordings:
 
         Raises SourceError.
         """
-        content = self._bytes(name)
         try:
-            with wave.open(io.BytesIO(content)) as file:
-                return file.getnframes(), file.getframerate()
+            with self._opened(name) as file, wave.open(file) as recording:
+                return recording.getnframes(), recording.getframerate()
         except (wave.Error, EOFError):
             pass
+        except Exception as error:  # as in `_bytes`
+            raise self._unreadable(name, error) from error
         soundfile = _soundfile(name)
+        place = io.BytesIO(self._bytes(name)) if self._zipped else str(self._where / name)
         try:
-            about = soundfile.info(io.BytesIO(content))
+            about = soundfile.info(place)
         except (soundfile.LibsndfileError, RuntimeError) as error:
             raise self._unreadable(name, error) from error
         return int(about.frames), int(about.samplerate)
 
     def load(self, name: str) -> NDArray[np.float32]:
         """Return the frames of a recording (frame, 40). Raises SourceError."""
-        expected, rate = self.extent(name)
-        samples = self.samples(name)
+        samples, expected, rate = self._decoded(name)
         if len(samples) != expected:
             raise self._unreadable(name, f"its header says {expected:,} samples, it has {len(samples):,}")
         return log_mel.log_mel(samples, rate)
 
     def samples(self, name: str) -> NDArray[np.float64]:
         """Return a recording (sample,) from -1 to 1, the mean of its channels. Raises SourceError."""
+        return self._decoded(name)[0]
+
+    def _decoded(self, name: str) -> tuple[NDArray[np.float64], int, int]:
+        """Return the samples, their number as the header says, and the sampling rate, with one reading."""
         content = self._bytes(name)
         try:
             with wave.open(io.BytesIO(content)) as file:
-                return _mono(file)
+                return _mono(file), file.getnframes(), file.getframerate()
         except (wave.Error, EOFError):
             pass
         soundfile = _soundfile(name)
         try:
-            samples, _ = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
+            with soundfile.SoundFile(io.BytesIO(content)) as file:
+                expected, rate = int(file.frames), int(file.samplerate)
+                samples = file.read(dtype="float64", always_2d=True)
         except (soundfile.LibsndfileError, RuntimeError) as error:
             raise self._unreadable(name, error) from error
-        mean: NDArray[np.float64] = samples.mean(1)
-        return mean
+        return samples.mean(1), expected, rate
 
-    def identity(self, name: str) -> tuple[object, ...]:
-        """Return values that change with the recording."""
+    def identity(self, names: Sequence[str], kind: str) -> str | ContentIdentity:
+        """Return a value that changes with recordings, or a function that computes it.
+
+        Args:
+            names: The recordings.
+            kind: The kind of their source.
+        """
+        if not self._zipped:
+            parts = (kind, log_mel.VERSION, *names)
+            return ContentIdentity(self._where, self._where, tuple(names), parts)
+        members = [self._open().getinfo(name) for name in names]
+        return hashed(
+            [kind, log_mel.VERSION, *((each.filename, each.file_size, each.CRC) for each in members)]
+        )
+
+    def _opened(self, name: str) -> IO[bytes]:
         if self._zipped:
-            member = self._open().getinfo(name)
-            return member.file_size, member.CRC
-        return (hashed([self._bytes(name).hex()]),)
+            found: IO[bytes] = self._open().open(name)
+            return found
+        return (self._where / name).open("rb")
 
     def _bytes(self, name: str) -> bytes:
         try:
@@ -158,7 +180,7 @@ def open_audio(
         VectorArray(name, (rows, log_mel.BANDS), paths.split_of(index), partial(files.load, name))
         for index, (name, rows) in enumerate(zip(names, lengths, strict=True))
     ]
-    identity = hashed(["recordings", log_mel.VERSION, *((name, *files.identity(name)) for name in names)])
+    identity = files.identity(names, "recordings")
     found = None
     if paths.labels is not None:
         found = LabelArray(np.repeat(paths.labels, lengths).astype(np.int64), paths.classes)

@@ -180,9 +180,8 @@ def _marked_arrays(path: Path, names: Sequence[str]) -> list[str]:
     if not meant:
         raise SourceError(
             f"{path} contains {len(names)} arrays that may be vectors ({', '.join(names)}); name the right "
-            "ones x, "
-            "data, vectors or features (with train, validation or test, as in train_x), or select them with "
-            "include"
+            "ones x, data, vectors or features (with train, validation or test, as in train_x), or select "
+            "them with include"
         )
     return meant
 

@@ -167,8 +167,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         if min(numbers.values()) < 0 or numbers["buffer"] < 1 or numbers["position"] > self._rows.samples:
             raise UserError(
                 f"the data set's state has position {numbers['position']} in epoch {numbers['epoch']}, "
-                "which "
-                "does not exist; resume from another checkpoint"
+                "which does not exist; resume from another checkpoint"
             )
         self._epoch.fill_(numbers["epoch"])
         self._order = Buffered(self._rows, numbers["buffer"])
@@ -182,8 +181,7 @@ class StoreDataset(IterableDataset[tuple[Tensor, Tensor]]):
         if (state["worker"], state["workers"]) != worker_of_loader():
             raise UserError(
                 f"the data set's state belongs to worker {state['worker']} of {state['workers']}; resume "
-                "with the "
-                "same number of workers (StatefulDataLoader gives each worker its own state)"
+                "with the same number of workers (StatefulDataLoader gives each worker its own state)"
             )
         return int(state["position"])
 

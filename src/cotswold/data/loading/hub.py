@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
@@ -22,6 +23,8 @@ from cotswold.phrases import counted
 
 Pair = tuple[Any, Tensor]
 _SHOWN = 8
+_EXACT_MAX = 1 << 24
+"""Smaller integers are exact in float32."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,8 @@ class HubColumns:
     def _target(self, value: Any) -> Tensor:
         if value is None:
             raise _absent(self.target)
+        if isinstance(value, Tensor | np.ndarray | np.generic) and not value.ndim:
+            value = value.item()  # a data set with the format "torch" or "numpy"
         if isinstance(value, str):
             if value not in self.classes:
                 raise UserError(
@@ -62,7 +67,7 @@ class HubColumns:
                     f"{counted(len(self.classes), 'class')}; give classes"
                 )
             return torch.tensor(self.classes.index(value))
-        if isinstance(value, bool | int | np.integer):
+        if isinstance(value, int):
             return torch.tensor(int(value))
         return as_tensor(value, self.target)
 
@@ -128,7 +133,8 @@ def from_hub(
     """Return columns of a data set of the package `datasets` as a data set for `cotswold.train`.
 
     Rows are read and decoded when they are needed. Images become float32 (channel, y, x) from 0 to 1; numbers
-    and lists become float32.
+    and lists become float32. Single integers of the target stay integers. Other integers that float32 does
+    not represent exactly are an error.
 
     Args:
         dataset: A `datasets.Dataset`, or a `datasets.IterableDataset` (streaming).
@@ -220,13 +226,29 @@ def as_tensor(value: Any, name: str) -> Tensor:
             )
         planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
         return torch.from_numpy(np.ascontiguousarray(planes, np.float32)) / 255
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and value.is_floating_point():
         return value.float()
+    given = value.numpy(force=True) if isinstance(value, Tensor) else value
     try:
-        return torch.from_numpy(np.array(value, np.float32))
+        found = np.array(given, np.float32)
     except (TypeError, ValueError) as error:
         raise UserError(
             f"column {name!r} has values of type {type(value).__name__}, which are not numbers; give "
-            "transform, "
-            "which converts them to tensors"
+            "transform, which converts them to tensors"
         ) from error
+    if (np.abs(found) >= _EXACT_MAX).any():
+        _refuse_lost_digits(np.asarray(given), found, name)
+    return torch.from_numpy(found)
+
+
+def _refuse_lost_digits(given: NDArray[Any], found: NDArray[np.float32], name: str) -> None:
+    """Raise UserError for an integer that float32 does not represent exactly."""
+    if given.dtype.kind not in "iuO":
+        return
+    pairs = zip(given.ravel().tolist(), found.ravel().tolist(), strict=True)
+    lost = next((before for before, after in pairs if isinstance(before, int) and before != after), None)
+    if lost is not None:
+        raise UserError(
+            f"column {name!r} has the integer {lost}, which float32 does not represent exactly; leave out a "
+            "column of identifiers, or give transform, which converts the values to a tensor of another type"
+        )

@@ -13,8 +13,14 @@ from typing import Any, Literal
 from cotswold.files import MalformedError, take
 from cotswold.phrases import counted
 
-MISSING_VALUES = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null")
-"""Texts that mean a missing value [default]."""
+MISSING_VALUES = (
+    *("", "?", "-"),
+    *("NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>"),
+    *("NaN", "nan", "-NaN", "-nan"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    *("NULL", "null", "None", "NaT"),
+)
+"""Texts that mean a missing value [default]: those of pandas, `?`, `-` and `NaT`."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,7 @@ def estimate_table(preparation: VectorPreparation, blocks: Blocks) -> VectorTran
     if len(wrong):
         raise SourceError(
             f"column {schema.feature_names[int(wrong[0])]!r} has numbers whose standard deviation exceeds "
-            "the "
-            "range of float64; scale this column"
+            "the range of float64; scale this column"
         )
     found = standardising(preparation, moments)
     assert found.mean is not None and found.deviation is not None, "it standardises"

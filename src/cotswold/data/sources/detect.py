@@ -148,8 +148,7 @@ def open_samples(
         if include or exclude or labels != "none":
             raise SourceError(
                 f"{path} is a table, to which include, exclude and labels do not apply; name its columns "
-                "with "
-                "ignore and target"
+                "with ignore and target"
             )
         return table(path)
     if kind == "images":

@@ -5,23 +5,23 @@ Knows: the values of the column. Does not know: the other columns, files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cotswold.data.formats.csv_files import is_number
 from cotswold.data.formats.raw_tables import RawTable
 from cotswold.data.preprocessing.table_schema import TableSchema
 from cotswold.data.sources.labels import LabelArray
 from cotswold.data.sources.table_columns import (
-    Reading,
     column_texts,
     number_values,
-    order_of,
-    refuse_dates_and_separators,
+    numbers_of,
+    refuse_unless_categories,
 )
+from cotswold.data.sources.table_values import Reading, order_of
 from cotswold.errors import SourceError
 from cotswold.phrases import counted
 
@@ -36,25 +36,23 @@ def find_target(
 
     Raises SourceError for a missing or unusable value.
     """
-    texts = _present(table, at, reading)
-    distinct, reading = set(texts), reading.of(table.columns[at])
-    if kind == "number":
-        number_values(table, at, reading)
-        return "number", []
-    numbers = [reading.number(each) for each in distinct if is_number(reading.number(each))]
-    if kind == "auto" and len(numbers) <= len(distinct) / 2:
-        where, name = f"{table.where}, target {table.names[at]!r}", table.names[at]
-        refuse_dates_and_separators(where, name, sorted(distinct), reading)
-    if kind == "class" or not numbers:
+    if kind == "class":
+        _present(table, at, reading)
         return "class", []
-    if len(numbers) < len(distinct):
-        number_values(table, at, reading)  # raises an error if numbers prevail
-    name = table.names[at]
-    if len(distinct) <= _CLASSES_MAX and all(float(each).is_integer() for each in numbers):
+    if kind == "number":
+        _numbers(table, at, reading)
+        return "number", []
+    name, numbers = table.names[at], numbers_of(table, at, reading, is_target=True)
+    if numbers is None:
+        distinct = set(_present(table, at, reading))
+        refuse_unless_categories(table, at, distinct, reading.of(table.columns[at]), is_target=True)
+        return "class", []
+    _refuse_missing(table, at, np.flatnonzero(np.isnan(numbers)).tolist())
+    values = np.unique(numbers)
+    if len(values) <= _CLASSES_MAX and bool((values == np.floor(values)).all()):
         return "class", [
-            f"the integers of the target {name!r} are taken as {counted(len(distinct), 'class')}; for "
-            "regression "
-            'set target_kind = "number"'
+            f"the integers of the target {name!r} are taken as {counted(len(values), 'class')}; for "
+            'regression set target_kind = "number"'
         ]
     return "number", [
         f'the target {name!r} is taken as numbers (regression); for classes set target_kind = "class"'
@@ -70,10 +68,10 @@ def target_labels(schema: TableSchema, tables: Sequence[RawTable]) -> tuple[Labe
     reading = Reading(frozenset(schema.missing_values), schema.decimal)
     places = [table.names.index(schema.target) for table in tables]
     pairs = list(zip(tables, places, strict=True))
-    texts = [_present(table, at, reading) for table, at in pairs]
     if schema.target_kind == "number":
-        numbers = [number_values(table, at, reading) for table, at in pairs]
+        numbers = [_numbers(table, at, reading) for table, at in pairs]
         return LabelArray(np.concatenate(numbers).astype(np.float32)[:, None]), ()
+    texts = [_present(table, at, reading) for table, at in pairs]
     known = set(texts[0])
     notes: list[str] = []
     for number, (table, own) in enumerate(zip(tables[1:], texts[1:], strict=True), 1):
@@ -92,20 +90,29 @@ def target_labels(schema: TableSchema, tables: Sequence[RawTable]) -> tuple[Labe
     return LabelArray(labels, classes), tuple(notes)
 
 
-def _present(table: RawTable, at: int, reading: Reading) -> list[str]:
+def _numbers(table: RawTable, at: int, reading: Reading) -> NDArray[np.float64]:
+    """Return the values of a column as numbers. Raises SourceError for a missing or another value."""
+    found = number_values(table, at, reading, is_target=True)
+    _refuse_missing(table, at, np.flatnonzero(np.isnan(found)).tolist())
+    return found
+
+
+def _present(table: RawTable, at: int, reading: Reading) -> Collection[str]:
     """Return the values of a column as texts. Raises SourceError for a missing value."""
-    texts = column_texts(table, at)
-    own, numbers = reading.of(table.columns[at]), reading.missing_numbers
-
-    def is_missing(text: str) -> bool:
-        number = own.number(text)
-        return text in reading.missing or (bool(numbers) and is_number(number) and float(number) in numbers)
-
-    row = next((row for row, text in enumerate(texts) if is_missing(text)), None)
-    if row is not None:
-        raise SourceError(
-            f"{table.place(row)}: the target {table.names[at]!r} is missing; remove the rows without a "
-            "target, or "
-            "correct them"
-        )
+    texts, own = column_texts(table, at), reading.of(table.columns[at])
+    absent = set(filter(own.is_missing, set(texts)))
+    if absent:
+        _refuse_missing(table, at, [row for row, text in enumerate(texts) if text in absent])
     return texts
+
+
+def _refuse_missing(table: RawTable, at: int, rows: Sequence[int]) -> None:
+    """Raise SourceError if there are rows without a target."""
+    if rows:
+        text = next(islice(column_texts(table, at), rows[0], None))
+        hint = f"; if {text!r} is a class of its own, set missing_values without it" if text else ""
+        raise SourceError(
+            f"{table.place(rows[0])}: the target {table.names[at]!r} is missing (in "
+            f"{counted(len(rows), 'row')} of {table.rows:,}); remove the rows without a target, or correct "
+            f"them{hint}"
+        )

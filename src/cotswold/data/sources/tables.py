@@ -7,31 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cotswold.data.formats.csv_files import is_csv
 from cotswold.data.formats.raw_tables import RawTable, raw_table
+from cotswold.data.formats.text_columns import TextColumn
 from cotswold.data.preprocessing.table_schema import MISSING_VALUES, TableSchema
 from cotswold.data.preprocessing.vectors import VectorPreparation
 from cotswold.data.sources.base import hashed
 from cotswold.data.sources.contents import ContentIdentity
 from cotswold.data.sources.sequences import Integers
-from cotswold.data.sources.table_columns import (
-    EncodedRows,
-    Reading,
-    category_codes,
-    find_column,
-    new_categories_note,
-    number_values,
-    sequence_lengths,
-)
+from cotswold.data.sources.table_columns import find_column, sequence_lengths
+from cotswold.data.sources.table_encoding import EncodedRows, encode
 from cotswold.data.sources.table_targets import find_target, target_labels
+from cotswold.data.sources.table_values import Reading
 from cotswold.data.sources.vectors import Rows, VectorArray, VectorSource
 from cotswold.errors import SourceError
 from cotswold.files import expanded
@@ -69,7 +64,7 @@ class TableSource(VectorSource):
         is_labelled: bool,
         identity: Any,
     ) -> None:
-        found = [_encode(schema, table) for table, _ in tables]
+        found = [encode(schema, table) for table, _ in tables]
         parts = [
             VectorArray(
                 table.short_name, (table.rows, schema.features), split, partial(_same, rows), table.where
@@ -223,19 +218,39 @@ def open_like(schema: TableSchema, source: object, *, is_labelled: bool) -> Tabl
     Raises:
         SourceError: if a column is missing or a value does not fit its column.
     """
+    place = _located(source)
+    read = partial(raw_table, place, missing=frozenset(schema.missing_values), decimal=schema.decimal)
+    try:
+        raw = read(delimiter=schema.delimiter, header=not schema.is_positional)
+        if len(raw.names) < min(len(schema.layout), 2):  # this file has another delimiter
+            raw = read(delimiter=None, header=not schema.is_positional)
+        aligned, notes = _aligned(schema, raw, needs_target=is_labelled)
+        return TableSource(
+            schema, [(aligned, None)], notes, is_labelled, _identity(schema, [(aligned, None)])
+        )
+    except SourceError as error:
+        fault = _header_fault(schema, place)
+        if fault is None:
+            raise
+        raise SourceError(fault) from error
+
+
+def _header_fault(schema: TableSchema, place: object) -> str | None:
+    """Return a sentence if a text file lacks the names of the schema's source, or has names that it lacks."""
+    if not isinstance(place, Path) or not is_csv(place.name):
+        return None
     missing = frozenset(schema.missing_values)
-    read = partial(
-        raw_table,
-        _located(source),
-        header=not schema.is_positional,
-        missing=missing,
-        decimal=schema.decimal,
-    )
-    raw = read(delimiter=schema.delimiter)
-    if len(raw.names) < min(len(schema.layout), 2):  # this file has another delimiter
-        raw = read(delimiter=None)
-    aligned, notes = _aligned(schema, raw, needs_target=is_labelled)
-    return TableSource(schema, [(aligned, None)], notes, is_labelled, _identity(schema, [(aligned, None)]))
+    with suppress(SourceError):
+        raw = raw_table(
+            place, delimiter=schema.delimiter, header=None, missing=missing, decimal=schema.decimal
+        )
+        if schema.is_positional and not raw.is_positional:
+            return f"the first line of {place} has names, but the run learnt from a table without; remove it"
+        first = {next(iter(column), "") for column in raw.columns if isinstance(column, TextColumn)}
+        if raw.is_positional and not schema.is_positional and not first & set(schema.layout):
+            names = ", ".join(map(repr, schema.layout[:_SHOWN])) + (", ..." if schema.layout[_SHOWN:] else "")
+            return f"{place} has no line of names; add those of the run as the first line: {names}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -287,8 +302,8 @@ def _position(table: RawTable, name: Name, field: str) -> int:
     """Return the position of a column. Raises SourceError if there is none."""
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise SourceError(f"{field} must be the name or the position of a column, got {name!r:.80}")
-    if isinstance(name, str) and name in table.names:
-        return table.names.index(name)
+    if isinstance(name, str) and name.strip() in table.names:
+        return table.names.index(name.strip())
     width = len(table.names)
     if re.fullmatch(r"-?\d+", str(name)) and -width <= int(name) < width:
         return int(name) % width
@@ -344,52 +359,15 @@ def _aligned(schema: TableSchema, table: RawTable, *, needs_target: bool) -> tup
     if absent:
         shown = ", ".join(map(repr, absent[:_SHOWN])) + (", ..." if len(absent) > _SHOWN else "")
         there = ", ".join(map(repr, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
+        cases = {name.casefold() for name in names}
+        remedy = "add the missing columns"
+        if all(name.casefold() in cases for name in absent):
+            remedy = "spell the names as the run does, capitals included"
         raise SourceError(
             f"{table.where} lacks {counted(len(absent), 'column')} of the run: {shown}; it has {there}; "
-            "add the "
-            "missing columns"
+            f"{remedy}"
         )
     unknown = [name for name in names if name not in schema.layout]
     note = f"columns that the run does not know are not read: {', '.join(map(repr, unknown[:_SHOWN]))}"
     aligned = RawTable(table.where, names, table.columns, table.rows, table.lines, table.is_positional)
     return aligned, [note] if unknown else []
-
-
-def _encode(schema: TableSchema, table: RawTable) -> tuple[EncodedRows, list[str]]:
-    """Return the rows of a table, and notes on new categories. Raises SourceError for refused values."""
-    reading, notes = Reading(frozenset(schema.missing_values), schema.decimal), []
-    values: list[NDArray[Any]] = []
-    for column in schema.columns:
-        at = table.names.index(column.name)
-        if column.categories is None:
-            values.append(number_values(table, at, reading))
-            continue
-        codes, new = category_codes(table, at, reading, column.categories)
-        if new and schema.new_categories == "refuse":
-            first = next(iter(new))
-            raise SourceError(
-                f"{table.where}: column {column.name!r} has {first!r}, a category that the training table "
-                "lacks; "
-                'remove its rows, or train with new_categories = "zeros"'
-            )
-        if new:
-            notes.append(new_categories_note(column.name, new))
-        values.append(codes)
-    rows = EncodedRows(schema, values)
-    gaps = rows.missing()
-    for column, absent in zip(schema.columns, gaps, strict=True):
-        if len(absent) and schema.missing == "refuse":
-            raise SourceError(
-                f"{table.place(int(absent[0]))}: column {column.name!r} has a missing value (in "
-                f'{counted(len(absent), "row")} of {table.rows:,}); set missing = "impute" for training to '
-                "replace them by the median or the most frequent category, or ignore the column"
-            )
-    with_gaps = {
-        column.name: len(absent) for column, absent in zip(schema.columns, gaps, strict=True) if len(absent)
-    }
-    if with_gaps:
-        shown = ", ".join(f"{name!r} ({count:,})" for name, count in list(with_gaps.items())[:_SHOWN])
-        more = ", ..." if len(with_gaps) > _SHOWN else ""
-        where = counted(len(with_gaps), "column")
-        notes.append(f"missing values of {table.short_name} are imputed in {where}: {shown}{more}")
-    return rows, notes

@@ -50,8 +50,7 @@ def class_notes(classes: Sequence[str], labels: Mapping[str, NDArray[Any]]) -> l
     if 2 * np.count_nonzero(total) > total.sum():
         found.append(
             f"there are {np.count_nonzero(total):,} classes for {counted(int(total.sum()), 'sample')}; "
-            "regression targets must be "
-            "floating-point numbers"
+            "regression targets must be floating-point numbers"
         )
     return found
 

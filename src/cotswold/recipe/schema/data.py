@@ -224,9 +224,17 @@ class TableData(SourcedData):
     frequent category, of the training samples.
     """
     missing_values: Texts = Field(
-        default_factory=lambda: ["", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"]
+        default_factory=lambda: [
+            *("", "?", "-"),
+            *("NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>"),
+            *("NaN", "nan", "-NaN", "-nan"),
+            *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+            *("NULL", "null", "None", "NaT"),
+        ]
     )
-    """Texts that mean a missing value; an empty value always does."""
+    """Texts that mean a missing value; an empty value always does. The default is the list of pandas, with
+    `?`, `-` and `NaT`.
+    """
     new_categories: Literal["zeros", "refuse"] = "zeros"
     """A category in other data that the source lacks. `zeros`: none of the known ones; `refuse`: an error."""
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
