@@ -1,0 +1,116 @@
+"""Programs of `examples`, started in processes of their own, and killed there.
+
+Knows: their arguments, the events of their runs, the processes that they start. Does not know: what they train.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from tests.warm import PYTHON
+
+from cotswold.host.process_info import process_tree
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SECONDS = 120.0
+"""Longest time of a program."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that runs, and the files of its two outputs."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    error: Path
+
+    def wait(self) -> str:
+        """Return what the program printed; fails with its error unless it succeeds."""
+        status = self.process.wait(timeout=SECONDS)
+        assert status == 0, f"exit status {status}: {self.error.read_text()}"
+        return self.output.read_text()
+
+    def kill(self) -> None:
+        """Kill the program and every process that it started, and wait until they are gone."""
+        family = process_tree(self.process.pid)
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(timeout=SECONDS)
+        deadline = time.monotonic() + 20
+        while alive := [each for each in family if Path(f"/proc/{each}").exists()]:
+            assert time.monotonic() < deadline, f"{alive} of {family} survive a kill of their process group"
+            time.sleep(0.01)
+
+
+@contextmanager
+def started(name: str, directory: Path) -> Iterator[Program]:
+    """Start the short form of an example; it runs in the folder that contains ``directory``."""
+    output, error = directory.with_suffix(".out"), directory.with_suffix(".err")
+    with output.open("wb") as out, error.open("wb") as err:
+        process = subprocess.Popen(
+            [*PYTHON, str(EXAMPLES / f"{name}.py"), str(directory), "--short"],
+            cwd=directory.parent,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+    program = Program(process, output, error)
+    try:
+        yield program
+    finally:
+        if process.poll() is None:
+            program.kill()
+
+
+def finish(name: str, directory: Path) -> str:
+    """Return what the short form of an example prints."""
+    with started(name, directory) as program:
+        return program.wait()
+
+
+def kill_after_checkpoints(name: str, directory: Path, run: Path, count: int, delay: float = 0.0) -> bool:
+    """Start an example, and kill it ``delay`` seconds after that many checkpoints; False if it ends before.
+
+    Args:
+        name: The example.
+        directory: Its argument.
+        run: Directory of the run whose checkpoints count; only those after the first step do.
+        count: Number of checkpoints of this process.
+        delay: Seconds to wait after the last of them.
+    """
+    events = run / "events.jsonl"
+    before = _checkpoints(events)
+    with started(name, directory) as program:
+        pause = Event()
+        while _checkpoints(events) < before + count:
+            if program.process.poll() is not None:
+                program.wait()
+                return False
+            pause.wait(0.005)
+        pause.wait(delay)
+        program.kill()
+    return not any(each.get("kind") == "end" for each in _events(events))
+
+
+def _events(path: Path) -> list[dict[str, object]]:
+    """Return the complete events of a run that may be in progress."""
+    found: list[dict[str, object]] = []
+    with suppress(FileNotFoundError):
+        for line in path.read_text().splitlines():
+            with suppress(ValueError):  # the last line may be torn
+                found.append(json.loads(line))
+    return found
+
+
+def _checkpoints(path: Path) -> int:
+    return sum(each.get("kind") == "checkpoint" and each.get("step") != 0 for each in _events(path))
