@@ -54,6 +54,9 @@ def check_same(name: str, whole: Path, stopped: Path) -> None:
     """Fail if the last checkpoints or the validations of two runs differ by a bit."""
     one, other = (RunDirectory.open(each / RUNS[name]) for each in (whole, stopped))
     (expected, state), (found, found_state) = bits(one), bits(other)
+    for each in (state, found_state):
+        each["account"].pop("wire_bytes")  # ranks agree on each save, and clocks decide on saves
+        each.pop("recipe")  # with the path of a table, which is below the directory
     assert found.keys() == expected.keys()
     assert [each for each in expected if found[each] != expected[each]] == []
     assert found_state == state

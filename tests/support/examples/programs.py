@@ -5,7 +5,6 @@ Knows: their arguments, the events of their runs, the processes that they start.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -85,32 +84,27 @@ def kill_after_checkpoints(name: str, directory: Path, run: Path, count: int, de
         name: The example.
         directory: Its argument.
         run: Directory of the run whose checkpoints count; only those after the first step do.
-        count: Number of checkpoints of this process.
+        count: Number of new checkpoints.
         delay: Seconds to wait after the last of them.
     """
-    events = run / "events.jsonl"
-    before = _checkpoints(events)
+    seen = _checkpoints(run)
+    most = len(seen) + count
     with started(name, directory) as program:
         pause = Event()
-        while _checkpoints(events) < before + count:
+        while len(seen) < most:
             if program.process.poll() is not None:
                 program.wait()
                 return False
-            pause.wait(0.005)
+            pause.wait(0.002)
+            seen |= _checkpoints(run)
         pause.wait(delay)
         program.kill()
-    return not any(each.get("kind") == "end" for each in _events(events))
-
-
-def _events(path: Path) -> list[dict[str, object]]:
-    """Return the complete events of a run that may be in progress."""
-    found: list[dict[str, object]] = []
     with suppress(FileNotFoundError):
-        for line in path.read_text().splitlines():
-            with suppress(ValueError):  # the last line may be torn
-                found.append(json.loads(line))
-    return found
+        return '"kind":"end"' not in (run / "events.jsonl").read_text()
+    return True
 
 
-def _checkpoints(path: Path) -> int:
-    return sum(each.get("kind") == "checkpoint" and each.get("step") != 0 for each in _events(path))
+def _checkpoints(run: Path) -> set[str]:
+    """Return the names of the checkpoints from which a run resumes, without that before its first step."""
+    folders = (run / "checkpoints").glob("[0-9]*")
+    return {each.name for each in folders if each.name.isdecimal() and int(each.name)}
