@@ -26,8 +26,8 @@ class Distance(Callback):
     def on_epoch_end(self, context: CallbackContext) -> None:
         if context.module is None:
             return
-        vector = nn.utils.parameters_to_vector(context.module.parameters())
-        self.norms = torch.cat([self.norms, vector.detach().norm()[None]])
+        vector = nn.utils.parameters_to_vector(context.module.parameters()).detach()
+        self.norms = torch.cat([self.norms, torch.linalg.vector_norm(vector)[None]])
         norm = float(self.norms[-1])
         context.event("distance", step=context.step, norm=norm)
         if norm > self.most:

@@ -45,13 +45,13 @@ def write_table(path: Path, count: int, seed: int, with_target: bool) -> None:
     draw = random.Random(seed)
     with path.open("w", newline="") as file:
         table = csv.writer(file)
-        table.writerow(["age", "city", "income", *(["bought"] if with_target else [])])
+        table.writerow(("age", "city", "income", "bought") if with_target else ("age", "city", "income"))
         for _ in range(count):
             age, city = draw.randint(18, 80), draw.choice(["Oxford", "Bath", "Stroud"])
             income = draw.gauss(30 + age / 4, 5)
+            row = str(age), city, "" if draw.random() < 0.1 else f"{income:.1f}"
             bought = "yes" if income + 10 * (city == "Bath") > 45 else "no"
-            written = "" if draw.random() < 0.1 else f"{income:.1f}"
-            table.writerow([str(age), city, written, *([bought] if with_target else [])])
+            table.writerow((*row, bought) if with_target else row)
 
 
 def main(directory: Path, short: bool) -> None:
@@ -64,8 +64,8 @@ def main(directory: Path, short: bool) -> None:
     run = cotswold.train_recipe(recipe, directory / "run", stores=directory / "stores", resume="if_started")
     print(cotswold.evaluate(run).metrics)
     found = cotswold.predict(run, new)
-    for number, (best, likely) in enumerate(zip(found.best, found.probabilities, strict=True)):
-        print(number, best, likely.max())
+    print(found.best)
+    print(found)  # the first rows, with their probabilities
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Programs of `examples`, started in processes of their own, and killed there.
 
-Knows: their arguments, the events of their runs, the processes that they start. Does not know: what they train.
+Knows: their arguments, the folders of their runs, their processes. Does not know: what they train.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
 from tests.warm import PYTHON
 
+from cotswold.files import PARTIAL
 from cotswold.host.process_info import process_tree
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -77,17 +78,17 @@ def finish(name: str, directory: Path) -> str:
         return program.wait()
 
 
-def kill_after_checkpoints(name: str, directory: Path, run: Path, count: int, delay: float = 0.0) -> bool:
-    """Start an example, and kill it ``delay`` seconds after that many checkpoints; False if it ends before.
+def kill_after(name: str, directory: Path, folder: Path, count: int, delay: float = 0.0) -> bool:
+    """Start an example, and kill it ``delay`` seconds after new folders appear; False if it ends before.
 
     Args:
         name: The example.
         directory: Its argument.
-        run: Directory of the run whose checkpoints count; only those after the first step do.
-        count: Number of new checkpoints.
+        folder: Where its checkpoints, or its runs, appear. A checkpoint before the first step does not count.
+        count: Number of new folders.
         delay: Seconds to wait after the last of them.
     """
-    seen = _checkpoints(run)
+    seen = _folders(folder)
     most = len(seen) + count
     with started(name, directory) as program:
         pause = Event()
@@ -96,15 +97,16 @@ def kill_after_checkpoints(name: str, directory: Path, run: Path, count: int, de
                 program.wait()
                 return False
             pause.wait(0.002)
-            seen |= _checkpoints(run)
+            seen |= _folders(folder)
         pause.wait(delay)
-        program.kill()
-    with suppress(FileNotFoundError):
-        return '"kind":"end"' not in (run / "events.jsonl").read_text()
-    return True
+        is_running = program.process.poll() is None
+        if is_running:
+            program.kill()
+        else:
+            program.wait()
+    return is_running
 
 
-def _checkpoints(run: Path) -> set[str]:
-    """Return the names of the checkpoints from which a run resumes, without that before its first step."""
-    folders = (run / "checkpoints").glob("[0-9]*")
-    return {each.name for each in folders if each.name.isdecimal() and int(each.name)}
+def _folders(folder: Path) -> set[str]:
+    """Return the names of complete folders."""
+    return {each.name for each in folder.glob("*") if each.suffix != PARTIAL and each.name.strip("0")}
