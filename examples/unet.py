@@ -58,7 +58,7 @@ def main(directory: Path, short: bool) -> None:
         loss="cross_entropy",
         strategy=cotswold.Supervised(
             optimizer="adam",
-            epochs=6,
+            epochs=4 if short else 10,
             batch_size=8,
             sync_batchnorm=True,
             checkpoint_minutes=0.001 if short else 1.0,
