@@ -1,4 +1,4 @@
-"""Measure metrics by name, a metric of one's own as a class, and another as a function.
+"""Measure metrics by name, a metric of your own as a class, and another as a function.
 
     python examples/own_metric.py runs/metric
 

@@ -1,4 +1,4 @@
-"""Train with a learning-rate scheduler of one's own, which takes a step after each epoch.
+"""Train with a learning-rate scheduler of your own, which takes a step after each epoch.
 
     python examples/own_scheduler.py runs/scheduler
 

@@ -11,7 +11,7 @@ from cotswold.training.callbacks.intervals import check_interval
 
 
 class LRMonitor(Callback):
-    """Record the learning rate of each parameter group, in an event `learning_rates`.
+    """Record the learning rate with which each parameter group took a step, in an event `learning_rates`.
 
     The fields of the event are ``step``, and ``group_0``, ``group_1`` and so on; a group with the key
     ``name`` has that name instead. Loggers show them as curves.
@@ -27,9 +27,10 @@ class LRMonitor(Callback):
 
     def __init__(self, every: int = 100) -> None:
         self.every = check_interval(every, "LRMonitor")
+        self._rates: dict[str, float] = {}
 
-    def on_step_end(self, context: CallbackContext) -> None:
-        """Record the rates of the step.
+    def on_batch_start(self, context: CallbackContext) -> None:
+        """Keep the rates of the coming step: after it, a scheduler has set those of the next one.
 
         Args:
             context: The state of the run.
@@ -39,9 +40,16 @@ class LRMonitor(Callback):
         """
         if context.optimizer is None:
             raise UserError("LRMonitor needs a strategy with an optimiser; its step events have the rate")
+        self._rates = {
+            str(group.get("name", f"group_{index}")): float(group["lr"])
+            for index, group in enumerate(context.optimizer.param_groups)
+        }
+
+    def on_step_end(self, context: CallbackContext) -> None:
+        """Record the rates of the step.
+
+        Args:
+            context: The state of the run.
+        """
         if context.step % self.every == 0 or context.step == 1:
-            rates = {
-                str(group.get("name", f"group_{index}")): float(group["lr"])
-                for index, group in enumerate(context.optimizer.param_groups)
-            }
-            context.event("learning_rates", **{**rates, "step": context.step})
+            context.event("learning_rates", **{**self._rates, "step": context.step})
