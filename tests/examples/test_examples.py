@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from tests.support.examples.programs import EXAMPLES, finish, kill_after
+from tests.support.examples.programs import EXAMPLES, finish, kill_after, kill_rank
 from tests.support.training.runs import bits, events, losses
 
 from cotswold.run import RunDirectory
@@ -93,6 +93,19 @@ def test_an_example_that_is_killed_again_and_again_ends_with_the_same_bits(name:
     while kill_after(name, stopped, folder, draw.randint(0, 3), draw.random()):
         kills += 1
         assert kills < KILLS, "the run makes no progress"
+    assert finish(name, stopped) == printed
+    check_same(name, tmp_path / "whole", stopped)
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("cold_interpreters")
+@pytest.mark.parametrize(("name", "rank"), [("finetune", 0), ("finetune", 1), ("unet", 3)])
+def test_an_example_names_a_killed_rank_and_then_ends_with_the_same_bits(
+    name: str, rank: int, tmp_path: Path
+) -> None:
+    printed, stopped = finish(name, tmp_path / "whole"), tmp_path / "stopped"
+    error = kill_rank(name, stopped, stopped / RUNS[name] / "checkpoints", rank)
+    assert f"MachineError: rank {rank} " in error.splitlines()[-1]
     assert finish(name, stopped) == printed
     check_same(name, tmp_path / "whole", stopped)
 

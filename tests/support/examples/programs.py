@@ -107,6 +107,27 @@ def kill_after(name: str, directory: Path, folder: Path, count: int, delay: floa
     return is_running
 
 
+def kill_rank(name: str, directory: Path, folder: Path, rank: int) -> str:
+    """Start an example, and kill one rank alone after a first checkpoint in ``folder``; return its error.
+
+    The processes of the example must be new interpreters: their environment says which rank they are.
+    """
+    with started(name, directory) as program:
+        pause = Event()
+        while not _folders(folder):
+            assert program.process.poll() is None, program.error.read_text()
+            pause.wait(0.002)
+        mark = f"COTSWOLD_RANK={rank}".encode()
+        (found,) = (
+            each
+            for each in process_tree(program.process.pid)[1:]
+            if mark in Path(f"/proc/{each}/environ").read_bytes().split(b"\0")
+        )
+        os.kill(found, signal.SIGKILL)
+        assert program.process.wait(timeout=SECONDS) == 1
+    return program.error.read_text()
+
+
 def _folders(folder: Path) -> set[str]:
     """Return the names of complete folders."""
     return {each.name for each in folder.glob("*") if each.suffix != PARTIAL and each.name.strip("0")}
