@@ -2,9 +2,9 @@
 
     python examples/finetune.py runs/finetune
 
-A small residual network stands for one of timm. A first run trains it on three classes and saves its weights.
-A second run gives them to a network with a new head and trains that on five classes. Start the same command
-again after a kill: the run continues from its last checkpoint.
+A small residual network stands for one of timm. It learns three classes, and its weights are saved. Another
+one with a new head learns five classes from there. Start the same command again after a kill: the run
+continues from its last checkpoint.
 """
 
 import sys
@@ -20,15 +20,12 @@ import cotswold
 class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
+        self.conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
         self.skip = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.norm1(self.conv1(x)))
-        return torch.relu(self.norm2(self.conv2(y)) + self.skip(x))
+        return torch.relu(self.norm(self.conv(x)) + self.skip(x))
 
 
 class ResNet(nn.Module):
@@ -51,17 +48,10 @@ def images(classes: int, count: int) -> TensorDataset:
 
 def main(directory: Path, short: bool) -> None:
     torch.manual_seed(0)
-    first, weights = ResNet(3), directory / "weights.pt"
+    first, weights, place = ResNet(3), directory / "weights.pt", directory / "first"
     if not weights.exists():
-        settings = cotswold.Supervised(epochs=1 if short else 5, batch_size=32)
-        place = directory / "first"
         cotswold.train(
-            first,
-            images(3, 96 if short else 960),
-            directory=place,
-            loss="cross_entropy",
-            strategy=settings,
-            resume="if_started",
+            first, images(3, 96 if short else 960), directory=place, loss="cross_entropy", resume="if_started"
         )
         torch.save(first.state_dict(), weights)
 
@@ -73,14 +63,13 @@ def main(directory: Path, short: bool) -> None:
         {"params": module.backbone.parameters(), "lr": 1e-3, "name": "backbone"},
         {"params": module.head.parameters(), "lr": 1e-2, "name": "head"},
     ]
+    minutes = 0.001 if short else 1.0
     run = cotswold.train(
         module,
         images(5, 160 if short else 1600),
         directory=directory / "tuned",
         loss="cross_entropy",
-        strategy=cotswold.Supervised(
-            epochs=6, batch_size=32, precision="bf16-mixed", checkpoint_minutes=0.001 if short else 1.0
-        ),
+        strategy=cotswold.Supervised(epochs=6, precision="bf16-mixed", checkpoint_minutes=minutes),
         optimizer=torch.optim.AdamW(groups, weight_decay=0.02),
         validation=0.2,
         replicas=2,

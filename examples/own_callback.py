@@ -27,7 +27,7 @@ class Distance(Callback):
         if context.module is None:
             return
         vector = nn.utils.parameters_to_vector(context.module.parameters()).detach()
-        self.norms = torch.cat([self.norms, torch.linalg.vector_norm(vector)[None]])
+        self.norms = torch.cat([self.norms, vector.square().sum().sqrt()[None]])
         norm = float(self.norms[-1])
         context.event("distance", step=context.step, norm=norm)
         if norm > self.most:

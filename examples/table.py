@@ -23,12 +23,8 @@ validation = 0.1
 test = 0.2
 missing = "impute"
 
-[[network.layers]]
-type = "linear"
-features = 16
-
-[[network.layers]]
-type = "relu"
+[network]
+layers = [{{ type = "linear", features = 16 }}, {{ type = "relu" }}]
 
 [training]
 strategy = "supervised"

@@ -43,6 +43,15 @@ def test_the_docstring_says_how_the_program_starts(name: str) -> None:
     assert said is not None and f"    python examples/{name}.py runs/" in said
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_programs_stay_short_and_use_public_names(name: str) -> None:
+    text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
+    assert len([line for line in text.splitlines() if line.strip()]) <= 70
+    for each in ast.walk(ast.parse(text)):
+        if isinstance(each, ast.ImportFrom) and (each.module or "").startswith("cotswold"):
+            assert each.module in ("cotswold.callbacks", "cotswold.sklearn")
+
+
 def killed(name: str, folder: Path, into: str, count: int) -> Path:
     """Return the directory of an example that was killed when ``into`` had that many folders."""
     for attempt in range(ATTEMPTS):
