@@ -72,7 +72,7 @@ constraints: $(VENV)/.dev
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

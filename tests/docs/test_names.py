@@ -22,12 +22,15 @@ from cotswold.recipe.schema import Section
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "cotswold"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / each for each in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 PACKAGES = {each.name for each in PACKAGE.iterdir() if each.is_dir()} | {"errors"}
 DOTTED = re.compile(r"(?:cotswold\.)?([A-Za-z_]\w*(?:\.\w+)*)\b[^`]*")
 FILE = re.compile(r"[\w./-]+/[\w.*-]+(?:\.(?:py|toml|json|svg|md))?")
 
-parametrised = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+parametrised = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 def spans(page: Path) -> list[str]:
@@ -93,7 +96,7 @@ def test_names_of_the_package_are_those_of_a_module_a_function_or_a_field(page: 
 
 @parametrised
 def test_files_of_the_repository_are_there(page: Path) -> None:
-    tops = {"benchmarks", "docs", "src", "tests"} | PACKAGES
+    tops = {"benchmarks", "docs", "examples", "src", "tests"} | PACKAGES
     missing = []
     for span in spans(page):
         if FILE.fullmatch(span) and span.partition("/")[0] in tops and not span.endswith("/"):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PATHS = ("src", "docs", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PATHS = ("src", "docs", "examples", "README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 _CLAUSES = "What|Which|Who|Whoever|Whom|Whose|Whatever|That|Those|Where|How|Until|As|Such|Nobody|Nothing"
 _PREPOSITIONS = "Of|By|Besides?|In which|In whose|To which|To whom|With which|From which|From whom"
 _PATTERNS = {

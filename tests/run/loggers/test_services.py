@@ -113,6 +113,7 @@ def test_weights_and_biases_keeps_a_run_offline_and_continues_it(tmp_path: Path,
         steps += [(int(row["_step"]), float(row["phase 0 step/loss"])) for row in rows]
     assert steps == [(step, pytest.approx(1 / step)) for step in range(1, 6)]
     assert [len(list(folder.rglob("*.png"))) for folder in folders] == [0, 1]
+    assert [*(tmp_path / "wandb").rglob("requirements.txt")] == [], "it would list the installed packages"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +26,7 @@ from tests.support.training.callback_runs import (
 from tests.support.training.runs import events, finish, last, started
 from tests.support.training.small_recipes import supervised as small_recipe
 from torch import nn
+from torch.optim.lr_scheduler import StepLR
 
 import cotswold
 from cotswold.api.run import load_trained
@@ -334,6 +336,24 @@ def test_the_rates_in_use_are_recorded_for_every_group(tmp_path: Path) -> None:
     last_step = events(run, "step")[-1]
     names = ("learning_rate", "learning_rate.first", "learning_rate.group_1")
     assert [last_step[name] for name in names] == pytest.approx([0.025, 0.025, 0.0125])
+
+
+def test_learning_rates_are_those_of_the_step_itself_before_the_scheduler_takes_one(tmp_path: Path) -> None:
+    run = cotswold.train(
+        nn.Linear(2, 2),
+        (torch.randn(8, 2), torch.arange(8) % 2),
+        loss="cross_entropy",
+        directory=tmp_path / "run",
+        epochs=1,
+        batch_size=2,
+        learning_rate=0.25,
+        scheduler=partial(StepLR, step_size=1, gamma=0.5),
+        callbacks=[LRMonitor(every=1)],
+    )
+    found = events(run.directory, "learning_rates")
+    assert [event["group_0"] for event in found] == [0.25, 0.125, 0.0625, 0.03125]
+    steps = {event["step"]: event["learning_rate"] for event in events(run.directory, "step")}
+    assert steps.items() <= {event["step"]: event["group_0"] for event in found}.items()
 
 
 @pytest.mark.parametrize("kind", [GradientNorms, LRMonitor])

@@ -199,6 +199,7 @@ def test_stop_training_saves_and_finishes_the_run_which_then_is_complete(tmp_pat
     assert train(run, [Stopping("on_step_end", StopTraining(), 7)], resume=Resume.ALWAYS)
     (complete,) = events(RunDirectory.open(run), "already_complete")
     assert "Stopping ended the run (good enough)" in str(complete["reason"])
+    assert events(RunDirectory.open(run), "end")[-1]["reason"] == "Stopping: good enough"
     assert tensors(run) == before
 
 

@@ -75,6 +75,7 @@ class WandbLogger:
                 save_code=False,
                 x_disable_stats=True,
                 x_disable_machine_info=True,
+                x_save_requirements=False,
             ),
         )
         if online and isinstance(found.step, int):

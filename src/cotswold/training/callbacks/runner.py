@@ -91,6 +91,8 @@ class CallbackRunner:
         """The callback that ended the run, in this process."""
         self.complete_reason: str | None = None
         """The reason why a resumed run, which a callback ended, has nothing to train."""
+        self.loaded_end: CallbackEnd | None = None
+        """The callback that ended the resumed run, if it has nothing to train."""
         self.has_loaded_end = False
         """True if a callback ended the resumed run and no more is planned; the same on all ranks."""
 
@@ -164,12 +166,13 @@ class CallbackRunner:
                 state = {key: checkpoint.read(_tensor_name(name, key)) for key in kept["tensors"]}
                 self._guard(name, partial(self._all[name].load_state_dict, {**kept["values"], **state}))
         ended = checkpoint.state.get(CALLBACK_END)
-        self.complete_reason, self.has_loaded_end = None, False
+        self.complete_reason, self.loaded_end, self.has_loaded_end = None, None, False
         if not isinstance(ended, dict) or planned > ended["planned"]:
             return
         self.has_loaded_end = True
         by = self._all.get(ended["name"])
         if by is not None and not self._guard(ended["name"], by.may_continue):
+            self.loaded_end = CallbackEnd(ended["name"], ended["reason"])
             self.complete_reason = (
                 f"{ended['name']} ended the run ({ended['reason']}); more training continues it, and so does "
                 "a resume without this callback"

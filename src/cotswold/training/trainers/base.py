@@ -101,6 +101,8 @@ class Trainer(Runner, ABC):
 
     @property
     def end_reason(self) -> str | None:
-        """The reason of the callback that ended the run; None if none did, or only on another rank."""
-        ended = self.callbacks.ended
-        return f"{ended.name}: {ended.reason}" if ended is not None and self.is_ended_by_callback else None
+        """The reason of the callback that ended the run, now or before it was resumed; None if none did, or
+        only on another rank.
+        """
+        ended = self.callbacks.ended if self.is_ended_by_callback else self.callbacks.loaded_end
+        return None if ended is None else f"{ended.name}: {ended.reason}"
