@@ -278,3 +278,83 @@ def outer(
         total.to(out.dtype.element_ty),
         mask=(place < field_y * wide)[:, None] & (neuron < neurons)[None, :],
     )
+
+
+def update(
+    filters: tl.tensor,
+    norms: tl.tensor,
+    momentum: tl.tensor,
+    gradient: tl.tensor,
+    alpha: tl.tensor,
+    constants: tl.tensor,
+    narrow: tl.tensor,
+    fan_in: tl.constexpr,
+    neurons: tl.constexpr,
+    NARROW: tl.constexpr,
+    SUM: tl.constexpr,
+    NEURONS: tl.constexpr,
+    PLACES: tl.constexpr,
+) -> None:
+    """Step of some neurons of one block, in three passes over their filters, gradient and momentum.
+
+    The first measures filters and gradient, the second the step before it is shortened, the third writes.
+    The norm of the moved filters follows from ``|f + s|² = |f|² + 2 f's + |s|²``. A step is short, so that
+    no large terms cancel. ``constants`` are the fraction of the momentum that is kept, the rate, and the
+    longest step.
+    """
+    neuron_tiles = tl.cdiv(neurons, NEURONS)
+    tile = tl.program_id(0)
+    neuron = tile % neuron_tiles * NEURONS + tl.arange(0, NEURONS)
+    block = (tile // neuron_tiles).to(tl.int64)
+    here = neuron < neurons
+    rows = tl.arange(0, PLACES)[:, None]
+    at = block * fan_in * neurons + rows * neurons + neuron[None, :]
+
+    keep = tl.load(constants).to(SUM)
+    rate = tl.load(constants + 1).to(SUM) / tl.load(alpha).to(SUM)
+    longest = tl.load(constants + 2).to(SUM)
+    norm_at = norms + block * neurons + neuron
+    norm = tl.load(norm_at, mask=here, other=0.0).to(SUM)
+    unit = tl.where(norm > 0, 1 / tl.where(norm > 0, norm, 1.0), 0.0)
+
+    common = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    square = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    for start in range(0, fan_in, PLACES):
+        real = (start + rows < fan_in) & here[None, :]
+        moving = tl.load(filters + at + start * neurons, mask=real, other=0.0).to(SUM)
+        slope = tl.load(gradient + at + start * neurons, mask=real, other=0.0).to(SUM)
+        common += moving * slope
+        square += moving * moving
+    along = (tl.sum(common, 0) * unit * unit)[None, :]
+    length = tl.sum(square, 0)
+
+    scale = (rate * unit)[None, :]
+    common = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    square = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    for start in range(0, fan_in, PLACES):
+        real = (start + rows < fan_in) & here[None, :]
+        moving = tl.load(filters + at + start * neurons, mask=real, other=0.0).to(SUM)
+        slope = tl.load(gradient + at + start * neurons, mask=real, other=0.0).to(SUM)
+        step = tl.load(momentum + at + start * neurons, mask=real, other=0.0).to(SUM)
+        step = keep * step - scale * (slope - along * moving)
+        common += moving * step
+        square += step * step
+    stepped = tl.sum(square, 0)
+    shorter = tl.minimum(longest * norm / (tl.sqrt(stepped) + 1e-30), 1.0)
+    length = length + shorter * (2 * tl.sum(common, 0) + shorter * stepped)
+    new_unit = tl.where(length > 0, 1 / tl.sqrt(tl.where(length > 0, length, 1.0)), 0.0)[None, :]
+
+    square = tl.zeros((PLACES, NEURONS), dtype=SUM)
+    for start in range(0, fan_in, PLACES):
+        real = (start + rows < fan_in) & here[None, :]
+        moving = tl.load(filters + at + start * neurons, mask=real, other=0.0).to(SUM)
+        slope = tl.load(gradient + at + start * neurons, mask=real, other=0.0).to(SUM)
+        step = tl.load(momentum + at + start * neurons, mask=real, other=0.0).to(SUM)
+        step = (keep * step - scale * (slope - along * moving)) * shorter[None, :]
+        moving = (moving + step) * new_unit
+        tl.store(momentum + at + start * neurons, step.to(momentum.dtype.element_ty), mask=real)
+        tl.store(filters + at + start * neurons, moving.to(filters.dtype.element_ty), mask=real)
+        if NARROW:
+            tl.store(narrow + at + start * neurons, moving.to(narrow.dtype.element_ty), mask=real)
+        square += moving * moving
+    tl.store(norm_at, tl.sqrt(tl.sum(square, 0)).to(norms.dtype.element_ty), mask=here)
