@@ -52,9 +52,8 @@ class Moving:
         filters, momentum, gradient = (torch.randn(shape, generator=source).double() for _ in range(3))
         norms = filters.square().sum((1, 2)).sqrt()
         momentum *= 0.02
-        return cls(
-            *(one.to(dtype) for one in (filters, norms, momentum, gradient)), torch.tensor(0.6).double()
-        )
+        alpha = torch.tensor(0.6, dtype=torch.float64)
+        return cls(filters.to(dtype), norms.to(dtype), momentum.to(dtype), gradient.to(dtype), alpha)
 
     def constants(self, rule: ops.StepRule) -> Tensor:
         fan_in = self.filters.shape[1] * self.filters.shape[2]

@@ -82,7 +82,7 @@ def _sides(fan_in: int, neurons: int) -> dict[str, Any]:
     """Tile of a layer: no side above the power of two that holds the extent."""
     narrow = min(TILE["NEURONS"], power_of_two(neurons))
     places = min(TILE["PLACES"] * TILE["NEURONS"] // narrow, power_of_two(fan_in))
-    warps = max(1, min(TILE["num_warps"], narrow * places // 512))
+    warps = max(1, min(TILE["num_warps"], narrow * places // 256))
     return {"NEURONS": narrow, "PLACES": places, "num_warps": warps}
 
 
