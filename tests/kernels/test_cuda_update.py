@@ -12,7 +12,7 @@ from torch import Tensor
 from cotswold import ops
 from cotswold.errors import GeometryError
 from cotswold.kernels.cuda import update_constants
-from cotswold.kernels.cuda.update import TILE, _sides
+from cotswold.kernels.cuda.updates import TILE, _sides
 from cotswold.ops import sgd_rule
 
 SHAPES = [(1, 1, 1, 1), (3, 2, 5, 7), (2, 3, 20, 8), (2, 5, 60, 20), (1, 30, 40, 3), (1, 2, 3, 40)]

@@ -27,7 +27,7 @@ from torch import Tensor
 from cotswold.geometry import BlockLocal
 from cotswold.kernels.cuda import launch, products
 from cotswold.kernels.cuda.tiles import LEAST_SIDE, ProgramTile
-from cotswold.kernels.cuda.update import update
+from cotswold.kernels.cuda.updates import update
 
 Sides = Mapping[str, int]
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from inspect import signature
 from math import prod
@@ -167,5 +167,6 @@ def _kernel(program: TunedKernel) -> Any:
         configs=list(configurations.values()),
         key=list(program.key),
         prune_configs_by={"early_config_prune": smaller},
+        do_bench=partial(triton.testing.do_bench, warmup=5, rep=20),
         **kept,
     )(kernel)
