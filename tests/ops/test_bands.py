@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.kernels.cuda_layers import ENVIRONMENT, NO_DEVICE, NO_TRITON, ROOT
 from tests.support.ops.layers import DEEP, ODD, WIDE, layers, random_map
 from torch import Tensor
 
@@ -87,6 +90,26 @@ def test_narrow_filters_move_with_their_wide_copies(monkeypatch: pytest.MonkeyPa
     assert torch.equal(state.filters, state.master_filters.bfloat16())
 
 
+@NO_TRITON
+def test_bands_move_filters_by_the_kernel_as_by_the_rule() -> None:
+    """Run in a separate process, because Triton interprets only if it was asked to at its first import."""
+    code = (
+        "import torch\n"
+        "from unittest.mock import patch\n"
+        "from tests.ops.test_bands import ODD, WIDE, bands, check\n"
+        "from cotswold.kernels.cuda import updates\n"
+        "kernel = patch.object(bands, 'has_cuda_kernel', return_value=True)\n"
+        "with kernel, patch.object(bands, 'BAND_ELEMENTS', 9000):\n"
+        "    with patch.object(updates._UPDATE.__class__, 'start', autospec=True,\n"
+        "                      side_effect=updates._UPDATE.__class__.start) as started:\n"
+        "        check(ODD, 5, torch.float64, 1e-12)\n"
+        "        check(WIDE, 5, torch.bfloat16, 2**-7)\n"
+        "assert started.call_count >= 4, started.call_count\n"
+    )
+    environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT, timeout=120)
+
+
 @given(layers(), st.integers(1, 5000))
 def test_boxes_cover_the_blocks_once_and_fit_the_bound(layer: BlockLocal, elements: int) -> None:
     block = layer.fan_in * layer.neurons
@@ -110,7 +133,7 @@ def test_filters_on_the_cpu_or_not_contiguous_do_not_move_by_bands() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@NO_DEVICE
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 def test_a_device_moves_filters_by_bands_as_the_cpu_does(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def move_by_bands(
     narrow = None if moved is state.filters else state.filters
     fused = has_cuda_kernel(moved) and moved.dtype == state.momentum.dtype
     rate = rule.rate / layer.fan_in
+    alpha = alpha.to(moved.device)
     constants = cuda.update_constants(moved, rule.momentum, rate, rule.longest) if fused else None
     for blocks in bands(layer, BAND_ELEMENTS):
         band, seen = layer.part(blocks)
