@@ -29,6 +29,9 @@ def compiled(
     sides = {"PLACES": cell.positions, **tile.sides}
     fixed = {**launch.arithmetic(dtype), **products.adjoint_constants(layer, images), **sides}
     fixed["GRAIN"] = gcd(16, images)
+    fixed["NEURONS_LAST"] = products.needs_neurons_last(dtype, fixed["PRECISION"])
+    row = layer.output.width * layer.output.channels
+    fixed["DELTA_GRAIN"] = gcd(16, row if fixed["NEURONS_LAST"] else images)
     fixed = {argument: fixed[argument] for argument in kernel.arg_names if argument in fixed}
     pointers = [one for one in kernel.arg_names if one in ("x", "y", "delta", "filters", "out")]
     # Triton makes an argument of 1 a constant
@@ -68,13 +71,17 @@ def test_programs_compile_for_a_device_that_is_not_there(name: str, layer: Block
 
 @NO_TRITON
 @NO_COMPILER
-@pytest.mark.parametrize(("images", "width"), [(96, 16), (200, 16), (100, 8)])
+@pytest.mark.parametrize(
+    ("element", "images", "width"), [("bf16", 96, 16), ("bf16", 200, 16), ("bf16", 100, 8), ("fp32", 100, 16)]
+)
 @pytest.mark.parametrize("name", ["product", "adjoint", "outer"])
-def test_loads_of_a_device_are_wide_and_go_to_shared_memory(name: str, images: int, width: int) -> None:
+def test_loads_of_a_device_are_wide_and_go_to_shared_memory(
+    name: str, element: str, images: int, width: int
+) -> None:
     """The filters' loads are 16 bytes wide, those of maps are as wide as the batch allows."""
     sides = {"NEURONS": 64, "IMAGES": 64, "PLACES": 64, "DEPTH": 32}
     tile = tiles.ProgramTile({side: sides[side] for side in CHOICES[name][0].sides}, 4, 3)
-    assembly = compiled(name, "bf16", SQUARE, images, tile, capability=90)
+    assembly = compiled(name, element, SQUARE, images, tile, capability=90)
     copies = re.findall(r"cp\.async\.c[ag]\.shared\.global \[.*?, (0x[0-9a-f]+|\d+),", assembly)
     assert copies and {int(size, 0) for size in copies} <= {width, 16}
     assert "ld.global" not in assembly

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from math import gcd
 
+import torch
 from torch import Tensor
 
 from cotswold.errors import GeometryError
@@ -125,20 +126,43 @@ def adjoint(y: Tensor, filters: Tensor, layer: BlockLocal, out: Tensor) -> None:
     )
 
 
+def needs_neurons_last(dtype: torch.dtype, precision: str) -> bool:
+    """True if no tensor core multiplies this dtype: `outer` then reads a copy of delta with neurons last."""
+    return dtype == torch.float32 and precision == "ieee"
+
+
 def outer(delta: Tensor, x: Tensor, layer: BlockLocal, out: Tensor) -> None:
-    """``out = δx'`` summed over images, shaped as the filters; 0 for weights that read only padding."""
+    """``out = δx'`` summed over images, shaped as the filters; 0 for weights that read only padding.
+
+    Full float32 copies delta; see `needs_neurons_last`.
+    """
     check_types((delta, x, out))
     check_filters(out, layer)
     delta_strides, x_strides = (
         checked_map_strides(delta, layer.output, "delta"),
         checked_map_strides(x, layer.input, "the input"),
     )
-    images = _same_batch(delta, x)
-    grain, grains, strides = _in_grains(images, delta_strides, x_strides)
+    images, precision = _same_batch(delta, x), arithmetic(x.dtype)
+    steps: tuple[int, ...]
+    neurons_last = needs_neurons_last(x.dtype, precision["PRECISION"])
+    if neurons_last:
+        delta, row = delta.permute(0, 2, 3, 1).contiguous(), layer.output.width * layer.output.channels
+        delta_grain = gcd(MOST_GRAIN, row)
+        steps = (layer.output.height * row // delta_grain, 1, row // delta_grain)
+        grain, grains, strides = _in_grains(images, x_strides)
+    else:
+        grain, grains, both = _in_grains(images, x_strides, delta_strides)
+        strides, steps, delta_grain = both[:2], (1, *both[2:]), grain
     _OUTER.start(
         (delta, x, out),
-        (grains, *_numbers(layer), layer.y.stride, layer.x.stride, layer.grid[1], *strides),
+        (grains, *_numbers(layer), layer.y.stride, layer.x.stride, layer.grid[1], *steps, *strides),
         {"PLACES": layer.fan_in, "NEURONS": layer.neurons},
         layer.grid[0] * layer.grid[1],
-        {**_constants(layer, images), "GRAIN": grain, **arithmetic(x.dtype)},
+        {
+            **_constants(layer, images),
+            "GRAIN": grain,
+            "DELTA_GRAIN": delta_grain,
+            "NEURONS_LAST": neurons_last,
+            **precision,
+        },
     )

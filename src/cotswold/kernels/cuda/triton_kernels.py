@@ -222,6 +222,7 @@ def outer(
     step_y: tl.tensor,
     step_x: tl.tensor,
     grid_x: tl.tensor,
+    delta_image: tl.tensor,
     delta_channel: tl.tensor,
     delta_row: tl.tensor,
     x_channel: tl.tensor,
@@ -234,6 +235,8 @@ def outer(
     depth: tl.constexpr,
     image_class: tl.constexpr,
     GRAIN: tl.constexpr,
+    DELTA_GRAIN: tl.constexpr,
+    NEURONS_LAST: tl.constexpr,
     SUM: tl.constexpr,
     FACTOR: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -241,7 +244,12 @@ def outer(
     NEURONS: tl.constexpr,
     DEPTH: tl.constexpr,
 ) -> None:
-    """``δx'``: field places x neurons of one block, summed over images; 0 for places in the padding."""
+    """``δx'``: field places x neurons of one block, summed over images; 0 for places in the padding.
+
+    If ``NEURONS_LAST``, delta is ``[image][y][x][channel]``. Without tensor cores each of the 32 threads of a
+    warp reads other neurons of one image from shared memory, which must be contiguous to be read at once.
+    Strides of delta are in units of ``DELTA_GRAIN``, except those of 1.
+    """
     neurons: tl.constexpr = rows * columns * depth
     wide: tl.constexpr = field_x * channels
     across: tl.constexpr = columns * depth
@@ -263,19 +271,34 @@ def outer(
     value_at = (row.to(tl.int64) * x_row + column.to(tl.int64) * x_channel) * GRAIN
     delta_y = block_y * rows + neuron // across
     delta_x = block_x * across + neuron % across
-    delta_at = (delta_y.to(tl.int64) * delta_row + delta_x.to(tl.int64) * delta_channel) * GRAIN
+    if NEURONS_LAST:
+        delta_at = delta_y.to(tl.int64) * delta_row * DELTA_GRAIN + delta_x
+    else:
+        delta_at = (delta_y.to(tl.int64) * delta_row + delta_x.to(tl.int64) * delta_channel) * DELTA_GRAIN
 
     total = tl.zeros((PLACES, NEURONS), dtype=SUM)
     for start in range(0, images, DEPTH):
         image = start + tl.arange(0, DEPTH)
-        inside = (image < images)[None, :]
-        value = tl.load(x + value_at[:, None] + image[None, :], mask=real[:, None] & inside, other=0.0)
-        slope = tl.load(
-            delta + delta_at[:, None] + image[None, :], mask=(neuron < neurons)[:, None] & inside, other=0.0
+        inside = image < images
+        value = tl.load(
+            x + value_at[:, None] + image[None, :], mask=real[:, None] & inside[None, :], other=0.0
         )
-        total = tl.dot(
-            value.to(FACTOR), tl.trans(slope.to(FACTOR)), total, input_precision=PRECISION, out_dtype=SUM
-        )
+        if NEURONS_LAST:
+            image_at = image.to(tl.int64) * delta_image * DELTA_GRAIN
+            slope = tl.load(
+                delta + image_at[:, None] + delta_at[None, :],
+                mask=inside[:, None] & (neuron < neurons)[None, :],
+                other=0.0,
+            )
+        else:
+            slope = tl.trans(
+                tl.load(
+                    delta + delta_at[:, None] + image[None, :],
+                    mask=(neuron < neurons)[:, None] & inside[None, :],
+                    other=0.0,
+                )
+            )
+        total = tl.dot(value.to(FACTOR), slope.to(FACTOR), total, input_precision=PRECISION, out_dtype=SUM)
 
     total = tl.where(real[:, None], total, 0.0)
     out_at = (block.to(tl.int64) * field_y * wide + place) * neurons
